@@ -1,0 +1,70 @@
+"""The command ``evaluate``: quality of a bundle or a torch model on a test set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--source", required=True, type=click.Path(path_type=Path), help="Source text, plain or gzip, a sentence per line."
+)
+@click.option("--reference", required=True, type=click.Path(path_type=Path), help="Its translation, line by line.")
+@click.option(
+    "--beam", type=click.IntRange(1), help="Hypotheses kept per sentence. Default: the bundle's, or 4 for a run."
+)
+@click.option("--length-penalty", type=float, help="Exponent of the length that divides the score.")
+@click.option(
+    "--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer; none for text that is tokenised already."
+)
+@click.option("--output", type=click.Path(path_type=Path), help="Also write the translations to this file.")
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 takes all this process may use.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def evaluate(
+    model: Path,
+    source: Path,
+    reference: Path,
+    beam: int | None,
+    length_penalty: float | None,
+    tokenize: str,
+    output: Path | None,
+    device: str,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Translate --source with MODEL, a bundle or a run folder, and score it against --reference.
+
+    Prints BLEU and chrF with their sacreBLEU signatures, the share of exact matches, and sentences per second.
+    """
+    from edgeformer.cli.output import atomic_text, console, print_json, stages, table
+    from edgeformer.evaluation import evaluate_text, open_system
+
+    system = open_system(model, device=device, threads=threads)
+    with stages({"translate": "Translating"}, quiet=as_json) as progress:
+        result = evaluate_text(
+            system,
+            source,
+            reference,
+            beam_size=beam,
+            length_penalty=length_penalty,
+            tokenize=tokenize,
+            progress=lambda fraction: progress("translate", fraction),
+        )
+    if output is not None:
+        with atomic_text(output) as stream:
+            stream.writelines(f"{line}\n" for line in result.translations)
+    scores = result.scores
+    if as_json:
+        print_json({"model": model, "kind": system.kind, "scores": scores, "counters": result.counters})
+        return
+    rows = table(f"{model} ({system.kind}), {scores.sentences:,} sentences, beam {result.beam_size}", "", "")
+    rows.add_row("BLEU", f"{scores.bleu:.2f}")
+    rows.add_row("chrF2", f"{scores.chrf:.2f}")
+    rows.add_row("exact match", f"{scores.exact_match:.2%}")
+    rows.add_row("sentences per second", f"{result.sentences_per_second:.1f}")
+    console().print(rows)
+    console().print(f"BLEU {scores.bleu_signature}\nchrF {scores.chrf_signature}")

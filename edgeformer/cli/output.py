@@ -1,0 +1,105 @@
+"""What commands print with: tables, JSON, and progress of staged work. All but results goes to standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+
+@cache
+def console(stderr: bool = False) -> Console:
+    """The console for people; results on standard output, notes and progress on standard error."""
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def table(title: str, *columns: str) -> Table:
+    """An empty table; the first column is left-aligned, the others right-aligned."""
+    rows = Table(title=title, title_justify="left", title_style="bold", show_header=any(columns))
+    for index, column in enumerate(columns):
+        rows.add_column(column, justify="right" if index else "left")
+    return rows
+
+
+def json_text(value: Any) -> str:
+    """Anything made of dataclasses, structs, paths and plain values as one JSON document."""
+    data = msgspec.json.encode(value, enc_hook=lambda item: str(item) if isinstance(item, Path) else _unknown(item))
+    return msgspec.json.format(data, indent=2).decode()
+
+
+def print_json(value: Any) -> None:
+    """Print :func:`json_text` on standard output."""
+    click.echo(json_text(value))
+
+
+@contextmanager
+def atomic_text(path: Path) -> Iterator[TextIO]:
+    """A UTF-8 file to write that takes its name only when the block ends without an error."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        Path(temporary).chmod(0o644)
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def human_bytes(count: float) -> str:
+    """``1234567`` as ``1.23 MB``."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
+
+
+@contextmanager
+def stages(names: Mapping[str, str], *, quiet: bool = False) -> Iterator[Callable[[str, float], None]]:
+    """Show staged work; yields ``report(stage, fraction)``. A terminal gets bars, a file one line per stage.
+
+    Args:
+        names: text for each stage.
+        quiet: show nothing.
+    """
+    if quiet:
+        yield lambda stage, fraction: None
+    elif not sys.stderr.isatty():
+        seen: set[str] = set()
+
+        def line(stage: str, fraction: float) -> None:
+            del fraction
+            if stage not in seen:
+                seen.add(stage)
+                console(stderr=True).print(f"{names[stage]} …")
+
+        yield line
+    else:
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console(stderr=True), transient=True) as progress:
+            tasks: dict[str, Any] = {}
+
+            def bar(stage: str, fraction: float) -> None:
+                if stage not in tasks:
+                    for task in tasks.values():
+                        progress.update(task, total=1.0, completed=1.0)
+                    tasks[stage] = progress.add_task(names[stage], total=None)
+                if fraction > 0:
+                    progress.update(tasks[stage], total=1.0, completed=fraction)
+
+            yield bar
+
+
+def _unknown(item: object) -> Any:
+    raise NotImplementedError(f"{type(item).__name__} has no JSON form")

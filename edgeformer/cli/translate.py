@@ -1,0 +1,160 @@
+"""The command ``translate``: text from arguments, a file or standard input, without torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+import msgspec
+from edgeformer_runtime.errors import InputError, OptionError
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.translator import Translation
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("text", nargs=-1)
+@click.option("--input", "input_file", type=click.Path(path_type=Path), help="UTF-8 text, one sentence per line.")
+@click.option(
+    "--output", "output_file", type=click.Path(path_type=Path), help="File to write; appears when all is done."
+)
+@click.option(
+    "--beam", type=click.IntRange(1), help="Hypotheses kept per sentence; 1 is greedy. Default: the bundle's."
+)
+@click.option(
+    "--nbest", type=click.IntRange(1), default=1, show_default=True, help="Translations per sentence, best first."
+)
+@click.option(
+    "--length-penalty", type=float, help="Exponent of the length that divides the score. Default: the bundle's."
+)
+@click.option("--min-length", type=click.IntRange(0), default=0, help="Tokens before a translation may end.")
+@click.option("--max-length", type=click.IntRange(1), help="Largest number of tokens. Default: the model's limit.")
+@click.option(
+    "--no-repeat-ngram", type=click.IntRange(0), default=0, help="Forbid repeating n-grams of this size; 0 allows all."
+)
+@click.option("--repetition-penalty", type=float, default=1.0, help="Above 1, makes tokens used before less likely.")
+@click.option(
+    "--batch-tokens",
+    type=click.IntRange(1),
+    default=4096,
+    show_default=True,
+    help="Bound of a batch's memory, in tokens.",
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 takes all this process may use.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object per line: source, text, score, tokens of each hypothesis."
+)
+def translate(
+    bundle: Path,
+    text: tuple[str, ...],
+    input_file: Path | None,
+    output_file: Path | None,
+    beam: int | None,
+    nbest: int,
+    length_penalty: float | None,
+    min_length: int,
+    max_length: int | None,
+    no_repeat_ngram: int,
+    repetition_penalty: float,
+    batch_tokens: int,
+    device: str,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Translate TEXT, the lines of --input, or standard input with a BUNDLE.
+
+    Every input line gives one output line, an empty one an empty one; with --nbest, that many lines of score, tab and text,
+    followed by an empty line.
+    """
+    if text and input_file is not None:
+        raise click.UsageError("Give TEXT or --input, not both.")
+    from edgeformer_runtime.translator import Translator
+
+    translator = Translator(bundle, device=device, threads=threads)
+    changes: dict[str, Any] = {
+        "n_best": nbest,
+        "min_length": min_length,
+        "max_length": max_length,
+        "no_repeat_ngram_size": no_repeat_ngram,
+        "repetition_penalty": repetition_penalty,
+        "max_batch_tokens": batch_tokens,
+        "return_scores": as_json or nbest > 1,
+    }
+    if beam is not None:
+        changes["beam_size"] = beam
+    if length_penalty is not None:
+        changes["length_penalty"] = length_penalty
+    options = translator.options(**changes)
+    if nbest > options.beam_size:
+        raise OptionError(f"`--nbest` must be at most `--beam` ({options.beam_size}), but is {nbest}.")
+    with _lines(text, input_file) as lines, _writer(output_file) as write:
+        # Someone who types sees each translation at once; a file is translated in large blocks.
+        chunk = 1 if input_file is None and not text and sys.stdin.isatty() else 512
+        sources: list[str] = []
+        for translation in translator.translate_stream(_remember(lines, sources), chunk=chunk, **changes):
+            write(_format(sources.pop(0), translation, nbest, as_json))
+
+
+def _format(source: str, translation: Translation, nbest: int, as_json: bool) -> str:
+    if as_json:
+        record = {"source": source, "hypotheses": translation.hypotheses}
+        return msgspec.json.encode(record).decode() + "\n"
+    if nbest == 1:
+        return _one_line(translation.text) + "\n"
+    return "".join(f"{h.score:.4f}\t{_one_line(h.text)}\n" for h in translation.hypotheses) + "\n"
+
+
+def _one_line(text: str) -> str:
+    """A model may produce a line feed; the output keeps one line per input line."""
+    return text.replace("\n", " ")
+
+
+def _remember(lines: Iterator[str], sources: list[str]) -> Iterator[str]:
+    for line in lines:
+        sources.append(line)
+        yield line
+
+
+@contextmanager
+def _lines(text: tuple[str, ...], input_file: Path | None) -> Iterator[Iterator[str]]:
+    """Lines of the chosen source, without their line feeds."""
+    if text:
+        yield iter(text)
+    elif input_file is not None:
+        with input_file.open("rb") as stream:
+            yield _decoded(stream, str(input_file))
+    else:
+        yield _decoded(sys.stdin.buffer, "standard input")
+
+
+def _decoded(stream: IO[bytes], name: str) -> Iterator[str]:
+    for number, line in enumerate(stream, 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"Line {number} of {name} is not UTF-8 ({error.reason}); convert it, for example with iconv."
+            ) from None
+
+
+@contextmanager
+def _writer(output_file: Path | None) -> Iterator[Any]:
+    """A function that writes text; a file takes its name only when the block ends well."""
+    if output_file is None:
+
+        def write(line: str) -> None:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+
+        yield write
+        return
+    from edgeformer.cli.output import atomic_text
+
+    with atomic_text(output_file) as stream:
+        yield stream.write

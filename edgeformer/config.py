@@ -1,0 +1,219 @@
+"""The configuration of a run: what a recipe may say, with its defaults.
+
+A recipe is a TOML file with the sections of :class:`Recipe`. This module imports nothing heavy, so that reading a recipe, or
+a mistake in one, costs no start-up time.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from edgeformer.errors import ConfigError
+
+
+class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """How text becomes token ids."""
+
+    kind: Literal["word", "bpe", "unigram"] = "bpe"
+    """Word level, byte-level byte-pair encoding, or byte-level unigram language model. The latter two have no unknown tokens."""
+    vocab_size: int = 8000
+    """Entries of the vocabulary, special tokens included; an upper bound where the text holds fewer."""
+    shared: bool = True
+    """One vocabulary for both sides; needed by ``tied_embeddings = "all"``."""
+    split_digits: bool = False
+    """Make every digit a token of its own, so that numbers are copied and not memorised."""
+    lowercase: bool = False
+    """Lower-case the text before tokenising. Output is then lower case too."""
+
+
+class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Which text to train on, and which pairs of it to keep."""
+
+    corpus: str | None = None
+    """A named corpus (see ``edgeformer data list``); leave it out to give files."""
+    train: tuple[str, ...] = ()
+    """Two files of aligned lines (source, target) or one tab-separated file; plain, ``.gz``, or ``archive.zip:member``."""
+    valid: tuple[str, ...] = ()
+    """The same for validation; left out, it is split from ``train`` by source sentence."""
+    test: tuple[str, ...] = ()
+    """The same for the final test; left out, it is split from ``train`` by source sentence."""
+    valid_size: int = 1000
+    """Source sentences split off for validation where no file is given."""
+    test_size: int = 1000
+    """Source sentences split off for testing where no file is given."""
+    max_words: int = 80
+    """Longest sentence to keep, in words separated by white space, on either side."""
+    max_ratio: float = 9.0
+    """Largest ratio between the two sides' lengths in words (each length counted with one word added)."""
+    seed: int = 1
+    """Seed of the split."""
+
+
+class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """How to train. Step means one update of the weights."""
+
+    max_steps: int = 10_000
+    """Updates after which training stops."""
+    max_minutes: float | None = None
+    """Minutes of wall-clock time after which training stops; no limit if left out. Earlier sessions of a resumed run count."""
+    batch_tokens: int = 4096
+    """Tokens of a batch on its longer side, padding included."""
+    accumulate: int = 1
+    """Batches whose gradients make one update."""
+    learning_rate: float = 1e-3
+    """Highest learning rate of ``inverse_sqrt``; factor of ``noam``."""
+    schedule: Literal["inverse_sqrt", "noam"] = "inverse_sqrt"
+    """Linear warm-up, then decay with the inverse square root of the step; ``noam`` scales with ``d_model ** -0.5`` as in
+    Vaswani et al. 2017, section 5.3."""
+    warmup_steps: int = 1000
+    """Updates of linear warm-up."""
+    cooldown_steps: int = 0
+    """Last updates of ``max_steps`` over which the rate falls linearly to zero."""
+    label_smoothing: float = 0.1
+    """Probability mass spread evenly over the vocabulary (Szegedy et al. 2016)."""
+    adam_betas: tuple[float, float] = (0.9, 0.98)
+    """Decay rates of Adam's moments."""
+    adam_eps: float = 1e-9
+    """Adam's epsilon."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay (AdamW)."""
+    clip_norm: float = 1.0
+    """Largest norm of the gradient; 0 leaves it unclipped."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of the forward and backward pass; weights are always kept in fp32."""
+    validate_every: int = 500
+    """Updates between validations; each writes a checkpoint."""
+    validate_sentences: int = 500
+    """Validation sentences to decode greedily for BLEU; the loss is taken over all."""
+    patience: int = 0
+    """Validations without a better loss after which training stops; 0 never stops early."""
+    average: int = 5
+    """Checkpoints with the lowest validation loss whose weights are averaged into the final model."""
+    seed: int = 1
+    """Seed of initialisation, batch order and dropout."""
+    threads: int = 0
+    """CPU threads; 0 lets torch choose."""
+
+
+class Recipe(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """All that defines a trained model. ``model`` is checked by its family (see :mod:`edgeformer.families`)."""
+
+    model: dict[str, Any]
+    """``family``, an optional ``preset`` and the fields of the family's configuration."""
+    tokenizer: TokenizerConfig = msgspec.field(default_factory=TokenizerConfig)
+    """Section ``[tokenizer]``."""
+    data: DataConfig = msgspec.field(default_factory=DataConfig)
+    """Section ``[data]``."""
+    train: TrainConfig = msgspec.field(default_factory=TrainConfig)
+    """Section ``[train]``."""
+    description: str = ""
+    """One line for people."""
+    source_language: str = ""
+    """BCP 47 tag of the source language."""
+    target_language: str = ""
+    """BCP 47 tag of the target language."""
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that ship with the package."""
+    folder = resources.files("edgeformer") / "recipes"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe and apply ``key=value`` overrides.
+
+    Args:
+        name_or_path: a name of :func:`recipe_names`, or the path of a TOML or JSON file.
+        overrides: ``section.key=value`` with a TOML value; a bare word counts as a string.
+
+    Raises:
+        ConfigError: unknown recipe, unreadable file, unknown key, or a value of the wrong type.
+    """
+    path = Path(name_or_path)
+    if name_or_path in recipe_names():
+        text = (resources.files("edgeformer") / "recipes" / f"{name_or_path}.toml").read_text(encoding="utf-8")
+    elif path.is_file():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"Recipe `{path}` is not UTF-8 text: {error}.") from None
+    else:
+        known = ", ".join(recipe_names())
+        raise ConfigError(f"`{name_or_path}` is neither a recipe nor a file. Recipes: {known}.")
+    try:
+        tree = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
+        raise ConfigError(f"Recipe `{name_or_path}` cannot be parsed: {error}.") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"Recipe `{name_or_path}` must be a table of sections, but is {type(tree).__name__}.")
+    for override in overrides:
+        _apply_override(tree, override)
+    return recipe_from_tree(tree, name_or_path)
+
+
+def recipe_from_tree(tree: dict[str, Any], origin: str) -> Recipe:
+    """Check a parsed recipe against :class:`Recipe`; ``origin`` names it in errors."""
+    from edgeformer.families import model_config  # families imports this package's model configurations
+
+    try:
+        recipe = msgspec.convert(tree, Recipe)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"Recipe `{origin}`: {error}.") from None
+    model_config(recipe.model)
+    _verify(recipe, origin)
+    return recipe
+
+
+def _verify(recipe: Recipe, origin: str) -> None:
+    """Raise one error that lists every value out of its range."""
+    train, data, tokenizer = recipe.train, recipe.data, recipe.tokenizer
+    positive = {
+        "train.max_steps": train.max_steps,
+        "train.batch_tokens": train.batch_tokens,
+        "train.accumulate": train.accumulate,
+        "train.learning_rate": train.learning_rate,
+        "train.warmup_steps": train.warmup_steps,
+        "train.validate_every": train.validate_every,
+        "train.average": train.average,
+        "data.max_words": data.max_words,
+        "data.max_ratio": data.max_ratio,
+        "data.valid_size": data.valid_size,
+        "data.test_size": data.test_size,
+        "tokenizer.vocab_size": tokenizer.vocab_size,
+    }
+    problems = [f"`{key}` must be positive, but is {value}" for key, value in positive.items() if not value > 0]
+    if not 0 <= train.label_smoothing < 1:
+        problems.append(f"`train.label_smoothing` must be at least 0 and below 1, but is {train.label_smoothing}")
+    if train.max_minutes is not None and not train.max_minutes > 0:
+        problems.append(f"`train.max_minutes` must be positive, but is {train.max_minutes}")
+    if bool(data.corpus) == bool(data.train):
+        problems.append("give either `data.corpus` or `data.train`")
+    for key, files in {"data.train": data.train, "data.valid": data.valid, "data.test": data.test}.items():
+        if len(files) > 2:
+            problems.append(f"`{key}` takes one tab-separated file or two aligned files, but has {len(files)}")
+    if problems:
+        raise ConfigError(f"Recipe `{origin}`: " + "; ".join(problems) + ".")
+
+
+def _apply_override(tree: dict[str, Any], override: str) -> None:
+    key, separator, value = override.partition("=")
+    parts = key.strip().split(".")
+    if not separator or not all(parts):
+        raise ConfigError(f"`--set {override}` must have the form section.key=value, for example train.max_steps=500.")
+    try:
+        parsed: Any = tomllib.loads(f"value = {value.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    node = tree
+    for part in parts[:-1]:
+        node = node.setdefault(part, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"`--set {override}`: `{part}` is a value, not a section.")
+    node[parts[-1]] = parsed

@@ -1,0 +1,1 @@
+"""Parallel text: reading, named corpora, filters, splits and vocabularies."""

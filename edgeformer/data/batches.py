@@ -1,0 +1,235 @@
+"""Batches of about equal token counts, as a pure function of their number: a resumed run asks for the next number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from edgeformer_runtime.tokenizer import Tokenizer
+from numpy.typing import NDArray
+
+from edgeformer.errors import DataError
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded token ids of N sentence pairs, int64."""
+
+    source: Ids
+    """Source with end token, ``(N, S)``."""
+    source_length: Ids
+    """True source lengths, ``(N,)``."""
+    target: Ids
+    """Decoder input: start token, then the target, ``(N, T)``."""
+    labels: Ids
+    """Target with end token, ``(N, T)``."""
+    update_tokens: int
+    """True labels of all batches of this batch's update, on all processes: what the update's loss is divided by."""
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Sequences of different lengths in one flat array."""
+
+    flat: NDArray[np.int32]
+    """All sequences, one after the other."""
+    start: Ids
+    """Where each begins."""
+    length: Ids
+    """How long each is."""
+
+    @classmethod
+    def from_sequences(cls, sequences: Sequence[Sequence[int]]) -> Ragged:
+        """Copy sequences into one array."""
+        length = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        flat = np.fromiter((token for ids in sequences for token in ids), np.int32, int(length.sum()))
+        return cls(flat, np.cumsum(length) - length, length)
+
+    def padded(self, rows: Ids, pad_id: int) -> Ids:
+        """The chosen sequences as ``(len(rows), longest)``, int64, padded at the end."""
+        length = self.length[rows]
+        column = np.arange(length.max())
+        true = column < length[:, None]
+        out = np.full(true.shape, pad_id, np.int64)
+        out[true] = self.flat[(self.start[rows, None] + column)[true]]
+        return out
+
+
+@dataclass(frozen=True)
+class EncodedPairs:
+    """Tokenised sentence pairs that fit the model."""
+
+    source: Ragged
+    """Each source with its end token."""
+    target: Ragged
+    """Each target between its start and its end token."""
+    kept: Ids
+    """Index of each pair among the pairs given."""
+    too_long: int
+    """Pairs dropped because a side has more tokens than the model takes."""
+    pad_id: int = 0
+    """Id of padding."""
+
+    @classmethod
+    def encode(
+        cls,
+        pairs: Sequence[tuple[str, str]],
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        *,
+        max_source_length: int,
+        max_target_length: int,
+    ) -> EncodedPairs:
+        """Tokenise pairs and drop those that are too long for the model, the end token counted.
+
+        Raises:
+            DataError: no pair is left.
+        """
+        sources = [[*ids, source_tokenizer.eos_id] for ids in source_tokenizer.encode_batch([s for s, _ in pairs])]
+        bos, eos = target_tokenizer.bos_id, target_tokenizer.eos_id
+        targets = [[bos, *ids, eos] for ids in target_tokenizer.encode_batch([t for _, t in pairs])]
+        kept = [
+            index
+            for index, (source, target) in enumerate(zip(sources, targets, strict=True))
+            if len(source) <= max_source_length and len(target) - 1 <= max_target_length
+        ]
+        if not kept:
+            raise DataError(
+                f"None of {len(pairs):,} sentence pairs fits `max_source_length` = {max_source_length} and "
+                f"`max_target_length` = {max_target_length} tokens; raise these limits in [model]."
+            )
+        return cls(
+            source=Ragged.from_sequences([sources[index] for index in kept]),
+            target=Ragged.from_sequences([targets[index] for index in kept]),
+            kept=np.array(kept),
+            too_long=len(pairs) - len(kept),
+            pad_id=source_tokenizer.pad_id,
+        )
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def collate(self, rows: Ids, update_tokens: int) -> Batch:
+        """Pad the chosen pairs into one batch."""
+        whole = self.target.padded(rows, self.pad_id)
+        labels = whole[:, 1:]
+        # The end token is no input: what stands under the last label of each row becomes padding.
+        target = np.where(labels == self.pad_id, self.pad_id, whole[:, :-1])
+        return Batch(
+            self.source.padded(rows, self.pad_id),
+            self.source.length[rows],
+            target,
+            np.ascontiguousarray(labels),
+            update_tokens,
+        )
+
+
+class BatchStream:
+    """An endless, numbered stream of training batches, bucketed by length.
+
+    Every epoch sorts the pairs by target length, then source length, and breaks ties at random; the sorted pairs are cut where a
+    batch would exceed ``batch_tokens`` on its longer side, and the batches shuffled. Since the sorted lengths never change,
+    all epochs have the same cuts, and batch ``k`` is found without walking through those before it.
+
+    Args:
+        pairs: what to train on.
+        batch_tokens: tokens of a batch on its longer side, padding included; a single longer pair is a batch of its own.
+        seed: with the epoch, determines composition and order.
+        accumulate: batches of one process that make an update.
+        rank: number of this process.
+        world_size: number of processes.
+    """
+
+    def __init__(
+        self,
+        pairs: EncodedPairs,
+        *,
+        batch_tokens: int,
+        seed: int,
+        accumulate: int = 1,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.pairs = pairs
+        self.seed, self.accumulate, self.rank, self.world_size = seed, accumulate, rank, world_size
+        self._cuts = length_cuts(pairs, _sorted_rows(pairs), batch_tokens)
+        self._order = lru_cache(maxsize=2)(self._shuffle)
+
+    @property
+    def epoch_batches(self) -> int:
+        """Batches of an epoch, over all processes."""
+        return len(self._cuts) - 1
+
+    @cached_property
+    def padding(self) -> float:
+        """Fraction of padding among all source and target tokens of an epoch."""
+        rows = _sorted_rows(self.pairs)
+        first, size = self._cuts[:-1], np.diff(self._cuts)
+        padded = true = 0
+        for length in (self.pairs.source.length[rows], self.pairs.target.length[rows] - 1):
+            true += int(length.sum())
+            padded += int((np.maximum.reduceat(length, first) * size).sum())
+        return 1 - true / padded
+
+    def batch(self, index: int) -> Batch:
+        """Batch ``index`` of this process, from 0."""
+        step = index // self.accumulate
+        per_update = self.accumulate * self.world_size
+        update_tokens = sum(
+            int((self.pairs.target.length[self._rows(number)] - 1).sum())
+            for number in range(step * per_update, (step + 1) * per_update)
+        )
+        return self.pairs.collate(self._rows(index * self.world_size + self.rank), update_tokens)
+
+    def start_at(self, step: int) -> Iterator[Batch]:
+        """All batches from the first one of update ``step`` (from 0) on, without end."""
+        index = step * self.accumulate
+        while True:
+            yield self.batch(index)
+            index += 1
+
+    def _rows(self, number: int) -> Ids:
+        """Pairs of the batch with this number, counted over all processes."""
+        epoch, place = divmod(number, self.epoch_batches)
+        rows, order = self._order(epoch)
+        cut = order[place]
+        return rows[self._cuts[cut] : self._cuts[cut + 1]]
+
+    def _shuffle(self, epoch: int) -> tuple[Ids, Ids]:
+        """Pairs in sorted order with ties broken by the epoch's chance, and the order of the batches."""
+        random = np.random.default_rng((self.seed, epoch))
+        rows = _sorted_rows(self.pairs, random.permutation(len(self.pairs)))
+        return rows, random.permutation(self.epoch_batches)
+
+
+def in_order(pairs: EncodedPairs, batch_tokens: int) -> Iterator[Batch]:
+    """Every pair once, in batches sorted by length: for validation."""
+    rows = _sorted_rows(pairs)
+    cuts = length_cuts(pairs, rows, batch_tokens)
+    for begin, end in zip(cuts, cuts[1:], strict=False):
+        chosen = rows[begin:end]
+        yield pairs.collate(chosen, int((pairs.target.length[chosen] - 1).sum()))
+
+
+def length_cuts(pairs: EncodedPairs, rows: Ids, batch_tokens: int) -> Ids:
+    """Where to cut sorted rows so that no batch exceeds ``batch_tokens`` on its longer side; begins with 0, ends with all."""
+    widths = np.maximum(pairs.source.length[rows], pairs.target.length[rows] - 1).tolist()
+    cuts, begin, widest = [0], 0, 0
+    for end, width in enumerate(widths):
+        widest = max(widest, width)
+        if (end + 1 - begin) * widest > batch_tokens and end > begin:
+            cuts.append(end)
+            begin, widest = end, width
+    return np.array([*cuts, len(widths)])
+
+
+def _sorted_rows(pairs: EncodedPairs, tie_break: Ids | None = None) -> Ids:
+    """Rows by target length; source lengths rise and fall in turn, so that they never jump between neighbours."""
+    target, source = pairs.target.length, pairs.source.length
+    snake = np.where(target % 2 == 0, source, -source)
+    keys = (snake, target) if tie_break is None else (tie_break, snake, target)
+    return np.lexsort(keys)

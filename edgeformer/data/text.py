@@ -1,0 +1,114 @@
+"""Reading of parallel text: plain, gzip or zip files, aligned or tab-separated."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgeformer.errors import DataError
+
+Pair = tuple[str, str]
+"""A source sentence and its target sentence."""
+
+_ZIP_MEMBER = re.compile(r"(?P<archive>.+\.zip):(?P<member>.+)", re.IGNORECASE | re.DOTALL)
+
+
+def read_pairs(files: Sequence[str | Path]) -> list[Pair]:
+    """Read parallel text.
+
+    Args:
+        files: two files with one sentence a line, aligned, or one file of ``source<TAB>target`` lines (further columns
+            are ignored; an empty line is a pair of empty sentences).
+
+    Raises:
+        DataError: a file is missing, damaged or not UTF-8, the line counts differ, or a line has no tab.
+    """
+    if len(files) == 1:
+        return [_split_columns(line, number, files[0]) for number, line in enumerate(read_lines(files[0]), start=1)]
+    if len(files) != 2:
+        raise DataError(
+            f"Parallel text takes one tab-separated file or two aligned files, but {len(files)} were given."
+        )
+    source, target = (read_lines(file) for file in files)
+    if len(source) != len(target):
+        raise DataError(
+            f"Aligned files must have the same number of lines, but `{files[0]}` has {len(source):,} and "
+            f"`{files[1]}` has {len(target):,}; align them again."
+        )
+    return list(zip(source, target, strict=True))
+
+
+def read_lines(file: str | Path) -> list[str]:
+    r"""Lines of a UTF-8 file, empty ones included, ended by ``\n`` or ``\r\n`` alone; a byte-order mark is dropped.
+
+    Raises:
+        DataError: the file is missing, damaged or not UTF-8.
+    """
+    if str(file).lower().endswith(".zip"):
+        raise DataError(f"`{file}` is an archive; name the file inside it as `{file}:member`.")
+    content = read_content(file).removeprefix(b"\xef\xbb\xbf")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        byte = f"0x{content[error.start]:02x}"
+        raise DataError(
+            f"`{file}` must be UTF-8, but line {line:,} has byte {byte} ({error.reason}); convert the file."
+        ) from None
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()  # what follows the last line's end is no line
+    return [line.removesuffix("\r") for line in lines]
+
+
+def read_content(file: str | Path) -> bytes:
+    """Bytes of a file: decompressed if its name ends in ``.gz``, a member if it has the form ``archive.zip:member``.
+
+    Raises:
+        DataError: the file or the member is missing or damaged.
+    """
+    try:
+        if match := _ZIP_MEMBER.fullmatch(str(file)):
+            with zipfile.ZipFile(match["archive"]) as archive:
+                if match["member"] not in archive.namelist():
+                    members = ", ".join(name for name in archive.namelist()[:8] if not name.endswith("/"))
+                    raise DataError(
+                        f"`{match['archive']}` has no member `{match['member']}`; it holds {members or 'nothing'}."
+                    )
+                return archive.read(match["member"])
+        return decompress(Path(file).read_bytes(), file)
+    except FileNotFoundError:
+        raise DataError(
+            f"`{file}` does not exist; check the path, which is relative to the data folder if one is given."
+        ) from None
+    except (zlib.error, zipfile.BadZipFile) as error:
+        raise DataError(f"`{file}` is damaged: {error}. Fetch it again.") from None
+    except (OSError, RuntimeError, NotImplementedError) as error:  # unreadable; encrypted; unknown compression
+        raise DataError(f"`{file}` cannot be read: {error}.") from None
+
+
+def decompress(content: bytes, name: str | Path) -> bytes:
+    """The content itself, or what it holds if the file's name ends in ``.gz``.
+
+    Raises:
+        DataError: the gzip stream is damaged.
+    """
+    if not str(name).lower().endswith(".gz"):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"`{name}` is damaged: {error}. Fetch it again.") from None
+
+
+def _split_columns(line: str, number: int, file: str | Path) -> Pair:
+    if not line:
+        return "", ""
+    source, tab, rest = line.partition("\t")
+    if not tab:
+        raise DataError(f"Line {number:,} of `{file}` must have the form source<TAB>target, but has no tab.")
+    return source, rest.partition("\t")[0]

@@ -1,0 +1,135 @@
+"""Training of tokenizers: word level, byte-level BPE (Sennrich et al. 2016), byte-level unigram (Kudo 2018)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from edgeformer_runtime import tokenizer as runtime_tokenizer
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from edgeformer.config import TokenizerConfig
+from edgeformer.errors import ConfigError, DataError
+
+SPECIAL_TOKENS = (
+    runtime_tokenizer.PAD_TOKEN,
+    runtime_tokenizer.UNK_TOKEN,
+    runtime_tokenizer.BOS_TOKEN,
+    runtime_tokenizer.EOS_TOKEN,
+)
+"""In the order of their ids, from 0."""
+
+_WORD_PATTERN = r" ?\w+| ?[^\w\s]|\s"
+"""A word or a punctuation mark with the space before it, or one white-space character of any other kind."""
+
+
+def train_tokenizers(pairs: Sequence[tuple[str, str]], config: TokenizerConfig) -> tuple[Tokenizer, Tokenizer]:
+    """Train the tokenizers of both sides; one object, twice, where ``config.shared`` is set.
+
+    Raises:
+        ConfigError: the vocabulary size is below the minimum.
+        DataError: there is no text.
+    """
+    if config.shared:
+        shared = train_tokenizer(chain.from_iterable(pairs), config)
+        return shared, shared
+    return train_tokenizer((source for source, _ in pairs), config), train_tokenizer(
+        (target for _, target in pairs), config
+    )
+
+
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    """Train one tokenizer; the same texts in the same order give the same tokenizer.
+
+    Byte-level kinds reproduce any text. The word kind reproduces text of known words, white space included, and has
+    ``<unk>`` for others. Where ``config.lowercase`` is set, text comes back in lower case.
+
+    Raises:
+        ConfigError: the vocabulary size is below the minimum.
+        DataError: there is no text.
+    """
+    minimum = minimum_vocab_size(config)
+    if config.vocab_size < minimum:
+        raise ConfigError(
+            f"`tokenizer.vocab_size` must be at least {minimum} for kind `{config.kind}` "
+            f"(special tokens and alphabet), but is {config.vocab_size}."
+        )
+    tokenizer = _untrained(config)
+    tokenizer.train_from_iterator(_non_empty(texts), trainer=_trainer(config))
+    if config.kind == "unigram":
+        tokenizer.model = _reproducible(tokenizer)
+    return tokenizer
+
+
+def minimum_vocab_size(config: TokenizerConfig) -> int:
+    """Special tokens plus the 256 bytes, or plus one word."""
+    return len(SPECIAL_TOKENS) + (1 if config.kind == "word" else len(pre_tokenizers.ByteLevel.alphabet()))
+
+
+def _untrained(config: TokenizerConfig) -> Tokenizer:
+    """The pipeline around the model: normaliser, pre-tokenizer, decoder."""
+    normalizer: list[normalizers.Normalizer] = [normalizers.Lowercase()] if config.lowercase else []
+    pre_tokenizer: list[pre_tokenizers.PreTokenizer] = []
+    if config.split_digits:
+        pre_tokenizer.append(pre_tokenizers.Digits(individual_digits=True))
+    if config.kind == "word":
+        # A space before the text makes its first word the same token as inside a sentence; the decoder takes it off.
+        normalizer.append(normalizers.Prepend(" "))
+        pre_tokenizer.append(pre_tokenizers.Split(Regex(_WORD_PATTERN), behavior="isolated"))
+        tokenizer = Tokenizer(models.WordLevel(unk_token=runtime_tokenizer.UNK_TOKEN))
+        tokenizer.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    else:
+        # ByteLevel's own pattern never joins letters and punctuation, so no merge can spell a special token.
+        pre_tokenizer.append(pre_tokenizers.ByteLevel(add_prefix_space=False))
+        tokenizer = Tokenizer(models.BPE() if config.kind == "bpe" else models.Unigram())
+        tokenizer.decoder = decoders.ByteLevel()
+    if normalizer:
+        tokenizer.normalizer = normalizers.Sequence(normalizer)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pre_tokenizer)
+    return tokenizer
+
+
+def _trainer(config: TokenizerConfig) -> trainers.Trainer:
+    special = list(SPECIAL_TOKENS)
+    if config.kind == "word":
+        return trainers.WordLevelTrainer(vocab_size=config.vocab_size, special_tokens=special, show_progress=False)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    if config.kind == "bpe":
+        return trainers.BpeTrainer(
+            vocab_size=config.vocab_size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        )
+    return trainers.UnigramTrainer(
+        vocab_size=config.vocab_size,
+        special_tokens=special,
+        initial_alphabet=alphabet,
+        unk_token=runtime_tokenizer.UNK_TOKEN,
+        show_progress=False,
+    )
+
+
+def _reproducible(tokenizer: Tokenizer) -> models.Unigram:
+    """The trained unigram model without what its trainer leaves to chance.
+
+    The library sums in the order of a randomly seeded hash map: scores differ in their last digits, equal ones change
+    places, and the bytes that the text lacks get scores just below the lowest in any order.
+    """
+    model = json.loads(tokenizer.to_str())["model"]
+    special, pieces = model["vocab"][: len(SPECIAL_TOKENS)], dict(model["vocab"][len(SPECIAL_TOKENS) :])
+    alphabet = set(pre_tokenizers.ByteLevel.alphabet())
+    lowest_of_others = min((score for piece, score in pieces.items() if piece not in alphabet), default=0.0)
+    floor = min(pieces.values())
+    scores = {
+        piece: round(floor if piece in alphabet and score < lowest_of_others else score, 6)
+        for piece, score in pieces.items()
+    }
+    ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    return models.Unigram([*map(tuple, special), *ranked], unk_id=model["unk_id"], byte_fallback=False)
+
+
+def _non_empty(texts: Iterable[str]) -> Iterator[str]:
+    iterator = (text for text in texts if text)
+    first = next(iterator, None)
+    if first is None:
+        raise DataError("A tokenizer needs text to train on, but every sentence is empty; check `data.train`.")
+    return chain([first], iterator)

@@ -1,0 +1,150 @@
+"""Quality and speed of a bundle or a torch model on a test set: both run through the same decode loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgeformer_runtime.contract import MANIFEST_FILE
+from edgeformer_runtime.decode import Counters
+from edgeformer_runtime.errors import InputTooLongError
+from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.session import StepSession
+from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.translator import Translator, translate_texts
+
+from edgeformer.data.text import read_lines
+from edgeformer.errors import DataError
+from edgeformer.scores import Scores, score
+
+CHUNK = 256
+"""Texts translated between two reports of progress; sorted by length over the whole file."""
+
+
+@dataclass(frozen=True)
+class System:
+    """Something that translates: a bundle or a run."""
+
+    kind: str
+    """``bundle fp32``, ``bundle int8`` or ``torch``."""
+    session: StepSession
+    """Its model."""
+    source_tokenizer: Tokenizer
+    """Tokenizer of the source side."""
+    target_tokenizer: Tokenizer
+    """Tokenizer of the target side."""
+    options: DecodeOptions
+    """Its decoding defaults."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Scores, output and times."""
+
+    scores: Scores
+    """Quality."""
+    translations: list[str]
+    """Output, in the order of the source."""
+    beam_size: int
+    """Hypotheses kept per sentence."""
+    sentences_per_second: float
+    """From text to text."""
+    counters: Counters
+    """Where the time went."""
+
+
+def open_system(path: Path, *, device: str = "cpu", threads: int = 0) -> System:
+    """Open a bundle, or a run folder with torch.
+
+    Raises:
+        BundleError, CheckpointError: neither can be read there.
+        DeviceError: the device is not to be had.
+    """
+    if (path / MANIFEST_FILE).exists() or not path.is_dir():
+        translator = Translator(path, device=device, threads=threads)
+        precision = "+".join(sorted(set(translator.bundle.manifest.precision.values())))
+        tokenizers = translator.source_tokenizer, translator.target_tokenizer
+        return System(f"bundle {precision}", translator.session, *tokenizers, translator.options())
+
+    import torch
+    from edgeformer_runtime.errors import DeviceError
+
+    from edgeformer.model.session import TorchSession
+    from edgeformer.train.run import Run
+
+    if device not in {"cpu", "cuda"} or (device == "cuda" and not torch.cuda.is_available()):
+        raise DeviceError(
+            f"torch cannot use device `{device}` on this machine; use cpu or, with a CUDA build of torch, cuda."
+        )
+    if threads:
+        torch.set_num_threads(threads)
+    run = Run.open(path)
+    session = TorchSession(run.load_model().to(device))
+    return System("torch", session, run.source_tokenizer, run.target_tokenizer, DecodeOptions())
+
+
+def evaluate_text(
+    system: System,
+    source: Path,
+    reference: Path,
+    *,
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
+    tokenize: str = "13a",
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Evaluation:
+    """Translate a file and score it.
+
+    Args:
+        system: what translates.
+        source: text, a sentence per line.
+        reference: its translation, line by line.
+        beam_size: hypotheses kept; the system's default if none.
+        length_penalty: the system's default if none.
+        tokenize: sacreBLEU's tokenizer.
+        progress: called with the fraction done, 0 … 1.
+
+    Raises:
+        DataError: a file cannot be read, or the numbers of lines differ.
+        InputTooLongError: a line has more tokens than the model takes.
+    """
+    texts, references = read_lines(source), read_lines(reference)
+    if len(texts) != len(references):
+        raise DataError(
+            f"`{source}` has {len(texts)} lines, but `{reference}` has {len(references)}; they must be aligned line by line."
+        )
+    options = system.options
+    if beam_size is not None:
+        options = replace(options, beam_size=beam_size)
+    if length_penalty is not None:
+        options = replace(options, length_penalty=length_penalty)
+    counters, translations = Counters(), [""] * len(texts)
+    # Similar lengths meet in a batch although progress is shown between chunks.
+    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+    begin = time.perf_counter()
+    for start in range(0, len(order), CHUNK):
+        block = order[start : start + CHUNK]
+        try:
+            output = translate_texts(
+                system.session,
+                system.source_tokenizer,
+                system.target_tokenizer,
+                [texts[index] for index in block],
+                options,
+                counters,
+            )
+        except InputTooLongError as error:
+            raise InputTooLongError(block[error.index], error.length, error.limit) from None
+        for index, translation in zip(block, output, strict=True):
+            translations[index] = translation.text
+        progress(min(1.0, (start + CHUNK) / len(order)))
+    seconds = time.perf_counter() - begin
+    return Evaluation(
+        scores=score(translations, references, tokenize),
+        translations=translations,
+        beam_size=options.beam_size,
+        sentences_per_second=len(texts) / seconds if seconds else 0.0,
+        counters=counters,
+    )

@@ -1,0 +1,116 @@
+"""Multi-head attention: the projections, and the kernel that may be exchanged for export."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from edgeformer.model.config import TransformerConfig
+
+
+class AttentionKernel(Protocol):
+    """Computes softmax(query keyᵀ / scale) value. The exporter puts a kernel of the target engine in place of torch's."""
+
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        padding: Tensor | None,
+        causal: bool,
+        scale: float,
+        dropout: float,
+    ) -> Tensor:
+        """Attend from each query to all keys that are not padding.
+
+        Args:
+            query: ``(N, Q, H * E)``.
+            key: ``(N, H, S, E)``.
+            value: ``(N, H, S, F)``.
+            padding: ``(N, S)``, int32, 1 for a true token and 0 for padding; none if all are true.
+            causal: let query ``i`` see keys ``0 … i`` only.
+            scale: factor of the scores.
+            dropout: probability of dropping an attention weight.
+
+        Returns:
+            Context, ``(N, Q, H * F)``.
+        """
+
+
+def torch_attention(
+    query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None, causal: bool, scale: float, dropout: float
+) -> Tensor:
+    """Torch's own kernel, safe in half precision and for rows that are all padding (they give zeros)."""
+    # (N, Q, H * E) -> (N, H, Q, E)
+    query = query.unflatten(-1, (key.shape[1], key.shape[3])).transpose(1, 2)
+    mask = None if padding is None else padding[:, None, None, :].to(torch.bool)
+    context = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal, scale=scale)
+    # (N, H, Q, F) -> (N, Q, H * F)
+    return context.transpose(1, 2).flatten(2)
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention with H heads of free key and value widths (Vaswani et al. 2017, section 3.2).
+
+    Keys and values are projected apart from the queries, so that they can be computed once and kept.
+    """
+
+    kernel: AttentionKernel = staticmethod(torch_attention)
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.key_width = config.key_width
+        self.value_width = config.value_width
+        self.shared = config.share_head_projection
+        self.dropout = config.attention_dropout
+        self.scale = 1 / math.sqrt(self.key_width if config.attention_scale == "d_k" else config.d_model)
+        in_width = config.d_model // config.heads if self.shared else config.d_model
+        heads = 1 if self.shared else config.heads
+        self.query = nn.Linear(in_width, heads * self.key_width, bias=config.attention_bias)
+        self.key = nn.Linear(in_width, heads * self.key_width, bias=config.attention_bias)
+        self.value = nn.Linear(in_width, heads * self.value_width, bias=config.attention_bias)
+        self.output = nn.Linear(config.heads * self.value_width, config.d_model, bias=config.attention_output_bias)
+
+    def project_query(self, x: Tensor) -> Tensor:
+        """``(…, D) -> (…, H * E)``."""
+        return self._project(self.query, x)
+
+    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys ``(N, H, S, E)`` and values ``(N, H, S, F)`` of a memory ``(N, S, D)``."""
+        # (N, S, H * E) -> (N, S, H, E) -> (N, H, S, E)
+        key = self._project(self.key, memory).unflatten(-1, (self.heads, self.key_width)).transpose(1, 2)
+        value = self._project(self.value, memory).unflatten(-1, (self.heads, self.value_width)).transpose(1, 2)
+        return key, value
+
+    def project_step(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Key ``(R, H, 1, E)`` and value ``(R, H, 1, F)`` of one position ``(R, D)``."""
+        key = self._project(self.key, x).view(-1, self.heads, 1, self.key_width)
+        value = self._project(self.value, x).view(-1, self.heads, 1, self.value_width)
+        return key, value
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Context of projected queries ``(N, Q, H * E)``, before the output projection: ``(N, Q, H * F)``."""
+        dropout = self.dropout if self.training else 0.0
+        return self.kernel(query, key, value, padding=padding, causal=causal, scale=self.scale, dropout=dropout)
+
+    def forward(self, x: Tensor, memory: Tensor, *, padding: Tensor | None = None, causal: bool = False) -> Tensor:
+        """Attend from ``x`` ``(N, Q, D)`` to ``memory`` ``(N, S, D)``; returns ``(N, Q, D)``."""
+        key, value = self.project_memory(memory)
+        context: Tensor = self.output(self.attend(self.project_query(x), key, value, padding=padding, causal=causal))
+        return context
+
+    def _project(self, linear: nn.Linear, x: Tensor) -> Tensor:
+        if self.shared:
+            # (…, H * E) -> (…, H, E), one small projection, and back
+            projected: Tensor = linear(x.unflatten(-1, (self.heads, -1))).flatten(-2)
+        else:
+            projected = linear(x)
+        return projected

@@ -1,0 +1,67 @@
+"""What every model family must offer: one teacher-forced forward, and an encoder and a step with explicit state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from edgeformer_runtime.contract import StateTensor
+from torch import Tensor, nn
+
+State = dict[str, Tensor]
+"""The decoder's state by the names of :meth:`EncoderDecoder.state_table`. A value: nobody changes it in place."""
+
+
+class EncoderDecoder(nn.Module, ABC):
+    """A sequence-to-sequence model that can be trained, exported and decoded step by step.
+
+    Letters: N sentences, K beams, R = N * K rows, S source length, T target length, V target vocabulary. Row ``r`` of a step
+    belongs to sentence ``r // K``; K is ``token.shape[0] // N``.
+    """
+
+    source_vocab_size: int
+    """Token ids of the source are below this."""
+    target_vocab_size: int
+    """V."""
+    max_source_length: int
+    """Longest source the model takes, in tokens, end token included."""
+    max_target_length: int
+    """Largest number of steps, the one that yields the end token included."""
+
+    @abstractmethod
+    def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
+        """Teacher-forced logits, for training and as the reference of every parity check.
+
+        Args:
+            source: token ids padded at the end, ``(N, S)``, int64.
+            source_length: true lengths, ``(N,)``, int64.
+            target: target ids that begin with the start token, ``(N, T)``, int64.
+
+        Returns:
+            Logits of the token after each target token, ``(N, T, V)``.
+        """
+
+    @abstractmethod
+    def encode(self, source: Tensor, source_length: Tensor) -> State:
+        """Run the encoder once and return every constant and recurrent state tensor, with N rows each.
+
+        Args:
+            source: token ids padded at the end, ``(N, S)``, int64.
+            source_length: true lengths, ``(N,)``, int64.
+        """
+
+    @abstractmethod
+    def step(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State]:
+        """Advance every row by one token.
+
+        Args:
+            token: last token of each row, ``(R,)``, int64.
+            position: index of that token in the target, ``()``, int64.
+            state: all tensors of the state table.
+
+        Returns:
+            Logits of the next token, ``(R, V)``, and the new cache and recurrent tensors (constants are not returned).
+        """
+
+    @abstractmethod
+    def state_table(self) -> tuple[StateTensor, ...]:
+        """Every tensor of the state, in the order in which the exported graphs list them."""

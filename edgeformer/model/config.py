@@ -1,0 +1,118 @@
+"""Configuration and presets of the Transformer family. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from edgeformer.families import Family
+
+if TYPE_CHECKING:
+    from edgeformer.model.base import EncoderDecoder
+
+Size = Annotated[int, Meta(ge=1)]
+Probability = Annotated[float, Meta(ge=0, lt=1)]
+
+
+class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A Transformer as in Vaswani et al. 2017, with the variations found in the field."""
+
+    d_model: Size = 512
+    """Width of embeddings and residual stream (D)."""
+    d_ff: Size = 2048
+    """Width of the feed-forward layers."""
+    heads: Size = 8
+    """Attention heads (H)."""
+    encoder_layers: Size = 6
+    """Encoder depth."""
+    decoder_layers: Size = 6
+    """Decoder depth."""
+    d_k: Size | None = None
+    """Width of a head's queries and keys (E); ``d_model / heads`` if left out."""
+    d_v: Size | None = None
+    """Width of a head's values; ``d_model / heads`` if left out."""
+    attention_bias: bool = True
+    """Biases in the query, key and value projections."""
+    attention_output_bias: bool = True
+    """A bias in the projection after attention."""
+    attention_scale: Literal["d_k", "d_model"] = "d_k"
+    """Scores are divided by the square root of this width."""
+    share_head_projection: bool = False
+    """One ``E x E`` projection each for queries, keys and values, shared by all heads; needs ``d_k = d_v = d_model / heads``."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Fixed sines and cosines, or a trained table."""
+    scale_embeddings: bool = True
+    """Multiply embeddings by the square root of ``d_model``."""
+    norm: Literal["pre", "post"] = "post"
+    """LayerNorm before each sublayer, or after the residual sum."""
+    dropout_after_norm: bool = False
+    """With post-norm, drop the normalised sum and not the sublayer's output."""
+    activation: Literal["relu", "gelu", "silu"] = "relu"
+    """Activation of the feed-forward layers."""
+    tied_embeddings: Literal["none", "decoder", "all"] = "decoder"
+    """Which share one table: nothing; target embedding and output projection; those and the source embedding."""
+    dropout: Probability = 0.1
+    """Dropout on embeddings and sublayer outputs."""
+    attention_dropout: Probability = 0.0
+    """Dropout on attention weights."""
+    activation_dropout: Probability = 0.0
+    """Dropout behind the activation."""
+    max_source_length: Size = 256
+    """Longest source in tokens, end token included."""
+    max_target_length: Size = 256
+    """Largest number of decoding steps."""
+
+    def __post_init__(self) -> None:
+        """Check what depends on several fields; msgspec reports a ``ValueError`` as a validation error."""
+        if (self.d_k is None or self.d_v is None) and self.d_model % self.heads:
+            raise ValueError(f"`d_model` must be a multiple of `heads`, but is {self.d_model} with {self.heads} heads")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(f"`d_model` must be even for sinusoidal positions, but is {self.d_model}")
+        if (
+            self.share_head_projection
+            and not self.key_width * self.heads == self.value_width * self.heads == self.d_model
+        ):
+            raise ValueError("`share_head_projection` needs `d_k` and `d_v` equal to `d_model` / `heads`")
+        if self.dropout_after_norm and self.norm == "pre":
+            raise ValueError('`dropout_after_norm` needs `norm` = "post"')
+
+    @property
+    def key_width(self) -> int:
+        """E, the width of a head's queries and keys."""
+        return self.d_k or self.d_model // self.heads
+
+    @property
+    def value_width(self) -> int:
+        """Width of a head's values."""
+        return self.d_v or self.d_model // self.heads
+
+
+def tiny() -> TransformerConfig:
+    """128/256, 4 heads, 4+4 layers: the model of "Good for Misconceived Reasons" (ACL 2021) for Multi30k."""
+    return TransformerConfig(d_model=128, d_ff=256, heads=4, encoder_layers=4, decoder_layers=4, tied_embeddings="all")
+
+
+def edge() -> TransformerConfig:
+    """256/1024, 4 heads, 6+2 layers: a deep encoder and a shallow decoder, since the decoder's depth sets the latency."""
+    return TransformerConfig(d_model=256, d_ff=1024, heads=4, encoder_layers=6, decoder_layers=2, tied_embeddings="all")
+
+
+def base() -> TransformerConfig:
+    """512/2048, 8 heads, 6+6 layers: the base model of Vaswani et al. 2017."""
+    return TransformerConfig(tied_embeddings="all")
+
+
+def _build(config: TransformerConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
+    from edgeformer.model.transformer import Transformer
+
+    return Transformer(config, source_vocab_size, target_vocab_size)
+
+
+TRANSFORMER = Family(
+    name="transformer",
+    config_type=TransformerConfig,
+    build=_build,
+    presets={"tiny": tiny, "edge": edge, "base": base},
+)

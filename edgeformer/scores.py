@@ -1,0 +1,58 @@
+"""BLEU, chrF and exact match, all by sacreBLEU (Post 2018) except the last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from edgeformer.errors import ConfigError
+
+
+class Scores(msgspec.Struct, kw_only=True, frozen=True):
+    """Quality of a set of translations."""
+
+    sentences: int
+    """Sentences scored."""
+    bleu: float
+    """Corpus BLEU, 0 … 100."""
+    bleu_signature: str
+    """sacreBLEU's signature of it."""
+    chrf: float
+    """chrF2, 0 … 100."""
+    chrf_signature: str
+    """sacreBLEU's signature of it."""
+    exact_match: float
+    """Share of translations that equal their reference, 0 … 1."""
+
+
+def score(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Scores:
+    """Score translations against one reference each.
+
+    Args:
+        hypotheses: detokenised output.
+        references: the same number of references.
+        tokenize: sacreBLEU's tokenizer; ``none`` for text that is tokenised already.
+
+    Raises:
+        ConfigError: the tokenizer is unknown, or there is nothing to score.
+    """
+    from sacrebleu.metrics import BLEU, CHRF
+
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ConfigError(f"`tokenize` must be one of {', '.join(BLEU.TOKENIZERS)}, but is `{tokenize}`.")
+    if not hypotheses:
+        raise ConfigError("There is no sentence to score; the source file is empty.")
+    # `force` keeps sacreBLEU from warning about text that looks tokenised, which the caller has said with `tokenize`.
+    bleu, chrf = BLEU(tokenize=tokenize, force=True), CHRF()
+    bleu_score = bleu.corpus_score(list(hypotheses), [list(references)])
+    chrf_score = chrf.corpus_score(list(hypotheses), [list(references)])
+    matches = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
+    return Scores(
+        sentences=len(hypotheses),
+        bleu=float(bleu_score.score),
+        bleu_signature=str(bleu.get_signature()),
+        chrf=float(chrf_score.score),
+        chrf_signature=str(chrf.get_signature()),
+        exact_match=matches / len(hypotheses),
+    )

@@ -1,0 +1,1 @@
+"""Training on pytorch-lightning, and the run folder it leaves."""

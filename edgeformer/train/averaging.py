@@ -1,0 +1,63 @@
+"""Checkpoint averaging (Vaswani et al. 2017, section 6.1), over the checkpoints with the lowest validation loss."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+
+from edgeformer.errors import CheckpointError
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.train.run import Validation, load_weights
+
+_NAME = re.compile(r"step-(\d{8})\.safetensors")
+
+
+def weights_path(folder: Path, step: int) -> Path:
+    """File of the weights after an update."""
+    return folder / f"step-{step:08d}.safetensors"
+
+
+def best_steps(validations: Iterable[Validation], count: int) -> list[int]:
+    """Steps of the ``count`` validations with the lowest loss, best first; the later one of equals."""
+    ranked = sorted(validations, key=lambda validation: (validation.loss, -validation.step))
+    return [validation.step for validation in ranked[:count]]
+
+
+def keep_only(folder: Path, steps: Iterable[int]) -> None:
+    """Delete the weights of all other updates."""
+    kept = set(steps)
+    for path in folder.iterdir():
+        match = _NAME.fullmatch(path.name)
+        if match and int(match[1]) not in kept:
+            path.unlink()
+
+
+def load_average(model: EncoderDecoder, paths: Sequence[Path]) -> None:
+    """Put the mean of several checkpoints into a model; what is no float is taken from the first.
+
+    Raises:
+        CheckpointError: no path is given, or a file is missing, damaged, or of another model.
+    """
+    if not paths:
+        raise CheckpointError("There is no checkpoint to average; train until the first validation.")
+    total = _state(load_weights(model, paths[0]))
+    for path in paths[1:]:
+        for name, tensor in _state(load_weights(model, path)).items():
+            if tensor.is_floating_point():
+                total[name] += tensor
+    mean = {
+        name: (tensor / len(paths)).to(torch.float32) if tensor.is_floating_point() else tensor
+        for name, tensor in total.items()
+    }
+    model.load_state_dict(mean)
+
+
+def _state(model: EncoderDecoder) -> dict[str, torch.Tensor]:
+    """A copy of the weights, in double precision, so that the mean does not depend on the order."""
+    return {
+        name: tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor.clone()
+        for name, tensor in model.state_dict().items()
+    }

@@ -1,0 +1,295 @@
+"""The run folder: everything that training leaves behind, and the way back to a model."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import tokenizers
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+
+from edgeformer.config import Recipe, recipe_from_tree
+from edgeformer.errors import CheckpointError, ConfigError
+from edgeformer.families import get_family, model_config
+from edgeformer.model.base import EncoderDecoder
+from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.tokenizer import Tokenizer
+
+RECIPE_FILE = "recipe.json"
+INFO_FILE = "run.json"
+MODEL_FILE = "model.safetensors"
+SAMPLE_FILE = "sample.tsv"
+METRICS_FILE = "metrics.csv"
+SHARED_TOKENIZER_FILE = "tokenizer.json"
+SOURCE_TOKENIZER_FILE = "source.tokenizer.json"
+TARGET_TOKENIZER_FILE = "target.tokenizer.json"
+CHECKPOINT_FOLDER = "checkpoints"
+RESUME_FILE = "last.ckpt"
+
+SAMPLE_SIZE = 1000
+_LIBRARIES = ("edgeformer", "torch", "pytorch-lightning", "tokenizers", "safetensors", "sacrebleu", "numpy")
+
+
+class Validation(msgspec.Struct, kw_only=True, frozen=True):
+    """Figures of one validation."""
+
+    step: int
+    """Updates before it; of an averaged model, the last one of its checkpoints."""
+    loss: float
+    """Label-smoothed cross-entropy per token, in nats."""
+    perplexity: float
+    """Exponential of the cross-entropy per token without smoothing."""
+    bleu: float
+    """BLEU of greedy output, 0 to 100."""
+    exact_match: float
+    """Fraction of greedy outputs equal to the reference."""
+    sentences: int
+    """Sentences that were decoded."""
+    minutes: float
+    """Training time before it."""
+
+
+class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
+    """What happened in a run."""
+
+    status: Literal["running", "interrupted", "finished"] = "running"
+    """A run is finished once it has a final model."""
+    stopped_by: str = ""
+    """Why training stopped, for people."""
+    steps: int = 0
+    """Updates made."""
+    minutes: float = 0.0
+    """Wall-clock time of training over all sessions, validation included."""
+    tokens_per_second: float = 0.0
+    """True target tokens over the time of the updates, validation excluded."""
+    parameters: int = 0
+    """Trained numbers, shared ones counted once."""
+    source_vocab_size: int = 0
+    """Entries of the source vocabulary."""
+    target_vocab_size: int = 0
+    """Entries of the target vocabulary."""
+    train_pairs: int = 0
+    """Pairs trained on."""
+    valid_pairs: int = 0
+    """Pairs the validation loss is taken over."""
+    too_long: int = 0
+    """Training pairs dropped because they have more tokens than the model takes."""
+    padding: float = 0.0
+    """Fraction of padding in training batches."""
+    validations: tuple[Validation, ...] = ()
+    """All validations, oldest first."""
+    averaged_steps: tuple[int, ...] = ()
+    """Steps of the checkpoints whose mean is the final model."""
+    final: Validation | None = None
+    """Validation of the final model."""
+    provenance: dict[str, Any] = {}
+    """Where the text comes from."""
+    versions: dict[str, str] = {}
+    """Versions of Python and of the libraries that matter."""
+
+
+class Run:
+    """A run folder on disk.
+
+    ::
+
+        recipe.json  run.json  metrics.csv  sample.tsv
+        tokenizer.json, or source.tokenizer.json and target.tokenizer.json
+        model.safetensors            once finished
+        checkpoints/last.ckpt        to resume from
+        checkpoints/step-*.safetensors
+    """
+
+    def __init__(self, path: Path, recipe: Recipe, info: RunInfo) -> None:
+        self.path = path
+        self.recipe = recipe
+        self.info = info
+        names = (SHARED_TOKENIZER_FILE,) * 2 if recipe.tokenizer.shared else (SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
+        self.source_tokenizer_path, self.target_tokenizer_path = (path / name for name in names)
+        try:
+            self.source_tokenizer = Tokenizer.from_file(self.source_tokenizer_path)
+            self.target_tokenizer = Tokenizer.from_file(self.target_tokenizer_path)
+        except BundleError as error:
+            raise CheckpointError(f"Run `{path}` is damaged. {error} Train again into a new folder.") from None
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        recipe: Recipe,
+        source_tokenizer: tokenizers.Tokenizer,
+        target_tokenizer: tokenizers.Tokenizer,
+        sample: Sequence[tuple[str, str]],
+        info: RunInfo,
+    ) -> Run:
+        """Write a new run folder, at once or not at all.
+
+        Raises:
+            CheckpointError: the folder exists and is not empty.
+        """
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise CheckpointError(f"`{path}` is not an empty folder; choose another --out, or continue its run with --resume.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as temporary:
+            folder = Path(temporary) / "run"
+            (folder / CHECKPOINT_FOLDER).mkdir(parents=True)
+            (folder / RECIPE_FILE).write_bytes(_json(recipe))
+            (folder / INFO_FILE).write_bytes(_json(info))
+            if recipe.tokenizer.shared:
+                files = {SHARED_TOKENIZER_FILE: source_tokenizer}
+            else:
+                files = {SOURCE_TOKENIZER_FILE: source_tokenizer, TARGET_TOKENIZER_FILE: target_tokenizer}
+            for name, tokenizer in files.items():
+                (folder / name).write_text(tokenizer.to_str(), encoding="utf-8")
+            lines = ["\t".join(" ".join(text.split("\t")) for text in pair) + "\n" for pair in sample[:SAMPLE_SIZE]]
+            (folder / SAMPLE_FILE).write_text("".join(lines), encoding="utf-8", newline="\n")
+            folder.replace(path)
+        return cls(path, recipe, info)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """Read a run folder; the model itself is read by :meth:`load_model`.
+
+        Raises:
+            CheckpointError: the folder is missing or damaged.
+        """
+        path = Path(path)
+        if not (path / RECIPE_FILE).is_file():
+            raise CheckpointError(f"`{path}` is not a run folder: it has no {RECIPE_FILE}. Make one with `edgeformer train`.")
+        try:
+            recipe = recipe_from_tree(msgspec.json.decode((path / RECIPE_FILE).read_bytes()), str(path / RECIPE_FILE))
+            info = msgspec.json.decode((path / INFO_FILE).read_bytes(), type=RunInfo)
+        except (msgspec.DecodeError, ConfigError, OSError) as error:
+            raise CheckpointError(f"Run `{path}` is damaged: {error} Train again into a new folder.") from None
+        return cls(path, recipe, info)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of weights and resume state."""
+        return self.path / CHECKPOINT_FOLDER
+
+    @property
+    def model_path(self) -> Path:
+        """File of the final weights."""
+        return self.path / MODEL_FILE
+
+    @property
+    def sample(self) -> list[tuple[str, str]]:
+        """Some training pairs, to calibrate quantization with and to show."""
+        try:
+            text = (self.path / SAMPLE_FILE).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"Run `{self.path}` is damaged: {error}.") from None
+        return [(source, target) for source, _, target in (line.partition("\t") for line in text.split("\n") if line)]
+
+    def build_model(self) -> EncoderDecoder:
+        """An untrained model as the recipe says."""
+        return build_model(self.recipe, self.source_tokenizer.vocab_size, self.target_tokenizer.vocab_size)
+
+    def load_model(self) -> EncoderDecoder:
+        """The final model, in evaluation mode.
+
+        Raises:
+            CheckpointError: the run is not finished, or its weights are damaged or of another model.
+        """
+        if not self.model_path.is_file():
+            raise CheckpointError(
+                f"Run `{self.path}` has no {MODEL_FILE}: training has not finished. "
+                f"Continue it with `edgeformer train --out {self.path} --resume`."
+            )
+        return load_weights(self.build_model(), self.model_path).eval()
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of :attr:`info` and write it."""
+        self.info = msgspec.structs.replace(self.info, **changes)
+        write_atomically(self.path / INFO_FILE, _json(self.info))
+
+    def replace_recipe(self, recipe: Recipe) -> None:
+        """Write another recipe, after a resume that changed a limit."""
+        write_atomically(self.path / RECIPE_FILE, _json(recipe))
+        self.recipe = recipe
+
+
+def build_model(recipe: Recipe, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
+    """An untrained model as a recipe says.
+
+    Raises:
+        ConfigError: the vocabularies do not suit the model.
+    """
+    family = get_family(recipe.model["family"])
+    try:
+        return family.build(model_config(recipe.model), source_vocab_size, target_vocab_size)
+    except ValueError as error:
+        raise ConfigError(f"Section [model]: {error}") from None
+
+
+def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:
+    """Read a safetensors file into a model of exactly its tensors; shared tensors are stored once.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or of another model.
+    """
+    try:
+        load_model(model, path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"Weights `{path}` are damaged: {error}. Restore the file or train again.") from None
+    except RuntimeError as error:
+        raise CheckpointError(f"Weights `{path}` are of another model: {error}.") from None
+    return model
+
+
+def save_weights(model: EncoderDecoder, path: Path) -> None:
+    """Write a model's weights as safetensors, at once or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        save_model(model, str(temporary))
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that readers see the old or the new content and nothing between."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that a result depends on."""
+    versions = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def differing_keys(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Dotted keys at which two trees differ."""
+    keys = []
+    for key in sorted({*one, *other}):
+        left, right = one.get(key), other.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            keys += differing_keys(left, right, f"{prefix}{key}.")
+        elif left != right:
+            keys.append(f"{prefix}{key}")
+    return keys
+
+
+def _json(value: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

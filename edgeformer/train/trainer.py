@@ -1,0 +1,298 @@
+"""Training from a recipe to a finished run folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytorch_lightning as pl
+import torch
+from rich.console import Console
+
+from edgeformer.config import Recipe
+from edgeformer.data.batches import BatchStream, EncodedPairs
+from edgeformer.data.corpora import ParallelCorpus, load_corpus
+from edgeformer.data.vocabulary import train_tokenizers
+from edgeformer.errors import CheckpointError, ConfigError, TrainingError
+from edgeformer.families import model_config
+from edgeformer.train.averaging import best_steps, load_average, weights_path
+from edgeformer.train.module import TrainingModule
+from edgeformer.train.progress import Reporter, figures
+from edgeformer.train.run import (
+    RESUME_FILE,
+    SAMPLE_SIZE,
+    Run,
+    RunInfo,
+    Validation,
+    differing_keys,
+    library_versions,
+    load_weights,
+    save_weights,
+)
+from edgeformer.train.supervisor import Supervisor
+from edgeformer.train.validation import Validator
+
+CHANGEABLE = frozenset({"train.max_steps", "train.max_minutes", "train.patience", "train.threads", "description"})
+"""Keys of a recipe that a resumed run may change; any other would make it another training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """How a training ended."""
+
+    run: Run
+    """The run folder."""
+    finished: bool
+    """Whether there is a final model; else training was interrupted and can be resumed."""
+    stopped_by: str
+    """Why training stopped: a limit of the recipe, or a signal."""
+    steps: int
+    """Updates made, over all sessions."""
+    minutes: float
+    """Training time, over all sessions."""
+    final: Validation | None
+    """Figures of the final model."""
+
+
+def train(
+    recipe: Recipe | None,
+    out: Path,
+    data_dir: Path | None = None,
+    *,
+    resume: bool = False,
+    console: Console | None = None,
+) -> TrainResult:
+    """Train a model, or go on training one.
+
+    On CPU, a resumed run ends with the same bits as one that was never stopped. Started by ``torchrun``, several processes
+    share each update; only the first one writes.
+
+    Args:
+        recipe: what to train; may be left out when resuming.
+        out: the run folder; must be missing or empty unless ``resume`` is set.
+        data_dir: folder to look for the corpus in.
+        resume: go on from the last checkpoint in ``out``.
+        console: where to report; left out, nothing is shown.
+
+    Raises:
+        CheckpointError: ``out`` is in use, cannot be resumed, or is of another recipe.
+        ConfigError: the recipe does not fit together.
+        DataError: the corpus cannot be read, or nothing of it fits the model.
+        TrainingError: training diverged.
+    """
+    console = Console(quiet=True) if console is None or _rank() else console
+    run = Run.open(out) if resume else None
+    if run is not None:
+        recipe = _resumable(run, recipe)
+    if recipe is None:
+        raise ConfigError("A recipe is needed to begin a run.")
+    if run is None and _rank() == 0:
+        _refuse_used(out)
+    if recipe.train.threads:
+        torch.set_num_threads(recipe.train.threads)
+
+    corpus = load_corpus(recipe.data, data_dir)
+    if run is None:
+        run = _create(out, recipe, corpus)
+    elif differing_keys(run.info.provenance, msgspec.to_builtins(corpus.provenance)):
+        raise CheckpointError(f"Run `{out}` was trained on other text than is found now; give the same files with --data.")
+    elif _rank() == 0:
+        run.replace_recipe(recipe)
+    return _fit(run, corpus, resume, console)
+
+
+def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> TrainResult:
+    config = run.recipe.train
+    torch.manual_seed(config.seed)
+    model = run.build_model()
+    limits = {"max_source_length": model.max_source_length, "max_target_length": model.max_target_length}
+    tokenizers = run.source_tokenizer, run.target_tokenizer
+    pairs = EncodedPairs.encode(corpus.train, *tokenizers, **limits)
+    valid = EncodedPairs.encode(corpus.valid, *tokenizers, **limits)
+    stream = BatchStream(
+        pairs,
+        batch_tokens=config.batch_tokens,
+        seed=config.seed,
+        accumulate=config.accumulate,
+        rank=_rank(),
+        world_size=_world_size(),
+    )
+    validator = Validator(
+        encoded=valid,
+        references=[corpus.valid[index][1] for index in valid.kept],
+        target_tokenizer=run.target_tokenizer,
+        batch_tokens=config.batch_tokens,
+        sentences=config.validate_sentences,
+        label_smoothing=config.label_smoothing,
+        lowercase=run.recipe.tokenizer.lowercase,
+        tokenized=corpus.provenance.name.endswith("-tok"),
+    )
+    reporter = Reporter(console, config.max_steps, config.max_minutes)
+    supervisor = Supervisor(run, validator, reporter)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    if _rank() == 0:
+        run.update(
+            status="running",
+            stopped_by="",
+            parameters=parameters,
+            train_pairs=len(pairs),
+            valid_pairs=len(valid),
+            too_long=pairs.too_long,
+            padding=stream.padding,
+        )
+        dropped = f", {pairs.too_long:,} too long for the model" if pairs.too_long else ""
+        reporter.line(
+            f"{len(pairs):,} training pairs{dropped}; {stream.epoch_batches:,} batches an epoch, {stream.padding:.1%} padding; "
+            f"vocabulary {run.source_tokenizer.vocab_size:,}/{run.target_tokenizer.vocab_size:,}; {parameters:,} parameters"
+        )
+
+    checkpoint = run.checkpoints / RESUME_FILE
+    if resume and not checkpoint.is_file():
+        reporter.line("No checkpoint was written before the run stopped; training begins anew.")
+    module = TrainingModule(model, config, stream, getattr(model_config(run.recipe.model), "d_model", 1))
+    with _quiet_lightning(), supervisor.catching_signals():
+        trainer = _lightning_trainer(run, supervisor)
+        with _checkpoint_errors(checkpoint):
+            trainer.fit(module, ckpt_path=str(checkpoint) if resume and checkpoint.is_file() else None, weights_only=True)
+
+    finished = not supervisor.interrupted
+    final, averaged = None, ()
+    if _rank() == 0:
+        if finished:
+            final, averaged = _finish(run, supervisor, module)
+            reporter.line(f"final model, mean of steps {', '.join(map(str, averaged))}: {figures(final)}")
+        run.update(
+            status="finished" if finished else "interrupted",
+            stopped_by=supervisor.stopped_by or run.info.stopped_by,
+            final=final,
+            averaged_steps=averaged,
+        )
+    return TrainResult(
+        run=run,
+        finished=finished,
+        stopped_by=supervisor.stopped_by,
+        steps=trainer.global_step,
+        minutes=run.info.minutes,
+        final=final,
+    )
+
+
+def _finish(run: Run, supervisor: Supervisor, module: TrainingModule) -> tuple[Validation, tuple[int, ...]]:
+    """Write the mean of the best checkpoints, or the best one alone where that has the lower loss."""
+    model, config = module.model, run.recipe.train
+    steps = best_steps(supervisor.validations, config.average)
+    if not steps:
+        raise TrainingError("Training ended before its first validation; nothing can be averaged.")
+
+    def validated(chosen: list[int]) -> Validation:
+        load_average(model, [weights_path(run.checkpoints, step) for step in chosen])
+        minutes = supervisor.validations[-1].minutes
+        return supervisor.validator(model, step=max(chosen), minutes=minutes, bf16=config.precision == "bf16")
+
+    final = validated(steps)
+    if len(steps) > 1 and final.loss > min(validation.loss for validation in supervisor.validations):
+        steps = steps[:1]
+        final = validated(steps)
+    save_weights(model, run.model_path)
+    return final, tuple(sorted(steps))
+
+
+def _create(out: Path, recipe: Recipe, corpus: ParallelCorpus) -> Run:
+    """Make the run folder on the first process; the others wait for it."""
+    if _rank():
+        deadline = time.monotonic() + 600
+        while not (out / "run.json").is_file():
+            if time.monotonic() > deadline:
+                raise TrainingError(f"The first process did not create `{out}` within 10 minutes; see its output.")
+            time.sleep(0.2)
+        return Run.open(out)
+    source_tokenizer, target_tokenizer = train_tokenizers(corpus.train, recipe.tokenizer)
+    info = RunInfo(
+        source_vocab_size=source_tokenizer.get_vocab_size(),
+        target_vocab_size=target_tokenizer.get_vocab_size(),
+        provenance=msgspec.to_builtins(corpus.provenance),
+        versions=library_versions(),
+    )
+    stride = max(1, len(corpus.train) // SAMPLE_SIZE)
+    return Run.create(out, recipe, source_tokenizer, target_tokenizer, corpus.train[::stride], info)
+
+
+def _resumable(run: Run, recipe: Recipe | None) -> Recipe:
+    """The recipe to go on with."""
+    if recipe is None:
+        return run.recipe
+    trees = (msgspec.to_builtins(one) for one in (run.recipe, recipe))
+    if fixed := [key for key in differing_keys(*trees) if key not in CHANGEABLE]:
+        raise CheckpointError(
+            f"Run `{run.path}` cannot be resumed with another recipe; these keys differ: {', '.join(fixed)}. "
+            "Leave RECIPE out, or train into a new folder."
+        )
+    return recipe
+
+
+def _refuse_used(out: Path) -> None:
+    """Fail before the corpus is read, and not after."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CheckpointError(f"`{out}` is not an empty folder; choose another --out, or continue its run with --resume.")
+
+
+def _lightning_trainer(run: Run, supervisor: Supervisor) -> pl.Trainer:
+    config = run.recipe.train
+    several = _world_size() > 1
+    has_gpu = torch.cuda.is_available()
+    return pl.Trainer(
+        accelerator="gpu" if has_gpu else "cpu",
+        devices=int(os.environ.get("LOCAL_WORLD_SIZE", _world_size())) if several else 1,
+        num_nodes=_world_size() // int(os.environ.get("LOCAL_WORLD_SIZE", _world_size())) if several else 1,
+        strategy="ddp" if several else "auto",
+        precision="bf16-mixed" if config.precision == "bf16" else "32-true",
+        max_steps=config.max_steps,
+        max_epochs=-1,
+        accumulate_grad_batches=config.accumulate,
+        callbacks=[supervisor],
+        default_root_dir=run.path,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        limit_val_batches=0,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+    )
+
+
+@contextmanager
+def _quiet_lightning() -> Iterator[None]:
+    """Silence the library's tips, and its warnings about what is done here on purpose."""
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric", "lightning_fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"(pytorch_lightning|lightning_fabric|torch)\.")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def _checkpoint_errors(path: Path) -> Iterator[None]:
+    yield
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", 0))
+
+
+def _world_size() -> int:
+    return int(os.environ.get("WORLD_SIZE", 1))

@@ -1,0 +1,98 @@
+"""Validation: loss over all pairs, and BLEU and exact matches of really decoded output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import sacrebleu
+import torch
+
+from edgeformer.data.batches import EncodedPairs, in_order
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.session import TorchSession
+from edgeformer.train.loss import smoothed_cross_entropy
+from edgeformer.train.run import Validation
+from edgeformer_runtime.decode import decode
+from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validator:
+    """Scores a model on the validation pairs."""
+
+    encoded: EncodedPairs
+    """Pairs that fit the model."""
+    references: Sequence[str]
+    """Target text of each of them."""
+    target_tokenizer: Tokenizer
+    """Turns output into text."""
+    batch_tokens: int
+    """Tokens of a batch of the loss."""
+    sentences: int
+    """How many to decode, spread evenly over all."""
+    label_smoothing: float
+    """As in training."""
+    lowercase: bool = False
+    """Compare lower-cased text, since the tokenizer makes it so."""
+    tokenized: bool = False
+    """References are tokenised already: BLEU must not do it again."""
+
+    def __call__(self, model: EncoderDecoder, *, step: int, minutes: float, bf16: bool = False) -> Validation:
+        """Validate; the model's mode and the random state stay as they are."""
+        was_training = model.training
+        model.eval()
+        try:
+            loss, nll = self._losses(model, bf16)
+            bleu, exact_match, count = self._decoded(model)
+        finally:
+            model.train(was_training)
+        return Validation(
+            step=step,
+            loss=loss,
+            perplexity=math.exp(min(nll, 700.0)),
+            bleu=bleu,
+            exact_match=exact_match,
+            sentences=count,
+            minutes=minutes,
+        )
+
+    @torch.inference_mode()
+    def _losses(self, model: EncoderDecoder, bf16: bool) -> tuple[float, float]:
+        """Mean smoothed and plain cross-entropy per token."""
+        device = next(model.parameters()).device
+        loss = nll = tokens = 0.0
+        with torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext():
+            for batch in in_order(self.encoded, self.batch_tokens):
+                source, length, target, labels = (
+                    torch.from_numpy(array).to(device)
+                    for array in (batch.source, batch.source_length, batch.target, batch.labels)
+                )
+                sums = smoothed_cross_entropy(
+                    model(source, length, target), labels, self.label_smoothing, self.encoded.pad_id
+                )
+                loss, nll, tokens = loss + sums.loss.item(), nll + sums.nll.item(), tokens + sums.tokens.item()
+        return loss / tokens, nll / tokens
+
+    def _decoded(self, model: EncoderDecoder) -> tuple[float, float, int]:
+        """BLEU, fraction of exact matches, and the number of sentences decoded greedily."""
+        count = min(self.sentences, len(self.encoded))
+        if count == 0:
+            return 0.0, 0.0, 0
+        rows = np.linspace(0, len(self.encoded) - 1, count).round().astype(np.int64)
+        source = self.encoded.source
+        sources = [source.flat[source.start[row] : source.start[row] + source.length[row]].tolist() for row in rows]
+        # An untrained model does not end its sentences; twice the longest reference is enough to see that.
+        longest = 2 * int(self.encoded.target.length[rows].max())
+        options = DecodeOptions(beam_size=1, max_length=longest, return_scores=False)
+        outputs = decode(TorchSession(model), sources, options)
+        texts = [self.target_tokenizer.decode(best.ids) for best, *_ in outputs]
+        references = [self.references[row] for row in rows]
+        if self.lowercase:
+            references = [reference.lower() for reference in references]
+        bleu = sacrebleu.corpus_bleu(texts, [references], tokenize="none" if self.tokenized else "13a", force=True)
+        return float(bleu.score), float(np.mean([a == b for a, b in zip(texts, references, strict=True)])), count

@@ -1,0 +1,1 @@
+"""Export: torch to ONNX, graph passes, quantization, parity, bundles. Importing this loads neither torch nor onnx."""

@@ -1,0 +1,35 @@
+"""The two graphs of a bundle as torch modules. One wrapper each serves every family, since state is explicit."""
+
+from __future__ import annotations
+
+from edgeformer.model.base import EncoderDecoder
+from torch import Tensor, nn
+
+
+class EncoderGraph(nn.Module):
+    """``(source, source_length) -> `` every state tensor that comes from the encoder, in the table's order."""
+
+    def __init__(self, model: EncoderDecoder) -> None:
+        super().__init__()
+        self.model = model
+        self.names = [tensor.name for tensor in model.state_table() if tensor.from_encoder]
+
+    def forward(self, source: Tensor, source_length: Tensor) -> tuple[Tensor, ...]:
+        """Encode ``(N, S)`` token ids of true lengths ``(N,)``."""
+        state = self.model.encode(source, source_length)
+        return tuple(state[name] for name in self.names)
+
+
+class StepDecoderGraph(nn.Module):
+    """``(token, position, *state) -> (logits, *state')``; constants are inputs only."""
+
+    def __init__(self, model: EncoderDecoder) -> None:
+        super().__init__()
+        self.model = model
+        self.names = [tensor.name for tensor in model.state_table()]
+        self.carried = [tensor.name for tensor in model.state_table() if tensor.kind != "constant"]
+
+    def forward(self, token: Tensor, position: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        """Advance rows ``(R,)`` by one token."""
+        logits, new_state = self.model.step(token, position, dict(zip(self.names, state, strict=True)))
+        return (logits, *(new_state[name] for name in self.carried))

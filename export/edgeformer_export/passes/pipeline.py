@@ -1,0 +1,75 @@
+"""Runs passes in order, measures the graph before and after each, and never keeps one that made the graph worse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassRecord:
+    """What one pass did to one graph."""
+
+    name: str
+    """Class of the pass."""
+    nodes_before: int
+    """Nodes of the graph before it."""
+    nodes_after: int
+    """Nodes after it."""
+    bytes_before: int
+    """Bytes of all weights before it."""
+    bytes_after: int
+    """Bytes of all weights after it."""
+    outcome: str
+    """``changed``, ``unchanged``, or ``rejected`` if its result was worse and was thrown away."""
+
+
+class PassFailedError(RuntimeError):
+    """A pass raised; the message names it and those before it."""
+
+
+def run_passes(model: ir.Model, passes: Sequence[ir.passes.PassBase]) -> tuple[ir.Model, list[PassRecord]]:
+    """Run passes one after the other.
+
+    A result is rejected if it has more weight bytes, or more nodes with no fewer bytes: a simplifier may enlarge a graph by
+    folding a table that was shared.
+
+    Raises:
+        PassFailedError: a pass raised.
+    """
+    records: list[PassRecord] = []
+    for one_pass in passes:
+        name = type(one_pass).__name__
+        nodes_before, bytes_before = node_count(model), weight_bytes(model)
+        before = ir.from_proto(ir.to_proto(model))
+        try:
+            result = one_pass(model)
+        except Exception as error:
+            done = ", ".join(record.name for record in records) or "none"
+            raise PassFailedError(f"Pass {name} failed (passes before it: {done}): {error}") from error
+        nodes_after, bytes_after = node_count(result.model), weight_bytes(result.model)
+        worse = bytes_after > bytes_before or (bytes_after == bytes_before and nodes_after > nodes_before)
+        model = before if worse else result.model
+        records.append(
+            PassRecord(
+                name=name,
+                nodes_before=nodes_before,
+                nodes_after=nodes_after,
+                bytes_before=bytes_before,
+                bytes_after=bytes_after,
+                outcome="rejected" if worse else "changed" if result.modified else "unchanged",
+            )
+        )
+    return model, records
+
+
+def node_count(model: ir.Model) -> int:
+    """Nodes of the main graph."""
+    return len(model.graph)
+
+
+def weight_bytes(model: ir.Model) -> int:
+    """Bytes of all initializers."""
+    return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)

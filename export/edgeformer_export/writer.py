@@ -1,0 +1,78 @@
+"""Writes a bundle as one step: into a temporary folder beside the target, which then takes the target's name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from edgeformer.errors import EdgeformerError
+from edgeformer_runtime.bundle import file_sha256, manifest_hash_line
+from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE
+from edgeformer_runtime.manifest import FileEntry, Manifest, manifest_problems
+
+
+class ExportError(EdgeformerError):
+    """A bundle cannot be written, or would not be the model."""
+
+
+@contextlib.contextmanager
+def atomic_folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
+    """A temporary folder that becomes ``out`` when the block ends without an error, and is removed otherwise.
+
+    Raises:
+        ExportError: ``out`` exists and may not be overwritten, or is a folder that holds something else than a bundle.
+    """
+    if out.exists():
+        if not overwrite:
+            raise ExportError(f"`{out}` exists; choose another folder or give --overwrite.")
+        if not out.is_dir() or (any(out.iterdir()) and not (out / MANIFEST_FILE).exists()):
+            raise ExportError(f"`{out}` is not a bundle and is not overwritten; choose another folder.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o777 & ~_umask())
+        if out.exists():
+            # A folder with content cannot be replaced in one step, so the old one steps aside first.
+            aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
+            os.replace(out, aside / out.name)
+            os.replace(temporary, out)
+            shutil.rmtree(aside)
+        else:
+            os.replace(temporary, out)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
+    """Hash every file of the folder and write the manifest over them.
+
+    Returns:
+        The manifest with its list of files.
+
+    Raises:
+        ExportError: the manifest contradicts itself; lists every problem.
+    """
+    files = {
+        path.name: FileEntry(size=path.stat().st_size, sha256=file_sha256(path))
+        for path in sorted(folder.iterdir())
+        if path.name not in {MANIFEST_FILE, MANIFEST_HASH_FILE}
+    }
+    manifest = msgspec.structs.replace(manifest, files=files)
+    if problems := manifest_problems(manifest):
+        raise ExportError("The bundle would be inconsistent: " + "; ".join(problems) + ".")
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    (folder / MANIFEST_FILE).write_bytes(data)
+    (folder / MANIFEST_HASH_FILE).write_bytes(manifest_hash_line(data))
+    return manifest
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,58 @@
+"""Run encoder-decoder bundles on onnxruntime. Needs neither torch nor onnx.
+
+>>> from edgeformer_runtime import Translator
+>>> Translator("bundle").translate(["A dog runs."], beam_size=4)[0].text  # doctest: +SKIP
+'Un chien court.'
+
+Names are imported when first used, so that importing the package, for its errors say, does not load onnxruntime.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.bundle import Bundle, open_bundle
+    from edgeformer_runtime.decode import Counters
+    from edgeformer_runtime.errors import (
+        BundleError,
+        DeviceError,
+        EdgeformerError,
+        InputError,
+        InputTooLongError,
+        OptionError,
+    )
+    from edgeformer_runtime.options import DecodeOptions
+    from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
+
+__all__ = [
+    "Bundle",
+    "BundleError",
+    "Counters",
+    "DecodeOptions",
+    "DeviceError",
+    "EdgeformerError",
+    "InputError",
+    "InputTooLongError",
+    "OptionError",
+    "TextHypothesis",
+    "Translation",
+    "Translator",
+    "open_bundle",
+]
+
+_MODULES = {
+    "bundle": ("Bundle", "open_bundle"),
+    "decode": ("Counters",),
+    "errors": ("BundleError", "DeviceError", "EdgeformerError", "InputError", "InputTooLongError", "OptionError"),
+    "options": ("DecodeOptions",),
+    "translator": ("TextHypothesis", "Translation", "Translator"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

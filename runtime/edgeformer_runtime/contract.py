@@ -1,0 +1,114 @@
+"""The contract between exporter and runtime: tensor names, axes, state kinds, file names.
+
+Nothing else in the project spells one of these strings. A bundle has two graphs::
+
+    encoder:  source (N, S), source_length (N,)                      -> every constant and recurrent state tensor
+    decoder:  token (R,), position (), constants, past.* tensors     -> logits (R, V), present.* tensors
+
+Letters: N sentences, K beams, R = N * K decoder rows, S source length, P past length (tokens decoded before this one),
+V vocabulary. Row ``r`` belongs to sentence ``r // K``. Other axes are plain integers.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SCHEMA_REVISION = 1
+"""Raised whenever a bundle written before cannot be read any more."""
+
+MANIFEST_FILE = "manifest.json"
+MANIFEST_HASH_FILE = "manifest.json.sha256"
+ENCODER_FILE = "encoder.onnx"
+DECODER_FILE = "decoder.onnx"
+WEIGHTS_FILE = "weights.bin"
+GOLDEN_FILE = "golden.json"
+CARD_FILE = "README.md"
+
+SOURCE = "source"
+"""Encoder input: source token ids, ``(N, S)``, int64, padded at the end."""
+SOURCE_LENGTH = "source_length"
+"""Encoder input: true length of each source, ``(N,)``, int64."""
+TOKEN = "token"
+"""Decoder input: last token of each row, ``(R,)``, int64."""
+POSITION = "position"
+"""Decoder input: index of the token in the target, ``()``, int64; 0 for the start token."""
+LOGITS = "logits"
+"""Decoder output: unnormalised log-probabilities of the next token, ``(R, V)``, float32."""
+
+SENTENCES = "N"
+ROWS = "R"
+SOURCE_AXIS = "S"
+PAST_AXIS = "P"
+
+StateKind = Literal["constant", "cache", "recurrent"]
+DType = Literal["float32", "float16", "int32", "int64", "bool"]
+
+
+class StateTensor(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """One tensor of the decoder's state.
+
+    ========= ============================== ==========================================================
+    kind      comes from                     from step to step
+    ========= ============================== ==========================================================
+    constant  the encoder graph              stays as it is; first axis N (never replicated) or R
+    cache     nothing: the P axis is empty   grows by one along P; rows reordered and dropped
+    recurrent the encoder graph, N rows      replaced; rows reordered and dropped
+    ========= ============================== ==========================================================
+    """
+
+    name: str
+    """Unique name without prefix, for example ``self_key.0``."""
+    kind: StateKind
+    """What the decode loop does with the tensor."""
+    dtype: DType
+    """Element type."""
+    axes: tuple[str | int, ...]
+    """One of the letters N, R, S, P, or a fixed size, per axis."""
+
+    @property
+    def input_name(self) -> str:
+        """Name of the decoder's input."""
+        return self.name if self.kind == "constant" else f"past.{self.name}"
+
+    @property
+    def output_name(self) -> str:
+        """Name of the decoder's output; a constant has none and this is its name in the encoder's outputs."""
+        return self.name if self.kind == "constant" else f"present.{self.name}"
+
+    @property
+    def from_encoder(self) -> bool:
+        """Whether the encoder graph emits the first value, under the plain name."""
+        return self.kind != "cache"
+
+
+def state_problems(state: tuple[StateTensor, ...]) -> list[str]:
+    """Every way in which a state table breaks the contract; empty if none."""
+    problems = []
+    names = [tensor.name for tensor in state]
+    problems += [
+        f"state `{name}` is listed {names.count(name)} times"
+        for name in sorted({n for n in names if names.count(n) > 1})
+    ]
+    for tensor in state:
+        if not tensor.axes:
+            problems.append(f"state `{tensor.name}` has no axes")
+            continue
+        first = {"constant": (SENTENCES, ROWS)}.get(tensor.kind, (ROWS,))
+        if tensor.axes[0] not in first:
+            problems.append(
+                f"state `{tensor.name}` ({tensor.kind}) must have first axis {' or '.join(first)}, but has {tensor.axes[0]}"
+            )
+        rest = tensor.axes[1:]
+        letters = [axis for axis in rest if isinstance(axis, str)]
+        allowed = {"constant": {SOURCE_AXIS}, "cache": {PAST_AXIS}, "recurrent": set[str]()}[tensor.kind]
+        if surplus := sorted(set(letters) - allowed):
+            problems.append(
+                f"state `{tensor.name}` ({tensor.kind}) may not have axis {', '.join(surplus)} behind its first"
+            )
+        if tensor.kind == "cache" and letters.count(PAST_AXIS) != 1:
+            problems.append(f"state `{tensor.name}` (cache) must have axis {PAST_AXIS} once")
+        if any(isinstance(axis, int) and axis < 1 for axis in rest):
+            problems.append(f"state `{tensor.name}` has a fixed axis below 1")
+    return problems

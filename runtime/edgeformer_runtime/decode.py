@@ -1,0 +1,125 @@
+"""The decode loop: batches, steps, search. There is one, for every family, engine and search."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from edgeformer_runtime.batching import length_sorted_batches, pad
+from edgeformer_runtime.errors import InputTooLongError
+from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.processors import build_processors
+from edgeformer_runtime.search import BeamSearch, GreedySearch, Hypothesis, Search
+from edgeformer_runtime.session import StepSession
+
+
+@dataclass
+class Counters:
+    """Where the time of a call went. One object per call; the loop adds to it."""
+
+    sentences: int = 0
+    """Sentences decoded."""
+    batches: int = 0
+    """Batches they were grouped into."""
+    steps: int = 0
+    """Decoder steps, of any number of rows."""
+    row_steps: int = 0
+    """Rows summed over the steps."""
+    tokens: int = 0
+    """Tokens of the best hypotheses, end tokens included."""
+    encoder_seconds: float = 0.0
+    """Wall-clock time in the encoder."""
+    decoder_seconds: float = 0.0
+    """Wall-clock time in the step decoder."""
+    first_token_seconds: float = 0.0
+    """Wall-clock time from the start of each batch to its first tokens, summed."""
+    total_seconds: float = 0.0
+    """Wall-clock time of the whole call; what is not encoder or decoder is the host's."""
+    peak_state_bytes: int = 0
+    """Largest decoder state."""
+
+    @property
+    def host_seconds(self) -> float:
+        """Time outside both graphs: search, batching and copies."""
+        return self.total_seconds - self.encoder_seconds - self.decoder_seconds
+
+    def add(self, other: Counters) -> None:
+        """Add the counts and times of another call; the peak becomes the larger one."""
+        for field in fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            setattr(self, field.name, max(mine, theirs) if field.name == "peak_state_bytes" else mine + theirs)
+
+
+def decode(
+    session: StepSession,
+    sources: Sequence[Sequence[int]],
+    options: DecodeOptions,
+    counters: Counters | None = None,
+) -> list[list[Hypothesis]]:
+    """Decode sentences; the outputs stand in the order of the sources and do not depend on how they are batched.
+
+    Args:
+        session: the model.
+        sources: token ids of each sentence, end token included.
+        options: how to search.
+        counters: receives times and counts.
+
+    Returns:
+        For each sentence, ``n_best`` hypotheses, best first.
+
+    Raises:
+        OptionError: an option is out of its range.
+        InputTooLongError: a source is longer than the model takes.
+    """
+    options.verify()
+    for index, source in enumerate(sources):
+        if len(source) > session.max_source_length:
+            raise InputTooLongError(index, len(source), session.max_source_length)
+    counters = Counters() if counters is None else counters
+    started = time.perf_counter()
+    results: list[list[Hypothesis]] = [[] for _ in sources]
+    lengths = [len(source) for source in sources]
+    for batch in length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens):
+        outputs = _decode_batch(session, [sources[index] for index in batch], options, counters)
+        for index, hypotheses in zip(batch, outputs, strict=True):
+            results[index] = hypotheses
+    counters.sentences += len(sources)
+    counters.tokens += sum(len(best.ids) + best.finished for best, *_ in results)
+    counters.total_seconds += time.perf_counter() - started
+    return results
+
+
+def _decode_batch(
+    session: StepSession, sources: Sequence[Sequence[int]], options: DecodeOptions, counters: Counters
+) -> list[list[Hypothesis]]:
+    clock = time.perf_counter
+    processors = build_processors(options, session.special)
+    search_type = GreedySearch if options.beam_size == 1 else BeamSearch
+    search: Search = search_type(len(sources), options, session.special)
+    limit = (
+        session.max_target_length if options.max_length is None else min(options.max_length, session.max_target_length)
+    )
+
+    begin = clock()
+    state = session.start(*pad(sources, session.special.pad), options.beam_size)
+    counters.encoder_seconds += clock() - begin
+    counters.batches += 1
+    for position in range(limit):
+        step_begin = clock()
+        logits, state = session.step(search.token, position, state)
+        step_end = clock()
+        counters.decoder_seconds += step_end - step_begin
+        counters.steps += 1
+        counters.row_steps += len(logits)
+        counters.peak_state_bytes = max(counters.peak_state_bytes, state.nbytes)
+        for process in processors:
+            process(search.history, logits)
+        advance = search.advance(logits)
+        if position == 0:
+            counters.first_token_seconds += clock() - begin
+        if search.is_finished:
+            break
+        if advance.rows is not None:
+            state = state.select(advance.rows, advance.sentences)
+    return search.finish()

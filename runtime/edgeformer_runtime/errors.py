@@ -1,0 +1,51 @@
+"""Every error the runtime raises on purpose.
+
+::
+
+    EdgeformerError
+    ├── BundleError            a bundle is missing, damaged, or of another revision
+    ├── DeviceError            a provider is missing or unknown
+    ├── OptionError            a decoding option is out of its range
+    └── InputError             a text cannot be translated
+        └── InputTooLongError  a text has more tokens than the model takes
+
+Messages are whole sentences that say what is wrong, with the value found, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class EdgeformerError(Exception):
+    """Base of all errors that a user can cause and mend."""
+
+
+class BundleError(EdgeformerError):
+    """A bundle is missing, incomplete, damaged, or written by another revision of the format."""
+
+
+class DeviceError(EdgeformerError):
+    """The asked execution provider is unknown or not installed."""
+
+
+class OptionError(EdgeformerError):
+    """A decoding option is out of its range."""
+
+
+class InputError(EdgeformerError):
+    """A text cannot be translated."""
+
+
+class InputTooLongError(InputError):
+    """A text has more tokens than the model takes.
+
+    Attributes:
+        index: position of the text in the call, from 0.
+        length: its tokens, end token included.
+        limit: the most the model takes.
+    """
+
+    def __init__(self, index: int, length: int, limit: int) -> None:
+        super().__init__(
+            f"Text {index + 1} has {length} tokens, but the model takes at most {limit}; split it into sentences."
+        )
+        self.index, self.length, self.limit = index, length, limit

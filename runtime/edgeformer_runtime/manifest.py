@@ -1,0 +1,149 @@
+"""The manifest of a bundle: everything the runtime needs to know before it opens a graph."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+import msgspec
+
+from edgeformer_runtime.contract import SCHEMA_REVISION, StateTensor, state_problems
+from edgeformer_runtime.errors import BundleError
+
+Precision = Literal["fp32", "int8"]
+Target = Literal["ort", "portable"]
+
+
+class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Token ids with a meaning of their own."""
+
+    pad: int = 0
+    """Fills up short sources."""
+    unk: int | None = 1
+    """Stands for what a word-level vocabulary lacks."""
+    bos: int = 2
+    """Starts every target; the first token fed to the decoder."""
+    eos: int = 3
+    """Ends every source and target."""
+
+
+class TokenizerFiles(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Tokenizer files, the same name twice where both sides share one."""
+
+    source: str
+    """File of the source side."""
+    target: str
+    """File of the target side."""
+
+
+class FileEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Size and hash of one file of the bundle."""
+
+    size: int
+    """Bytes."""
+    sha256: str
+    """Lower-case hexadecimal SHA-256 of the content."""
+
+
+class Generation(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Decoding defaults that suit the model."""
+
+    beam_size: int = 4
+    """Hypotheses kept per sentence."""
+    length_penalty: float = 1.0
+    """Exponent of the length by which a log-probability is divided."""
+
+
+class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Content of ``manifest.json``."""
+
+    schema_revision: int
+    """:data:`~edgeformer_runtime.contract.SCHEMA_REVISION` of the writer."""
+    producer: str
+    """Program and version that wrote the bundle."""
+    family: str
+    """Model family; for people, the runtime does not look at it."""
+    source_language: str
+    """BCP 47 tag, or empty."""
+    target_language: str
+    """BCP 47 tag, or empty."""
+    target: Target
+    """``ort``: graphs with ONNX Runtime's fused operators; ``portable``: operators of the ONNX standard only."""
+    precision: dict[str, Precision]
+    """Precision of the weights by graph file."""
+    parameters: int
+    """Trained parameters, tied ones counted once."""
+    source_vocab_size: int
+    """Source token ids are below this."""
+    target_vocab_size: int
+    """V."""
+    max_source_length: int
+    """Longest source in tokens, end token included."""
+    max_target_length: int
+    """Largest number of decoding steps."""
+    special: SpecialTokens
+    """Token ids with a meaning."""
+    tokenizers: TokenizerFiles
+    """Tokenizer files."""
+    state: tuple[StateTensor, ...]
+    """The decoder's state, in the graphs' order."""
+    generation: Generation
+    """Decoding defaults."""
+    opsets: dict[str, int]
+    """Operator-set versions by domain; the empty domain is the ONNX standard."""
+    min_onnxruntime: str
+    """Oldest onnxruntime that knows the operators, ``major.minor``."""
+    files: dict[str, FileEntry]
+    """Every other file of the bundle."""
+    provenance: dict[str, Any] = {}
+    """Where the weights come from: recipe, data, versions."""
+    report: dict[str, Any] = {}
+    """What the exporter measured: nodes and bytes per pass, parity."""
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """Parse and check a manifest.
+
+    Raises:
+        BundleError: not a manifest, another schema revision, or values that contradict each other; lists all of them.
+    """
+    try:
+        revision = msgspec.json.decode(data, type=dict[str, Any]).get("schema_revision")
+    except msgspec.DecodeError as error:
+        raise BundleError(
+            f"The bundle's manifest is not valid JSON ({error}); copy or export the bundle again."
+        ) from None
+    if revision != SCHEMA_REVISION:
+        raise BundleError(
+            f"The bundle has schema revision {revision}, but this runtime reads revision {SCHEMA_REVISION}; export the model "
+            "again with this version of edgeformer."
+        )
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise BundleError(
+            f"The bundle's manifest does not follow its schema: {error}; export the bundle again."
+        ) from None
+    if problems := manifest_problems(manifest):
+        raise BundleError(
+            "The bundle's manifest is inconsistent: " + "; ".join(problems) + ". Export the bundle again."
+        )
+    return manifest
+
+
+def manifest_problems(manifest: Manifest) -> list[str]:
+    """Every value of a manifest that contradicts the contract or another value; empty if none."""
+    problems = state_problems(manifest.state)
+    for name in ("source_vocab_size", "target_vocab_size", "max_source_length", "max_target_length"):
+        if getattr(manifest, name) < 1:
+            problems.append(f"`{name}` must be at least 1, but is {getattr(manifest, name)}")
+    for name in ("bos", "eos", "pad"):
+        if not 0 <= getattr(manifest.special, name) < manifest.target_vocab_size:
+            problems.append(f"special token `{name}` is outside the target vocabulary")
+    for name in manifest.files:
+        path = PurePosixPath(name)
+        if len(path.parts) != 1 or path.is_absolute() or name in {".", ".."} or "\\" in name or ":" in name:
+            problems.append(f"file `{name}` must be a plain name inside the bundle")
+    listed = {*manifest.precision, manifest.tokenizers.source, manifest.tokenizers.target}
+    problems += [f"file `{name}` is used but not listed with a hash" for name in sorted(listed - manifest.files.keys())]
+    return problems

@@ -1,0 +1,199 @@
+"""The decode loop's session on ONNX Runtime: tensors stay on the device, and only tokens and logits cross over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import onnxruntime as ort
+
+from edgeformer_runtime import contract
+from edgeformer_runtime.bundle import Bundle
+from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.errors import BundleError, DeviceError
+from edgeformer_runtime.manifest import SpecialTokens
+from edgeformer_runtime.session import FloatArray, IntArray
+
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+"""Device names and their execution providers."""
+
+
+@dataclass(frozen=True)
+class OnnxState:
+    """State tensors as ``OrtValue`` on the device, by the names of the state table."""
+
+    tensors: Mapping[str, ort.OrtValue]
+    table: tuple[StateTensor, ...]
+    device: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by all tensors."""
+        return sum(value.tensor_size_in_bytes() for value in self.tensors.values())
+
+    def select(self, rows: IntArray, sentences: IntArray | None) -> Self:
+        """Reorder and drop rows and sentences; see :class:`~edgeformer_runtime.session.DecoderState`."""
+        selected = dict(self.tensors)
+        for tensor in self.table:
+            index = sentences if tensor.axes[0] == contract.SENTENCES else rows
+            # A constant holds the same value for all rows of a sentence, so only dropping sentences changes it.
+            if index is None or (tensor.kind == "constant" and sentences is None):
+                continue
+            taken = np.take(self.tensors[tensor.name].numpy(), index, axis=0)
+            selected[tensor.name] = ort.OrtValue.ortvalue_from_numpy(taken, self.device)
+        return type(self)(selected, self.table, self.device)
+
+
+class OnnxSession:
+    """A bundle's two graphs, opened on one device. Safe to use from many threads."""
+
+    def __init__(self, bundle: Bundle, *, device: str = "cpu", threads: int = 0) -> None:
+        """Open the graphs.
+
+        Args:
+            bundle: a checked bundle.
+            device: ``cpu`` or ``cuda``.
+            threads: CPU threads of one operator; 0 takes all that this process may use.
+
+        Raises:
+            DeviceError: the provider is unknown, or not in the installed onnxruntime.
+            BundleError: onnxruntime is too old or refuses a graph, or its inputs and outputs differ from the manifest.
+        """
+        self._manifest = bundle.manifest
+        self._table = bundle.manifest.state
+        self._device = _checked_device(device)
+        _check_version(bundle.manifest.min_onnxruntime)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads or available_cpus()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        # Idle threads sleep: a device has other work to do between two operators.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._encoder = _open(bundle.file(contract.ENCODER_FILE), self._device, options)
+        self._decoder = _open(bundle.file(contract.DECODER_FILE), self._device, options)
+        _check_names(bundle, self._encoder, self._decoder)
+        self._empty = {
+            tensor.name: np.empty([0 if isinstance(axis, str) else axis for axis in tensor.axes], tensor.dtype)
+            for tensor in self._table
+            if tensor.kind == "cache"
+        }
+
+    @property
+    def special(self) -> SpecialTokens:
+        """Token ids with a meaning."""
+        return self._manifest.special
+
+    @property
+    def max_source_length(self) -> int:
+        """Longest source in tokens, end token included."""
+        return self._manifest.max_source_length
+
+    @property
+    def max_target_length(self) -> int:
+        """Largest number of steps."""
+        return self._manifest.max_target_length
+
+    def start(self, source: IntArray, source_length: IntArray, beam_size: int) -> OnnxState:
+        """Run the encoder; see :meth:`~edgeformer_runtime.session.StepSession.start`."""
+        binding = self._encoder.io_binding()
+        binding.bind_cpu_input(contract.SOURCE, source)
+        binding.bind_cpu_input(contract.SOURCE_LENGTH, source_length)
+        emitted = [tensor.name for tensor in self._table if tensor.from_encoder]
+        for name in emitted:
+            binding.bind_output(name, self._device)
+        self._encoder.run_with_iobinding(binding)
+        tensors = dict(zip(emitted, binding.get_outputs(), strict=True))
+        sentences = len(source)
+        for tensor in self._table:
+            if tensor.kind == "cache":
+                shape = (sentences * beam_size, *self._empty[tensor.name].shape[1:])
+                tensors[tensor.name] = ort.OrtValue.ortvalue_from_numpy(np.empty(shape, tensor.dtype), self._device)
+            elif tensor.axes[0] == contract.ROWS and beam_size > 1:
+                repeated = np.repeat(tensors[tensor.name].numpy(), beam_size, axis=0)
+                tensors[tensor.name] = ort.OrtValue.ortvalue_from_numpy(repeated, self._device)
+        return OnnxState(tensors, self._table, self._device)
+
+    def step(self, token: IntArray, position: int, state: OnnxState) -> tuple[FloatArray, OnnxState]:
+        """Run the decoder once; see :meth:`~edgeformer_runtime.session.StepSession.step`."""
+        binding = self._decoder.io_binding()
+        binding.bind_cpu_input(contract.TOKEN, token)
+        binding.bind_cpu_input(contract.POSITION, np.array(position, dtype=np.int64))
+        binding.bind_output(contract.LOGITS, "cpu")
+        carried = []
+        for tensor in self._table:
+            binding.bind_ortvalue_input(tensor.input_name, state.tensors[tensor.name])
+            if tensor.kind != "constant":
+                binding.bind_output(tensor.output_name, self._device)
+                carried.append(tensor.name)
+        self._decoder.run_with_iobinding(binding)
+        logits, *values = binding.get_outputs()
+        new_state = OnnxState({**state.tensors, **dict(zip(carried, values, strict=True))}, self._table, self._device)
+        return logits.numpy(), new_state
+
+
+def available_cpus() -> int:
+    """CPUs this process may use: its affinity, and the cgroup's quota rounded up."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        if quota != "max":
+            count = min(count, max(1, -(-int(quota) // int(period))))
+    except (OSError, ValueError):
+        pass
+    return count
+
+
+def _checked_device(device: str) -> str:
+    if device not in PROVIDERS:
+        raise DeviceError(f"`device` must be one of {', '.join(PROVIDERS)}, but is `{device}`.")
+    if PROVIDERS[device] not in ort.get_available_providers():
+        raise DeviceError(
+            f"Device `{device}` needs {PROVIDERS[device]}, which the installed onnxruntime lacks: "
+            "pip uninstall onnxruntime && pip install 'edgeformer[gpu]'."
+        )
+    return device
+
+
+def _check_version(minimum: str) -> None:
+    def numbers(version: str) -> tuple[int, ...]:
+        return tuple(int(part) for part in version.split(".")[:2])
+
+    if numbers(ort.__version__) < numbers(minimum):
+        raise BundleError(f"The bundle needs onnxruntime {minimum} or newer, but {ort.__version__} is installed.")
+
+
+def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.InferenceSession:
+    try:
+        session = ort.InferenceSession(path, options, providers=[PROVIDERS[device]])
+    except Exception as error:  # onnxruntime's own exceptions share no base class
+        raise BundleError(f"onnxruntime {ort.__version__} cannot open `{path.name}`: {error}") from None
+    if session.get_providers()[0] != PROVIDERS[device]:
+        raise DeviceError(f"{PROVIDERS[device]} could not be started; check the driver, or use --device cpu.")
+    return session
+
+
+def _check_names(bundle: Bundle, encoder: ort.InferenceSession, decoder: ort.InferenceSession) -> None:
+    """Compare the graphs' inputs and outputs with the manifest's state table."""
+    table = bundle.manifest.state
+    expected = {
+        "encoder inputs": ({contract.SOURCE, contract.SOURCE_LENGTH}, encoder.get_inputs()),
+        "encoder outputs": ({tensor.name for tensor in table if tensor.from_encoder}, encoder.get_outputs()),
+        "decoder inputs": ({contract.TOKEN, contract.POSITION, *(t.input_name for t in table)}, decoder.get_inputs()),
+        "decoder outputs": (
+            {contract.LOGITS, *(t.output_name for t in table if t.kind != "constant")},
+            decoder.get_outputs(),
+        ),
+    }
+    problems = []
+    for what, (names, arguments) in expected.items():
+        found = {argument.name for argument in arguments}
+        if missing := sorted(names - found):
+            problems.append(f"{what} lack {', '.join(missing)}")
+        if surplus := sorted(found - names):
+            problems.append(f"{what} have unknown {', '.join(surplus)}")
+    if problems:
+        raise BundleError(f"Bundle `{bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")

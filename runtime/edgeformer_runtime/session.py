@@ -1,0 +1,66 @@
+"""What the decode loop needs of a model: start from sources, advance by one token. The loop knows no model family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeformer_runtime.manifest import SpecialTokens
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float32]
+
+
+class DecoderState(Protocol):
+    """The state of all rows between two steps. A value: selecting gives a new one."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by all tensors."""
+
+    def select(self, rows: IntArray, sentences: IntArray | None) -> Self:
+        """Reorder and drop.
+
+        Args:
+            rows: for each row to keep, its row now, ``(R',)``.
+            sentences: for each sentence to keep, its index now, ``(N',)``; none if all stay in place.
+        """
+
+
+class StepSession(Protocol):
+    """An encoder and a step decoder on some engine."""
+
+    @property
+    def special(self) -> SpecialTokens:
+        """Token ids with a meaning."""
+
+    @property
+    def max_source_length(self) -> int:
+        """Longest source in tokens, end token included."""
+
+    @property
+    def max_target_length(self) -> int:
+        """Largest number of steps."""
+
+    def start(self, source: IntArray, source_length: IntArray, beam_size: int) -> DecoderState:
+        """Encode sources ``(N, S)`` of true lengths ``(N,)``; the state has ``N * beam_size`` rows."""
+
+    def step(self, token: IntArray, position: int, state: DecoderState) -> tuple[FloatArray, DecoderState]:
+        """Advance every row by one token.
+
+        Args:
+            token: last token of each row, ``(R,)``, int64.
+            position: index of that token in the target.
+            state: state before the token; not to be used afterwards.
+
+        Returns:
+            Logits ``(R, V)``, float32, which the caller may change in place, and the state after the token.
+        """
+
+
+def nbytes(tensors: Mapping[str, NDArray[np.generic]]) -> int:
+    """Bytes of a set of arrays."""
+    return sum(tensor.nbytes for tensor in tensors.values())

@@ -1,0 +1,134 @@
+"""Text to token ids and back, from one ``tokenizer.json``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import tokenizers
+
+from edgeformer_runtime.errors import BundleError, InputError
+
+# Without a value, the library warns on standard error whenever the process forks after it has used its threads.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+PAD_TOKEN = "<pad>"
+UNK_TOKEN = "<unk>"
+BOS_TOKEN = "<s>"
+EOS_TOKEN = "</s>"
+
+
+class Tokenizer:
+    """Encodes plain text; special tokens are ids that no text can produce.
+
+    Immutable after construction, so one instance serves many threads.
+
+    Args:
+        tokenizer: the library's tokenizer; this object takes it over and changes its settings.
+        pad_token: fills a batch's shorter rows.
+        unk_token: stands for what the vocabulary lacks.
+        bos_token: starts a target.
+        eos_token: ends a source and a target.
+
+    Raises:
+        BundleError: a special token is not in the vocabulary.
+    """
+
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        *,
+        pad_token: str = PAD_TOKEN,
+        unk_token: str = UNK_TOKEN,
+        bos_token: str = BOS_TOKEN,
+        eos_token: str = EOS_TOKEN,
+    ) -> None:
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        special = (pad_token, unk_token, bos_token, eos_token)
+        if missing := [token for token in special if token not in vocabulary]:
+            names = ", ".join(f"`{token}`" for token in missing)
+            raise BundleError(
+                f"The tokenizer must have special tokens {names}, but its vocabulary lacks them; name its own ones."
+            )
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.encode_special_tokens = True  # "</s>" typed by a user is text
+        self._tokenizer = tokenizer
+        self._special_ids = frozenset(vocabulary[token] for token in special)
+        self.pad_id: int = vocabulary[pad_token]
+        self.unk_id: int = vocabulary[unk_token]
+        self.bos_id: int = vocabulary[bos_token]
+        self.eos_id: int = vocabulary[eos_token]
+        self.vocab_size: int = tokenizer.get_vocab_size(with_added_tokens=True)
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        pad_token: str = PAD_TOKEN,
+        unk_token: str = UNK_TOKEN,
+        bos_token: str = BOS_TOKEN,
+        eos_token: str = EOS_TOKEN,
+    ) -> Tokenizer:
+        """Read a ``tokenizer.json``; arguments as for the class.
+
+        Raises:
+            BundleError: the file is missing or damaged, or lacks a special token.
+        """
+        try:
+            content = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BundleError(f"Tokenizer file `{path}` cannot be read: {error}. Write the bundle again.") from None
+        try:
+            tokenizer = tokenizers.Tokenizer.from_str(content)
+        except Exception as error:  # the library raises plain Exception
+            raise BundleError(f"Tokenizer file `{path}` is damaged: {error}. Write the bundle again.") from None
+        return cls(tokenizer, pad_token=pad_token, unk_token=unk_token, bos_token=bos_token, eos_token=eos_token)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, without special tokens.
+
+        Raises:
+            InputError: the text is not valid Unicode (it holds a lone surrogate).
+        """
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, without special tokens and padding.
+
+        Raises:
+            InputError: a text is not valid Unicode (it holds a lone surrogate).
+        """
+        for index, text in enumerate(texts):
+            try:
+                text.encode("utf-8")
+            except UnicodeEncodeError:
+                raise InputError(
+                    f"Text {index} must be valid Unicode, but holds a lone surrogate; decode it with errors='replace'."
+                ) from None
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of token ids; special tokens are left out."""
+        kept = [int(index) for index in ids]
+        text: str = self._tokenizer.decode(
+            [index for index in kept if index not in self._special_ids], skip_special_tokens=True
+        )
+        return text
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """The vocabulary's entry of each id.
+
+        Raises:
+            InputError: an id is not in the vocabulary.
+        """
+        found = []
+        for index in ids:
+            token = self._tokenizer.id_to_token(int(index)) if index >= 0 else None
+            if token is None:
+                raise InputError(f"A token id must be from 0 to {self.vocab_size - 1}, but is {index}.")
+            found.append(token)
+        return found

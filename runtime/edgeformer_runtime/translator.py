@@ -1,0 +1,173 @@
+"""Text in, text out: the class most users need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from edgeformer_runtime.bundle import Bundle, open_bundle
+from edgeformer_runtime.decode import Counters, decode
+from edgeformer_runtime.errors import InputTooLongError, OptionError
+from edgeformer_runtime.onnx_session import OnnxSession
+from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.search import Hypothesis
+from edgeformer_runtime.session import StepSession
+from edgeformer_runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TextHypothesis:
+    """One possible translation."""
+
+    text: str
+    """Detokenised text."""
+    tokens: tuple[str, ...]
+    """Tokens as the vocabulary writes them, without start and end token."""
+    ids: tuple[int, ...]
+    """Their ids."""
+    score: float | None
+    """Normalised log-probability (see :class:`DecodeOptions`); none if it was not asked for."""
+    finished: bool
+    """Whether it ended by itself, and was not cut off at the length limit."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The translation of one text."""
+
+    hypotheses: tuple[TextHypothesis, ...]
+    """``n_best`` translations, best first."""
+
+    @property
+    def best(self) -> TextHypothesis:
+        """The best hypothesis."""
+        return self.hypotheses[0]
+
+    @property
+    def text(self) -> str:
+        """Text of the best hypothesis."""
+        return self.best.text
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Tokens of the best hypothesis."""
+        return self.best.tokens
+
+    @property
+    def score(self) -> float | None:
+        """Score of the best hypothesis."""
+        return self.best.score
+
+
+EMPTY = Translation((TextHypothesis("", (), (), 0.0, True),))
+"""What a text without anything but white space translates to."""
+
+
+def translate_texts(
+    session: StepSession,
+    source: Tokenizer,
+    target: Tokenizer,
+    texts: Sequence[str],
+    options: DecodeOptions,
+    counters: Counters | None = None,
+) -> list[Translation]:
+    """Translate with any session. Texts of white space alone are not decoded and give :data:`EMPTY`.
+
+    Raises:
+        InputTooLongError: a text has more tokens than the model takes; ``index`` counts within ``texts``.
+        OptionError: an option is out of its range.
+    """
+    filled = [index for index, text in enumerate(texts) if text.strip()]
+    eos = session.special.eos
+    sources = [[*ids, eos] for ids in source.encode_batch([texts[index] for index in filled])]
+    for index, ids in zip(filled, sources, strict=True):
+        if len(ids) > session.max_source_length:
+            raise InputTooLongError(index, len(ids), session.max_source_length)
+    translations = [EMPTY] * len(texts)
+    for index, hypotheses in zip(filled, decode(session, sources, options, counters), strict=True):
+        translations[index] = Translation(tuple(_with_text(hypothesis, target) for hypothesis in hypotheses))
+    return translations
+
+
+class Translator:
+    """A bundle, ready to translate. One object serves many threads."""
+
+    def __init__(self, bundle: str | Path | Bundle, *, device: str = "cpu", threads: int = 0) -> None:
+        """Check and open a bundle.
+
+        Args:
+            bundle: its folder, or a bundle opened before.
+            device: ``cpu`` or ``cuda``.
+            threads: CPU threads of one operator; 0 takes all that this process may use.
+
+        Raises:
+            BundleError: the bundle is missing or damaged, or not for this runtime.
+            DeviceError: the device is unknown or not supported by the installed onnxruntime.
+        """
+        self.bundle = bundle if isinstance(bundle, Bundle) else open_bundle(bundle)
+        manifest = self.bundle.manifest
+        self.session = OnnxSession(self.bundle, device=device, threads=threads)
+        self.source_tokenizer = Tokenizer.from_file(self.bundle.file(manifest.tokenizers.source))
+        self.target_tokenizer = (
+            self.source_tokenizer
+            if manifest.tokenizers.target == manifest.tokenizers.source
+            else Tokenizer.from_file(self.bundle.file(manifest.tokenizers.target))
+        )
+
+    def options(self, **changes: Any) -> DecodeOptions:
+        """The bundle's decoding defaults with some values changed.
+
+        Raises:
+            OptionError: a name is unknown.
+        """
+        generation = self.bundle.manifest.generation
+        defaults = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
+        try:
+            return replace(defaults, **changes)
+        except TypeError:
+            known = DecodeOptions.__dataclass_fields__
+            unknown = ", ".join(f"`{name}`" for name in changes if name not in known)
+            raise OptionError(f"There is no decoding option {unknown}; known are {', '.join(known)}.") from None
+
+    def translate(self, texts: Sequence[str], *, counters: Counters | None = None, **changes: Any) -> list[Translation]:
+        """Translate texts; the same text gives the same translation alone or among others.
+
+        Args:
+            texts: sentences; one with nothing but white space gives an empty translation.
+            counters: receives times and counts.
+            changes: fields of :class:`DecodeOptions` that differ from the bundle's defaults, such as ``beam_size=1``.
+
+        Raises:
+            InputTooLongError: a text has more tokens than the model takes.
+            OptionError: an option is unknown or out of its range.
+        """
+        if isinstance(texts, str):
+            raise OptionError("`texts` must be a list of strings, but is one string; write translate([text]).")
+        return translate_texts(
+            self.session, self.source_tokenizer, self.target_tokenizer, texts, self.options(**changes), counters
+        )
+
+    def translate_stream(
+        self, texts: Iterable[str], *, chunk: int = 512, counters: Counters | None = None, **changes: Any
+    ) -> Iterator[Translation]:
+        """Translate a stream of any length in order; holds ``chunk`` texts at a time. Arguments as in :meth:`translate`."""
+        iterator, done = iter(texts), 0
+        while block := list(islice(iterator, chunk)):
+            try:
+                yield from self.translate(block, counters=counters, **changes)
+            except InputTooLongError as error:
+                raise InputTooLongError(done + error.index, error.length, error.limit) from None
+            done += len(block)
+
+
+def _with_text(hypothesis: Hypothesis, tokenizer: Tokenizer) -> TextHypothesis:
+    return TextHypothesis(
+        text=tokenizer.decode(hypothesis.ids),
+        tokens=tuple(tokenizer.tokens(hypothesis.ids)),
+        ids=hypothesis.ids,
+        score=hypothesis.score,
+        finished=hypothesis.finished,
+    )

@@ -1,0 +1,93 @@
+"""``edgeformer data``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edgeformer.cli import main
+from edgeformer.data.catalogue import CORPORA
+from edgeformer.data.text import read_pairs
+
+
+def invoke(*args: str) -> Result:
+    result = CliRunner().invoke(main, ["data", *args])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def test_list() -> None:
+    result = invoke("list")
+    assert result.exit_code == 0
+    assert all(name in result.output for name in CORPORA)
+
+
+def test_list_json() -> None:
+    records = json.loads(invoke("list", "--json").output)
+    assert [record["name"] for record in records] == list(CORPORA)
+    assert all(record["licence"] and record["pairs"] > 0 for record in records)
+
+
+def test_prepare_and_overwrite(tmp_path: Path) -> None:
+    out = tmp_path / "new" / "dates"
+    result = invoke("prepare", "dates-en-fr", "--out", str(out))
+    assert result.exit_code == 0
+    assert "kept 60,000 of 60,000 pairs" in result.output
+    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    assert report["pairs"] == {"train": 58_000, "valid": 1_000, "test": 1_000}
+    assert report["provenance"]["name"] == "dates-en-fr"
+    for part, size in report["pairs"].items():
+        assert len(read_pairs([out / f"{part}.en", out / f"{part}.fr"])) == size
+    assert [path.name for path in out.parent.iterdir()] == ["dates"]
+
+    again = invoke("prepare", "dates-en-fr", "--out", str(out))
+    assert again.exit_code == 1
+    assert "--overwrite" in again.stderr
+    (out / "train.en").write_text("spoilt", encoding="utf-8")
+    assert invoke("prepare", "dates-en-fr", "--out", str(out), "--overwrite").exit_code == 0
+    assert len(read_pairs([out / "train.en", out / "train.fr"])) == 58_000
+    assert [path.name for path in out.parent.iterdir()] == ["dates"]
+
+
+def test_prepare_never_replaces_other_files(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "thesis.tex").write_text("precious", encoding="utf-8")
+    result = invoke("prepare", "dates-en-fr", "--out", str(tmp_path), "--overwrite")
+    assert result.exit_code == 1
+    assert "holds other files" in result.stderr
+    assert (tmp_path / "thesis.tex").read_text(encoding="utf-8") == "precious"
+    assert invoke("prepare", "dates-en-fr", "--out", str(tmp_path / "thesis.tex")).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["prepare", "nothing", "--out", "x"], 2, "Invalid value"),
+        (["prepare", "dates-en-fr"], 2, "--out"),
+        (["prepare", "multi30k-en-de", "--out", "x", "--data", "absent"], 1, "check --data"),
+    ],
+)
+def test_mistakes_have_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], code: int, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke(*args)
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from edgeformer.cli import main;"
+        "assert CliRunner().invoke(main, ['data', '--help']).exit_code == 0;"
+        "print([name for name in ('babel', 'onnx', 'torch') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,250 @@
+"""Loading of corpora from folders, the cache, the network and a user's own files."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import threading
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from edgeformer.config import DataConfig
+from edgeformer.data import corpora, download
+from edgeformer.data.catalogue import CORPORA, Corpus, PinnedFile
+from edgeformer.data.corpora import load_corpus
+from edgeformer.errors import ConfigError, DataError
+
+SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
+PARTS = {"train": 40, "val": 5, "test": 4}
+
+
+def content(part: str, language: str) -> bytes:
+    lines = [f"{part} {language} {number}" for number in range(PARTS[part])]
+    lines += {"train": ["", lines[0]], "val": [lines[0]], "test": [""]}[part]  # to be filtered from train alone
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+class Server(BaseHTTPRequestHandler):
+    """Serves whatever is in ``files``; fails as often as ``failures`` says."""
+
+    files: dict[str, bytes]
+    failures: dict[str, list[int]]
+    requests: list[str]
+
+    def do_GET(self) -> None:
+        name = self.path.removeprefix("/")
+        self.requests.append(name)
+        pending = self.failures.get(name, [])
+        status = pending.pop(0) if pending else 200 if name in self.files else 404
+        body = self.files.get(name, b"")
+        self.send_response(206 if status == 206 else status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if status == 206 else body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silence."""
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    Server.files, Server.failures, Server.requests = {}, {}, []
+    with HTTPServer(("127.0.0.1", 0), Server) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def corpus(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Corpus:
+    """A named corpus served over HTTP, and an empty cache."""
+
+    def pinned(part: str) -> tuple[PinnedFile, ...]:
+        files = []
+        for language in ("en", "fr"):
+            name = f"{part}.{language}"
+            Server.files[f"{name}.gz"] = gzip.compress(content(part, language))
+            sha256 = hashlib.sha256(content(part, language)).hexdigest()
+            files.append(PinnedFile(folder="toy", name=name, url=f"{server}/{name}.gz", sha256=sha256))
+        return tuple(files)
+
+    toy = replace(
+        CORPORA["multi30k-en-fr"], name="toy", train=pinned("train"), valid=pinned("val"), test=pinned("test")
+    )
+    monkeypatch.setattr(corpora, "CORPORA", MappingProxyType({"toy": toy}))
+    monkeypatch.setenv("EDGEFORMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    return toy
+
+
+def place(folder: Path, suffix: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, packed in Server.files.items():
+        (folder / f"{name.removesuffix('.gz')}{suffix}").write_bytes(packed if suffix else gzip.decompress(packed))
+
+
+@pytest.mark.usefixtures("corpus")
+def test_download_then_cache() -> None:
+    seen: list[tuple[str, int, int | None]] = []
+    loaded = load_corpus(DataConfig(corpus="toy"), progress=lambda *report: seen.append(report))
+    assert {name for name, _, _ in seen} == set(Server.files)
+    assert all(done == total for _, done, total in seen)
+    assert len(Server.requests) == 6
+    assert load_corpus(DataConfig(corpus="toy")) == loaded
+    assert len(Server.requests) == 6
+    assert sorted(path.name for path in (download.cache_folder() / "toy").iterdir()) == sorted(Server.files)
+
+
+@pytest.mark.usefixtures("corpus")
+def test_only_train_is_filtered() -> None:
+    loaded = load_corpus(DataConfig(corpus="toy"))
+    assert (loaded.report.kept, loaded.report.empty, loaded.report.duplicate) == (40, 1, 1)
+    assert (len(loaded.train), len(loaded.valid), len(loaded.test)) == (40, 6, 5)
+    assert loaded.test[-1] == ("", "")
+    assert (loaded.source_language, loaded.target_language) == ("en", "fr")
+    assert loaded.provenance.name == "toy"
+    assert loaded.provenance.sha256["val.fr"] == hashlib.sha256(content("val", "fr")).hexdigest()
+
+
+@pytest.mark.usefixtures("corpus")
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("subfolder", ["", "toy"])
+def test_local_folder_comes_first(tmp_path: Path, suffix: str, subfolder: str) -> None:
+    place(tmp_path / "data" / subfolder, suffix)
+    loaded = load_corpus(DataConfig(corpus="toy"), tmp_path / "data")
+    assert len(loaded.train) == 40
+    assert Server.requests == []
+
+
+@pytest.mark.usefixtures("corpus")
+def test_wrong_local_file(tmp_path: Path) -> None:
+    place(tmp_path / "data", "")
+    (tmp_path / "data" / "val.fr").write_bytes(b"other\n")
+    with pytest.raises(DataError, match=r"val\.fr` has SHA-256 .* pinned to .* Remove the file"):
+        load_corpus(DataConfig(corpus="toy"), tmp_path / "data")
+
+
+@pytest.mark.usefixtures("corpus")
+def test_changed_download_is_not_cached() -> None:
+    Server.files["train.en.gz"] = gzip.compress(b"other\n")
+    with pytest.raises(DataError, match=r"train\.en\.gz` has SHA-256 .* The site has changed the file"):
+        load_corpus(DataConfig(corpus="toy"))
+    assert not list(download.cache_folder().rglob("*"))
+
+
+@pytest.mark.usefixtures("corpus")
+def test_download_is_tried_again() -> None:
+    Server.failures = {"train.en.gz": [503, 206], "val.en.gz": [500]}
+    assert len(load_corpus(DataConfig(corpus="toy")).train) == 40
+    assert Server.requests.count("train.en.gz") == 3
+
+
+@pytest.mark.usefixtures("corpus")
+def test_download_gives_up() -> None:
+    Server.failures = {"train.en.gz": [206] * 9}
+    with pytest.raises(DataError, match=r"broke off .* give that with --data"):
+        load_corpus(DataConfig(corpus="toy"))
+    assert Server.requests == ["train.en.gz"] * 3
+    del Server.files["train.en.gz"]
+    Server.failures, Server.requests[:] = {}, []
+    with pytest.raises(DataError, match="404"):
+        load_corpus(DataConfig(corpus="toy"))
+    assert Server.requests == ["train.en.gz"]
+
+
+def test_no_network(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = replace(corpus.train[0], url="http://127.0.0.1:9/train.en.gz")
+    monkeypatch.setattr(corpora, "CORPORA", {"toy": replace(corpus, train=(file, corpus.train[1]))})
+    with pytest.raises(DataError, match=r"127\.0\.0\.1:9.* give that with --data"):
+        load_corpus(DataConfig(corpus="toy"))
+
+
+def test_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    download.write_atomically(tmp_path / "new" / "file", b"content")
+    assert (tmp_path / "new" / "file").read_bytes() == b"content"
+
+    def fail(_self: Path, _target: Path) -> Path:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        download.write_atomically(tmp_path / "new" / "other", b"content")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["file"]
+
+
+def test_zip_member_of_a_pinned_archive(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        lines = [f"source {number}\ttarget {number}.{extra}\tcredit" for number in range(30) for extra in range(2)]
+        archive.writestr("pairs.txt", "\n".join(lines))
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    file = PinnedFile(folder="toy", name=path.name, url="http://127.0.0.1:9/", sha256=sha256, member="pairs.txt")
+    toy = replace(corpus, train=(file,), valid=(), test=())
+    monkeypatch.setattr(corpora, "CORPORA", {"toy": toy})
+    loaded = load_corpus(DataConfig(corpus="toy", valid_size=5, test_size=6), tmp_path)
+    assert (len(loaded.train), len(loaded.valid), len(loaded.test)) == (38, 10, 12)
+    monkeypatch.setattr(corpora, "CORPORA", {"toy": replace(toy, train=(replace(file, sha256="0" * 64),))})
+    with pytest.raises(DataError, match=r'data\.train = \["pairs\.zip:pairs\.txt"\]'):
+        load_corpus(DataConfig(corpus="toy"), tmp_path)
+
+
+def own_files(folder: Path) -> None:
+    (folder / "train.tsv").write_text("".join(f"s{n}\tt{n}\n" for n in range(20)), encoding="utf-8")
+    (folder / "valid.en").write_text("v\nv\n", encoding="utf-8")
+    (folder / "valid.fr").write_text("w\nw\n", encoding="utf-8")
+
+
+def test_own_files_in_the_data_folder(tmp_path: Path) -> None:
+    own_files(tmp_path)
+    config = DataConfig(train=("train.tsv",), valid=("valid.en", "valid.fr"), test_size=3)
+    loaded = load_corpus(config, tmp_path)
+    assert (len(loaded.train), loaded.valid, len(loaded.test)) == (17, [("v", "w")] * 2, 3)
+    assert loaded.provenance.name == "files"
+    assert set(loaded.provenance.sha256) == {"train.tsv", "valid.en", "valid.fr"}
+
+
+def test_own_files_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    loaded = load_corpus(DataConfig(train=("train.tsv",), valid_size=1, test_size=1))
+    assert (len(loaded.train), len(loaded.valid), len(loaded.test)) == (18, 1, 1)
+    with pytest.raises(DataError, match="has 20; lower these sizes"):
+        load_corpus(DataConfig(train=("train.tsv",)))
+
+
+def test_wrong_configurations(tmp_path: Path) -> None:
+    for config in (DataConfig(), DataConfig(corpus="dates-en-fr", train=("x",))):
+        with pytest.raises(ConfigError, match="either"):
+            load_corpus(config)
+    with pytest.raises(ConfigError, match=r"one of dates-en-fr, .* but is `x`"):
+        load_corpus(DataConfig(corpus="x"))
+    with pytest.raises(DataError, match="does not exist; check --data"):
+        load_corpus(DataConfig(corpus="dates-en-fr"), tmp_path / "absent")
+
+
+def test_generated_corpus() -> None:
+    loaded = load_corpus(DataConfig(corpus="dates-en-fr"))
+    assert (len(loaded.train), len(loaded.valid), len(loaded.test)) == (58_000, 1_000, 1_000)
+    assert len(loaded.provenance.sha256["generated"]) == 64
+
+
+@pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the corpora in ../shared/data")
+@pytest.mark.parametrize("name", [name for name in CORPORA if name != "dates-en-fr"])
+def test_pins_fit_the_real_files(name: str) -> None:
+    loaded = load_corpus(DataConfig(corpus=name), SHARED_DATA)
+    sources = [{source for source, _ in part} for part in (loaded.train, loaded.valid, loaded.test)]
+    if name.startswith("multi30k"):
+        assert (loaded.report.total, len(loaded.valid), len(loaded.test)) == (29_000, 1_014, 1_000)
+    else:
+        assert loaded.report.total == CORPORA[name].pairs
+        assert (len(sources[1]), len(sources[2])) == (1_000, 1_000)
+        assert sources[0].isdisjoint(sources[1] | sources[2])
+        assert sources[1].isdisjoint(sources[2])

@@ -1,0 +1,117 @@
+"""Reading of parallel text, and every way in which that fails."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeformer.data.text import read_lines, read_pairs
+from edgeformer.errors import DataError
+
+LINES = ["one", "", "NEL \x85 and LS \u2028 and PS \u2029 and FF \x0c", "é\u202f?"]
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["plain.txt", "packed.gz"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("last_end", [True, False])
+def test_lines_end_at_newlines_alone(tmp_path: Path, name: str, end: str, mark: str, last_end: bool) -> None:
+    path = write(tmp_path / name, mark + end.join(LINES) + (end if last_end else ""))
+    assert read_lines(path) == LINES
+
+
+@given(lines=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r\ufeff"))))
+def test_any_lines_are_read_back(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    path = write(tmp_path_factory.getbasetemp() / "lines.txt", "".join(f"{line}\n" for line in lines))
+    assert read_lines(path) == lines
+
+
+@pytest.mark.parametrize(("content", "lines"), [("", []), ("\n", [""]), ("\n\n", ["", ""]), ("a\n\n", ["a", ""])])
+def test_empty_lines_are_lines(tmp_path: Path, content: str, lines: list[str]) -> None:
+    assert read_lines(write(tmp_path / "file", content)) == lines
+
+
+def test_two_aligned_files(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "a.en", "one\ntwo\n"), write(tmp_path / "a.fr.gz", "un\ndeux")
+    assert read_pairs([source, str(target)]) == [("one", "un"), ("two", "deux")]
+
+
+def test_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "one\tun\nempty target\t\n\ntwo\tdeux\tnote\tmore\n")
+    assert read_pairs([path]) == [("one", "un"), ("empty target", ""), ("", ""), ("two", "deux")]
+
+
+def test_zip_member(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("folder/", "")
+        archive.writestr("folder/a.txt", "one\tun\r\n")
+    assert read_pairs([f"{tmp_path / 'a.zip'}:folder/a.txt"]) == [("one", "un")]
+    with pytest.raises(DataError, match=r"no member `b\.txt`; it holds folder/a\.txt"):
+        read_pairs([f"{tmp_path / 'a.zip'}:b.txt"])
+    with pytest.raises(DataError, match="name the file inside it"):
+        read_pairs([tmp_path / "a.zip"])
+
+
+def test_different_line_counts_name_both_files(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "a.en", "one\ntwo\n"), write(tmp_path / "a.fr", "un\n")
+    with pytest.raises(DataError, match=r"a\.en` has 2 and .*a\.fr` has 1"):
+        read_pairs([source, target])
+
+
+@pytest.mark.parametrize(("content", "line"), [(b"\xff", 1), (b"a\nb\nc \xe9 d\n", 3), (b"a\n\xe2\x80", 2)])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_undecodable_bytes_name_the_line(tmp_path: Path, content: bytes, line: int, mark: bytes) -> None:
+    with pytest.raises(DataError, match=rf"bad\.txt` must be UTF-8, but line {line} "):
+        read_lines(write(tmp_path / "bad.txt", mark + content))
+
+
+def test_line_without_tab(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"Line 2 of .*a\.tsv"):
+        read_pairs([write(tmp_path / "a.tsv", "one\tun\ntwo deux\n")])
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_number_of_files(count: int) -> None:
+    with pytest.raises(DataError, match=f"{count} were given"):
+        read_pairs(["x"] * count)
+
+
+@pytest.mark.parametrize("name", ["absent.txt", "absent.gz", "absent.zip:a.txt"])
+def test_missing_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        read_lines(tmp_path / name)
+
+
+def test_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        read_lines(tmp_path)
+
+
+def test_damaged_archives(tmp_path: Path) -> None:
+    whole = gzip.compress(b"some text\n" * 100)
+    damaged = whole[:20] + bytes(byte ^ 0xFF for byte in whole[20:30]) + whole[30:]
+    for content in (b"plain text", b"", whole[:-9], damaged):
+        (tmp_path / "a.gz").write_bytes(content)
+        if content:
+            with pytest.raises(DataError, match=r"a\.gz` is damaged"):
+                read_lines(tmp_path / "a.gz")
+    (tmp_path / "a.zip").write_bytes(b"no archive")
+    with pytest.raises(DataError, match="is damaged"):
+        read_lines(f"{tmp_path / 'a.zip'}:a.txt")
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.writestr("a.txt", "some text")
+    content = (tmp_path / "b.zip").read_bytes().replace(b"some text", b"sane text")
+    (tmp_path / "b.zip").write_bytes(content)
+    with pytest.raises(DataError, match="is damaged"):
+        read_lines(f"{tmp_path / 'b.zip'}:a.txt")

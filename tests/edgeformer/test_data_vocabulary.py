@@ -1,0 +1,153 @@
+"""Training of tokenizers of every kind."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from edgeformer_runtime.tokenizer import Tokenizer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeformer.config import DataConfig, TokenizerConfig
+from edgeformer.data.corpora import load_corpus
+from edgeformer.data.vocabulary import SPECIAL_TOKENS, minimum_vocab_size, train_tokenizer, train_tokenizers
+from edgeformer.errors import ConfigError, DataError
+
+Kind = Literal["word", "bpe", "unigram"]
+KINDS: tuple[Kind, ...] = ("word", "bpe", "unigram")
+BYTE_LEVEL: tuple[Kind, ...] = ("bpe", "unigram")
+PAIRS = [
+    ("Where is the station?", "Où est la gare\u202f?"),
+    ("It is 12:45 - already!", "Il est 12:45 - déjà\u202f!"),
+    (" two  spaces, \t tab", "l'été\u00a0: «\u00a0oui\u00a0»"),
+    ("Tags </s> and <pad> are text", "naïve 😀 e\u0301"),
+] * 5
+SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+@cache
+def trained(kind: Kind, split_digits: bool = False, lowercase: bool = False) -> Tokenizer:
+    config = TokenizerConfig(kind=kind, vocab_size=400, split_digits=split_digits, lowercase=lowercase)
+    return Tokenizer(train_tokenizers(PAIRS, config)[0])
+
+
+@pytest.mark.parametrize("split_digits", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_known_text_round_trips(kind: Kind, split_digits: bool) -> None:
+    tokenizer = trained(kind, split_digits)
+    for text in (text for pair in PAIRS for text in pair):
+        ids = tokenizer.encode(text)
+        assert tokenizer.unk_id not in ids
+        assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize("kind", BYTE_LEVEL)
+@given(text=st.text())
+def test_any_text_round_trips(kind: Kind, text: str) -> None:
+    tokenizer = trained(kind)
+    ids = tokenizer.encode(text)
+    assert all(index >= len(SPECIAL_TOKENS) for index in ids)
+    assert tokenizer.decode(ids) == text
+
+
+@given(words=st.lists(st.sampled_from(["Where", "is", "12", "?", "\u202f", "\u00a0", "'", "été", "😀"]), max_size=6))
+def test_sentences_of_known_words_round_trip(words: list[str]) -> None:
+    tokenizer = trained("word")
+    for word in words:
+        if tokenizer.unk_id in tokenizer.encode(word):
+            return
+    text = "".join(words)
+    ids = tokenizer.encode(text)
+    if tokenizer.unk_id not in ids:
+        assert tokenizer.decode(ids) == text
+
+
+def test_word_kind_has_one_token_for_a_word_anywhere() -> None:
+    tokenizer = trained("word")
+    assert tokenizer.encode("is is") == tokenizer.encode("is") * 2
+    assert tokenizer.encode("zebra") == [tokenizer.unk_id]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("token", SPECIAL_TOKENS)
+def test_text_cannot_inject_a_special_token(kind: Kind, token: str) -> None:
+    repeated = TokenizerConfig(kind=kind, vocab_size=300)
+    tokenizer = Tokenizer(train_tokenizer([f"{token}{token} {token} a"] * 50, repeated))
+    ids = tokenizer.encode(f"a {token}{token} {token}")
+    assert not set(ids) & {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id}
+    if kind != "word":
+        assert tokenizer.unk_id not in ids
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_is_deterministic(kind: Kind, shared: bool) -> None:
+    config = TokenizerConfig(kind=kind, vocab_size=330, shared=shared)
+    first = [tokenizer.to_str() for tokenizer in train_tokenizers(PAIRS, config)]
+    for _ in range(3):
+        assert [tokenizer.to_str() for tokenizer in train_tokenizers(PAIRS, config)] == first
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layout_of_the_vocabulary(kind: Kind) -> None:
+    tokenizer = trained(kind)
+    assert tokenizer.tokens(range(4)) == list(SPECIAL_TOKENS)
+    assert tokenizer.vocab_size <= 400
+    if kind != "word":
+        assert tokenizer.vocab_size >= 260
+
+
+def test_shared_or_not() -> None:
+    source, target = train_tokenizers(PAIRS, TokenizerConfig(vocab_size=300))
+    assert source is target
+    source, target = train_tokenizers(PAIRS, TokenizerConfig(vocab_size=300, shared=False, kind="word"))
+    assert source.token_to_id(" gare") is None
+    assert target.token_to_id(" gare") is not None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_digits_are_split(kind: Kind) -> None:
+    tokenizer = trained(kind, split_digits=True)
+    tokens = tokenizer.tokens(tokenizer.encode("It is 12:45"))
+    assert [token for token in tokens if any(char.isdigit() for char in token)] == ["1", "2", "4", "5"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lower_case(kind: Kind) -> None:
+    tokenizer = trained(kind, lowercase=True)
+    assert tokenizer.decode(tokenizer.encode("WHERE Is")) == "where is"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_too_small_a_vocabulary_names_the_minimum(kind: Kind) -> None:
+    minimum = minimum_vocab_size(TokenizerConfig(kind=kind))
+    assert minimum == (5 if kind == "word" else 260)
+    with pytest.raises(ConfigError, match=f"at least {minimum} .*but is {minimum - 1}"):
+        train_tokenizer(["a"], TokenizerConfig(kind=kind, vocab_size=minimum - 1))
+    tokenizer = Tokenizer(train_tokenizer(["a"], TokenizerConfig(kind=kind, vocab_size=minimum)))
+    assert tokenizer.vocab_size == minimum
+    assert tokenizer.decode(tokenizer.encode("a")) == "a"
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", ""]])
+def test_no_text(texts: list[str]) -> None:
+    with pytest.raises(DataError, match="every sentence is empty"):
+        train_tokenizer(texts, TokenizerConfig(vocab_size=300))
+
+
+@pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the corpora in ../shared/data")
+@pytest.mark.parametrize("corpus", ["tatoeba-en-fr", "multi30k-en-de"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_real_text_round_trips(kind: Kind, corpus: str) -> None:
+    pairs = load_corpus(DataConfig(corpus=corpus), SHARED_DATA).train[-3000:]
+    texts = [text for pair in pairs for text in pair]
+    if corpus == "tatoeba-en-fr":
+        assert any("\u202f" in text for text in texts)
+        assert any("\u00a0" in text for text in texts)
+    tokenizer = Tokenizer(train_tokenizers(pairs, TokenizerConfig(kind=kind, vocab_size=40_000))[0])
+    ids = tokenizer.encode_batch(texts)
+    assert not any(tokenizer.unk_id in sentence for sentence in ids)
+    assert [tokenizer.decode(sentence) for sentence in ids] == texts

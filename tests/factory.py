@@ -1,0 +1,69 @@
+"""Small untrained models, runs and bundles. Random weights give less certain output than trained ones: a harder test of parity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from edgeformer.config import Recipe, recipe_from_tree
+from edgeformer.data.vocabulary import train_tokenizers
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.train.run import Run, RunInfo, save_weights
+
+PAIRS = [
+    (f"The {adjective} {noun} {verb} {number} times near the {place}.", f"{noun} {adjective} {verb} {number} fois, {place} !")
+    for adjective in ("small", "old", "green")
+    for noun in ("dog", "river", "machine")
+    for verb in ("runs", "turns", "sings")
+    for number in (2, 14, 350)
+    for place in ("house", "sea", "café")
+]
+
+SMALL = {"d_model": 32, "d_ff": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_target_length": 40}
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "post_norm": {"tied_embeddings": "all"},
+    "pre_norm": {"norm": "pre", "tied_embeddings": "decoder", "activation": "gelu"},
+    "untied_silu": {"tied_embeddings": "none", "activation": "silu", "scale_embeddings": False},
+    "free_widths": {"d_k": 6, "d_v": 10, "attention_bias": False, "attention_output_bias": False},
+    "shared_heads": {
+        "positions": "learned",
+        "share_head_projection": True,
+        "attention_bias": False,
+        "attention_scale": "d_model",
+        "dropout_after_norm": True,
+    },
+    "uneven_depth": {"encoder_layers": 3, "decoder_layers": 1},
+}
+
+
+def small_recipe(variant: str = "post_norm", **tokenizer: Any) -> Recipe:
+    """A recipe of one of :data:`VARIANTS`."""
+    tree = {
+        "model": {"family": "transformer", **SMALL, **VARIANTS[variant]},
+        "tokenizer": {"vocab_size": 300, **tokenizer},
+        "data": {"train": ["unused.tsv"]},
+        "source_language": "en",
+        "target_language": "fr",
+    }
+    return recipe_from_tree(tree, "test")
+
+
+def randomise(model: EncoderDecoder, seed: int) -> EncoderDecoder:
+    """Random weights large enough that logits spread and no bias is zero."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    return model.eval()
+
+
+def small_run(path: Path, variant: str = "post_norm", seed: int = 0, **tokenizer: Any) -> Run:
+    """A run folder with random weights, as training would leave it."""
+    recipe = small_recipe(variant, **tokenizer)
+    run = Run.create(path, recipe, *train_tokenizers(PAIRS, recipe.tokenizer), sample=PAIRS, info=RunInfo(status="finished"))
+    torch.manual_seed(seed)
+    save_weights(randomise(run.build_model(), seed), run.model_path)
+    return run

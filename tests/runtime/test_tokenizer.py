@@ -1,0 +1,141 @@
+"""The runtime's tokenizer over small vocabularies trained here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import tokenizers
+from edgeformer_runtime.errors import BundleError, InputError
+from edgeformer_runtime.tokenizer import Tokenizer
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+SENTENCES = ["Where is it\u202f?", "Où est-il\u00a0: là\u202f?", "one two three", "</s> <pad> is text", "naïve 😀 café"]
+
+
+def library_tokenizer(special: tuple[str, ...] = ("<pad>", "<unk>", "<s>", "</s>")) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=list(special),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(SENTENCES, trainer=trainer)
+    return tokenizer
+
+
+@pytest.fixture
+def tokenizer_file(tmp_path: Path) -> Path:
+    path = tmp_path / "tokenizer.json"
+    library_tokenizer().save(str(path))
+    return path
+
+
+@pytest.fixture
+def tokenizer(tokenizer_file: Path) -> Tokenizer:
+    return Tokenizer.from_file(tokenizer_file)
+
+
+def test_special_ids_and_size(tokenizer: Tokenizer) -> None:
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2, 3)
+    assert tokenizer.vocab_size == library_tokenizer().get_vocab_size()
+
+
+@pytest.mark.parametrize("text", [*SENTENCES, "", " ", "unseen: \u4e2d\u6587\t\n", "\x00"])
+def test_round_trip_without_specials(tokenizer: Tokenizer, text: str) -> None:
+    ids = tokenizer.encode(text)
+    assert not set(ids) & {0, 1, 2, 3}
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.encode_batch([text, "one", text]) == [ids, tokenizer.encode("one"), ids]
+
+
+@pytest.mark.parametrize("token", ["<pad>", "<unk>", "<s>", "</s>"])
+def test_text_cannot_inject_a_special_token(tokenizer: Tokenizer, token: str) -> None:
+    text = f"one {token}two{token}"
+    ids = tokenizer.encode(text)
+    assert not set(ids) & {0, 1, 2, 3}
+    assert tokenizer.decode(ids) == text
+
+
+def test_decode_skips_specials(tokenizer: Tokenizer) -> None:
+    ids = [tokenizer.bos_id, *tokenizer.encode("one two"), tokenizer.eos_id, tokenizer.pad_id]
+    assert tokenizer.decode(ids) == "one two"
+
+
+def test_tokens_spell_the_text(tokenizer: Tokenizer) -> None:
+    assert "".join(tokenizer.tokens(tokenizer.encode("one two"))) == "oneĠtwo"
+    assert tokenizer.tokens([3, 0]) == ["</s>", "<pad>"]
+    for index in (-1, tokenizer.vocab_size):
+        with pytest.raises(InputError, match=f"is {index}"):
+            tokenizer.tokens([index])
+
+
+def test_padding_and_truncation_of_the_file_are_off(tmp_path: Path) -> None:
+    library = library_tokenizer()
+    library.enable_padding(length=9)
+    library.enable_truncation(2)
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(tmp_path / "tokenizer.json")
+    assert tokenizer.decode(tokenizer.encode("one two three")) == "one two three"
+    assert tokenizer.pad_id not in tokenizer.encode("o")
+
+
+def test_lone_surrogate_names_the_text(tokenizer: Tokenizer) -> None:
+    with pytest.raises(InputError, match=r"Text 1 .*surrogate"):
+        tokenizer.encode_batch(["fine", "bad \udc80"])
+
+
+def test_other_names_of_special_tokens() -> None:
+    tokenizer = Tokenizer(
+        library_tokenizer(("[X]", "[U]", "[B]", "[E]")),
+        pad_token="[X]",
+        unk_token="[U]",
+        bos_token="[B]",
+        eos_token="[E]",
+    )
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2, 3)
+    assert 3 not in tokenizer.encode("[E]")
+
+
+def test_every_missing_special_token_is_named() -> None:
+    with pytest.raises(BundleError, match=r"`<pad>`, `</s>`"):
+        Tokenizer(library_tokenizer(("<unk>", "<s>")))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[1]", b'{"model": {"type": "BPE"}}', b"\xff\xfe\x00"])
+def test_damaged_file(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match=r"tokenizer\.json"):
+        Tokenizer.from_file(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"absent\.json` cannot be read"):
+        Tokenizer.from_file(tmp_path / "absent.json")
+
+
+def test_threads_agree(tokenizer: Tokenizer) -> None:
+    texts = [f"{sentence} {number}" for number in range(100) for sentence in SENTENCES]
+    expected = [tokenizer.encode(text) for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(tokenizer.encode, texts)) == expected
+        assert list(pool.map(tokenizer.decode, expected)) == texts
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork on Windows")
+def test_fork_after_use_is_silent(tokenizer_file: Path) -> None:
+    code = (
+        "import os, sys; from edgeformer_runtime.tokenizer import Tokenizer;"
+        "t = Tokenizer.from_file(sys.argv[1]); t.encode_batch(['one two'] * 64);"
+        "pid = os.fork(); t.encode_batch(['one two'] * 64);"
+        "pid or os._exit(0); sys.exit(os.waitpid(pid, 0)[1])"  # leave the child as multiprocessing does
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(tokenizer_file)], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "")
