@@ -1,0 +1,40 @@
+# make demo    train, export, verify and time a small model, from nothing
+# make test    lint, types and tests
+# make lint    lint and types alone
+# make bench   latency of the demo's bundles
+# make clean   remove the environment and everything the demo made
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO ?= runs/demo
+PYTEST_ARGS ?=
+
+.PHONY: demo test lint types bench clean
+
+demo: $(READY)
+	$(BIN)/python benchmarks/demo.py --out $(DEMO)
+
+test: lint types
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python benchmarks/latency.py $(DEMO)/fp32 $(DEMO)/int8 --checkpoint $(DEMO)/run
+
+clean:
+	rm -rf $(VENV) runs build dist
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "edgeformer needs Python 3.11 or newer; try: make PYTHON=python3.12")'
+	@echo "Setting up $(VENV) (once; this downloads torch and onnxruntime)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cpu,train,export,dev]'
+	@touch $@
