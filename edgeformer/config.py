@@ -1,7 +1,7 @@
 """The configuration of a run: what a recipe may say, with its defaults.
 
-A recipe is a TOML file with the sections of :class:`Recipe`. This module imports nothing heavy, so that reading a recipe, or
-a mistake in one, costs no start-up time.
+A recipe is a TOML file with the sections of :class:`Recipe`. This module imports nothing heavy, so that reading a
+recipe, or a mistake in one, costs no start-up time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_
     """How text becomes token ids."""
 
     kind: Literal["word", "bpe", "unigram"] = "bpe"
-    """Word level, byte-level byte-pair encoding, or byte-level unigram language model. The latter two have no unknown tokens."""
+    """Word level, byte-level byte-pair encoding, or byte-level unigram language model. The latter two have no unknown
+    tokens."""
     vocab_size: int = 8000
     """Entries of the vocabulary, special tokens included; an upper bound where the text holds fewer."""
     shared: bool = True
@@ -38,7 +39,8 @@ class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     corpus: str | None = None
     """A named corpus (see ``edgeformer data list``); leave it out to give files."""
     train: tuple[str, ...] = ()
-    """Two files of aligned lines (source, target) or one tab-separated file; plain, ``.gz``, or ``archive.zip:member``."""
+    """Two files of aligned lines (source, target) or one tab-separated file; plain, ``.gz``, or
+    ``archive.zip:member``."""
     valid: tuple[str, ...] = ()
     """The same for validation; left out, it is split from ``train`` by source sentence."""
     test: tuple[str, ...] = ()
@@ -61,7 +63,8 @@ class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     max_steps: int = 10_000
     """Updates after which training stops."""
     max_minutes: float | None = None
-    """Minutes of wall-clock time after which training stops; no limit if left out. Earlier sessions of a resumed run count."""
+    """Minutes of wall-clock time after which training stops; no limit if left out. Earlier sessions of a resumed run
+    count."""
     batch_tokens: int = 4096
     """Tokens of a batch on its longer side, padding included."""
     accumulate: int = 1
@@ -69,8 +72,8 @@ class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     learning_rate: float = 1e-3
     """Highest learning rate of ``inverse_sqrt``; factor of ``noam``."""
     schedule: Literal["inverse_sqrt", "noam"] = "inverse_sqrt"
-    """Linear warm-up, then decay with the inverse square root of the step; ``noam`` scales with ``d_model ** -0.5`` as in
-    Vaswani et al. 2017, section 5.3."""
+    """Linear warm-up, then decay with the inverse square root of the step; ``noam`` scales with ``d_model ** -0.5`` as
+    in Vaswani et al. 2017, section 5.3."""
     warmup_steps: int = 1000
     """Updates of linear warm-up."""
     cooldown_steps: int = 0

@@ -11,7 +11,7 @@ from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.decode import Counters
 from edgeformer_runtime.errors import InputTooLongError
 from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.session import StepSession
+from edgeformer_runtime.session import AnySession
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator, translate_texts
 
@@ -29,7 +29,7 @@ class System:
 
     kind: str
     """``bundle fp32``, ``bundle int8`` or ``torch``."""
-    session: StepSession
+    session: AnySession
     """Its model."""
     source_tokenizer: Tokenizer
     """Tokenizer of the source side."""
@@ -113,7 +113,7 @@ def evaluate_text(
     texts, references = read_lines(source), read_lines(reference)
     if len(texts) != len(references):
         raise DataError(
-            f"`{source}` has {len(texts)} lines, but `{reference}` has {len(references)}; they must be aligned line by line."
+            f"`{source}` has {len(texts)} lines, but `{reference}` has {len(references)}; align them line by line."
         )
     options = system.options
     if beam_size is not None:

@@ -1,8 +1,8 @@
 """The registry of model families.
 
 A family is a name, a configuration type and a torch module. It is found through the entry-point group
-``edgeformer.families``, so a model defined outside this repository becomes usable by installing the package that declares it,
-or, within one process, by :func:`register`.
+``edgeformer.families``, so a model defined outside this repository becomes usable by installing the package that
+declares it, or, within one process, by :func:`register`.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ def score(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = 
     Raises:
         ConfigError: the tokenizer is unknown, or there is nothing to score.
     """
-    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
 
     if tokenize not in BLEU.TOKENIZERS:
         raise ConfigError(f"`tokenize` must be one of {', '.join(BLEU.TOKENIZERS)}, but is `{tokenize}`.")

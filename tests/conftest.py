@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import pytest
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.translator import Translator
+
+    from edgeformer.train.run import Run
+
+# Small models run faster on one thread, above all where other work shares the processor. Set before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
@@ -39,3 +49,39 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no corpora at {SHARED_DATA}")
     return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def taught_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run folder with a small model that has half learned a toy language."""
+    pytest.importorskip("torch")
+    import factory
+
+    return factory.taught_run(tmp_path_factory.mktemp("taught") / "run")
+
+
+@pytest.fixture(scope="session")
+def small_bundle(taught_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An fp32 bundle of that model. Not to be changed: copy it with ``bundles.copy_of``."""
+    return _exported(taught_run, tmp_path_factory.mktemp("fp32") / "bundle", "fp32")
+
+
+@pytest.fixture(scope="session")
+def small_bundle_int8(taught_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An int8 bundle of that model. Not to be changed."""
+    return _exported(taught_run, tmp_path_factory.mktemp("int8") / "bundle", "int8")
+
+
+@pytest.fixture(scope="session")
+def translator(small_bundle: Path, device: str) -> Translator:
+    """The fp32 bundle, opened on the device under test."""
+    from edgeformer_runtime.translator import Translator
+
+    return Translator(small_bundle, device=device, threads=1)
+
+
+def _exported(run: Run, out: Path, precision: Literal["fp32", "int8"]) -> Path:
+    pytest.importorskip("onnxscript")
+    from edgeformer_export.export import export_run
+
+    return export_run(run, out, precision=precision).bundle

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from edgeformer_runtime.batching import pad
+from edgeformer_runtime.manifest import SpecialTokens
+from torch.nn import functional
 
 from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.vocabulary import train_tokenizers
@@ -66,4 +69,33 @@ def small_run(path: Path, variant: str = "post_norm", seed: int = 0, **tokenizer
     run = Run.create(path, recipe, *train_tokenizers(PAIRS, recipe.tokenizer), sample=PAIRS, info=RunInfo(status="finished"))
     torch.manual_seed(seed)
     save_weights(randomise(run.build_model(), seed), run.model_path)
+    return run
+
+
+def taught_run(path: Path, variant: str = "post_norm", seed: int = 0, steps: int = 100) -> Run:
+    """A run whose model has half learned :data:`PAIRS`, in two seconds: its outputs differ in text and in length.
+
+    A model with random weights never ends a sentence, so rows that leave a batch are seen with a taught one only.
+    """
+    run = small_run(path, variant, seed)
+    model, special = run.load_model(), SpecialTokens()
+    sources = run.source_tokenizer.encode_batch([source for source, _ in PAIRS])
+    targets = run.target_tokenizer.encode_batch([target for _, target in PAIRS])
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    order = torch.Generator().manual_seed(seed)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the matrices are so small that more threads only wait for each other
+    model.train()
+    for _ in range(steps):
+        batch = torch.randint(len(PAIRS), (32,), generator=order).tolist()
+        source, source_length = pad([[*sources[index], special.eos] for index in batch], special.pad)
+        target, _ = pad([[special.bos, *targets[index], special.eos] for index in batch], special.pad)
+        given, wanted = torch.from_numpy(target[:, :-1]), torch.from_numpy(target[:, 1:])
+        logits = model(torch.from_numpy(source), torch.from_numpy(source_length), given)
+        loss = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=special.pad)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        optimizer.step()
+    torch.set_num_threads(threads)
+    save_weights(model.eval(), run.model_path)
     return run

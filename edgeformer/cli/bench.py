@@ -43,7 +43,10 @@ def bench(
     threads: int,
     json_file: Path | None,
 ) -> None:
-    """Measure a BUNDLE: latency per sentence, first token, tokens per second, where the time goes, load time, memory."""
+    """Measure a BUNDLE: latency per sentence, first token, tokens per second, where the time goes, load time,
+    memory."""
+    from contextlib import nullcontext
+
     from edgeformer_runtime.bundle import open_bundle
     from edgeformer_runtime.golden import golden_cases
 
@@ -56,23 +59,23 @@ def bench(
         texts = list(dict.fromkeys(case.text for case in golden_cases(open_bundle(bundle))))
     else:
         texts = read_lines(source)[:limit]
-    with stages({"bench": "Measuring"}, quiet=alone) as progress:
-        result = benchmark(
-            bundle,
-            texts,
-            device=device,
-            threads=threads,
-            beam_size=beam,
-            batch_size=batch,
-            repeat=repeat,
-            progress=lambda fraction: progress("bench", fraction),
-        )
+    with nullcontext() if alone or json_file is None else atomic_text(json_file) as stream:
+        with stages({"bench": "Measuring"}, quiet=alone) as progress:
+            result = benchmark(
+                bundle,
+                texts,
+                device=device,
+                threads=threads,
+                beam_size=beam,
+                batch_size=batch,
+                repeat=repeat,
+                progress=lambda fraction: progress("bench", fraction),
+            )
+        if stream is not None:
+            stream.write(json_text(result) + "\n")
     if alone:
         print_json(result)
         return
-    if json_file is not None:
-        with atomic_text(json_file) as stream:
-            stream.write(json_text(result) + "\n")
     search = "greedy" if result.beam_size == 1 else f"beam {result.beam_size}"
     rows = table(
         f"{bundle} ({result.precision}), {search}, batch {batch}, {result.threads} threads",
@@ -85,11 +88,12 @@ def bench(
     for name, times in (("one call, ms", result.sentence_ms), ("first token, ms", result.first_token_ms)):
         rows.add_row(name, *(f"{value:.2f}" for value in (times.p50, times.p95, times.p99, times.mean)))
     facts = table("", "", "")
+    shares = (result.encoder_share, result.decoder_share, result.host_share)
     for name, value in {
         "tokens per second": f"{result.tokens_per_second:,.0f}",
         "sentences per second": f"{result.sentences_per_second:,.1f}",
         "decoder step": f"{result.decoder_step_ms:.3f} ms",
-        "encoder / decoder / host": f"{result.encoder_share:.0%} / {result.decoder_share:.0%} / {result.host_share:.0%}",
+        "encoder / decoder / host": " / ".join(f"{share:.0%}" for share in shares),
         "load, hashes checked": f"{result.load_ms:.0f} ms",
         "peak memory": f"{result.peak_memory_mb:.0f} MB",
         "bundle": human_bytes(result.bytes),

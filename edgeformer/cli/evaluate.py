@@ -40,23 +40,25 @@ def evaluate(
 
     Prints BLEU and chrF with their sacreBLEU signatures, the share of exact matches, and sentences per second.
     """
-    from edgeformer.cli.output import atomic_text, console, print_json, stages, table
+    from contextlib import nullcontext
+
+    from edgeformer.cli.output import atomic_text, console, one_line, print_json, stages, table
     from edgeformer.evaluation import evaluate_text, open_system
 
     system = open_system(model, device=device, threads=threads)
-    with stages({"translate": "Translating"}, quiet=as_json) as progress:
-        result = evaluate_text(
-            system,
-            source,
-            reference,
-            beam_size=beam,
-            length_penalty=length_penalty,
-            tokenize=tokenize,
-            progress=lambda fraction: progress("translate", fraction),
-        )
-    if output is not None:
-        with atomic_text(output) as stream:
-            stream.writelines(f"{line}\n" for line in result.translations)
+    with nullcontext() if output is None else atomic_text(output) as stream:
+        with stages({"translate": "Translating"}, quiet=as_json) as progress:
+            result = evaluate_text(
+                system,
+                source,
+                reference,
+                beam_size=beam,
+                length_penalty=length_penalty,
+                tokenize=tokenize,
+                progress=lambda fraction: progress("translate", fraction),
+            )
+        if stream is not None:
+            stream.writelines(f"{one_line(line)}\n" for line in result.translations)
     scores = result.scores
     if as_json:
         print_json({"model": model, "kind": system.kind, "scores": scores, "counters": result.counters})

@@ -13,9 +13,20 @@ from typing import Any, TextIO
 
 import click
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from edgeformer.errors import ConfigError
+
+
+class PlainTable(Table):
+    """A table whose cells are shown as they are: a file name or a version may hold square brackets."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """Add a row; see :meth:`rich.table.Table.add_row`."""
+        super().add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in cells), **options)
 
 
 @cache
@@ -25,10 +36,10 @@ def console(stderr: bool = False) -> Console:
 
 
 def table(title: str, *columns: str) -> Table:
-    """An empty table; the first column is left-aligned, the others right-aligned."""
-    rows = Table(title=title, title_justify="left", title_style="bold", show_header=any(columns))
+    """An empty table; the first column is left-aligned, the others right-aligned. Cells are plain text, not markup."""
+    rows = PlainTable(title=escape(title), title_justify="left", title_style="bold", show_header=any(columns))
     for index, column in enumerate(columns):
-        rows.add_column(column, justify="right" if index else "left")
+        rows.add_column(escape(column), justify="right" if index else "left")
     return rows
 
 
@@ -45,15 +56,32 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def atomic_text(path: Path) -> Iterator[TextIO]:
-    """A UTF-8 file to write that takes its name only when the block ends without an error."""
+    """A UTF-8 file to write that takes its name only when the block ends without an error. A device is written at once.
+
+    Raises:
+        ConfigError: its folder does not exist, or it is a folder itself.
+    """
+    if not path.parent.is_dir():
+        raise ConfigError(f"Folder `{path.parent}` does not exist; create it, or write `{path.name}` elsewhere.")
+    if path.is_dir():
+        raise ConfigError(f"`{path}` is a folder; give the name of a file to write.")
+    if path.exists() and not path.is_file():  # such as /dev/null
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        return
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
             yield stream
         Path(temporary).chmod(0o644)
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def one_line(text: str) -> str:
+    """A model may produce a line feed; output keeps one line per input line."""
+    return text.replace("\n", " ")
 
 
 def human_bytes(count: float) -> str:

@@ -24,7 +24,9 @@ def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple
     start it with `torchrun --nproc-per-node N -m edgeformer train …`.
     """
     if recipe is None and not resume:
-        raise click.UsageError(f"RECIPE is missing; give one of {', '.join(recipe_names())}, or the path of a TOML file.")
+        raise click.UsageError(
+            f"RECIPE is missing; give one of {', '.join(recipe_names())}, or the path of a TOML file."
+        )
     if recipe is None and overrides:
         recipe = str(out / "recipe.json")
     loaded = None if recipe is None else load_recipe(recipe, overrides)

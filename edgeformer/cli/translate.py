@@ -12,6 +12,8 @@ import click
 import msgspec
 from edgeformer_runtime.errors import InputError, OptionError
 
+from edgeformer.cli.output import atomic_text, one_line
+
 if TYPE_CHECKING:
     from edgeformer_runtime.translator import Translation
 
@@ -69,8 +71,8 @@ def translate(
 ) -> None:
     """Translate TEXT, the lines of --input, or standard input with a BUNDLE.
 
-    Every input line gives one output line, an empty one an empty one; with --nbest, that many lines of score, tab and text,
-    followed by an empty line.
+    Every input line gives one output line, an empty one an empty one; with --nbest, up to that many lines of score,
+    tab and text, followed by an empty line.
     """
     if text and input_file is not None:
         raise click.UsageError("Give TEXT or --input, not both.")
@@ -93,6 +95,7 @@ def translate(
     options = translator.options(**changes)
     if nbest > options.beam_size:
         raise OptionError(f"`--nbest` must be at most `--beam` ({options.beam_size}), but is {nbest}.")
+    options.verify()  # even if there is no line to translate
     with _lines(text, input_file) as lines, _writer(output_file) as write:
         # Someone who types sees each translation at once; a file is translated in large blocks.
         chunk = 1 if input_file is None and not text and sys.stdin.isatty() else 512
@@ -106,13 +109,8 @@ def _format(source: str, translation: Translation, nbest: int, as_json: bool) ->
         record = {"source": source, "hypotheses": translation.hypotheses}
         return msgspec.json.encode(record).decode() + "\n"
     if nbest == 1:
-        return _one_line(translation.text) + "\n"
-    return "".join(f"{h.score:.4f}\t{_one_line(h.text)}\n" for h in translation.hypotheses) + "\n"
-
-
-def _one_line(text: str) -> str:
-    """A model may produce a line feed; the output keeps one line per input line."""
-    return text.replace("\n", " ")
+        return one_line(translation.text) + "\n"
+    return "".join(f"{h.score:.4f}\t{one_line(h.text)}\n" for h in translation.hypotheses) + "\n"
 
 
 def _remember(lines: Iterator[str], sources: list[str]) -> Iterator[str]:
@@ -147,14 +145,13 @@ def _decoded(stream: IO[bytes], name: str) -> Iterator[str]:
 def _writer(output_file: Path | None) -> Iterator[Any]:
     """A function that writes text; a file takes its name only when the block ends well."""
     if output_file is None:
+        stdout = sys.stdout.buffer
 
         def write(line: str) -> None:
-            sys.stdout.write(line)
-            sys.stdout.flush()
+            stdout.write(line.encode("utf-8"))  # as the input, whatever the locale says
+            stdout.flush()
 
         yield write
         return
-    from edgeformer.cli.output import atomic_text
-
     with atomic_text(output_file) as stream:
         yield stream.write

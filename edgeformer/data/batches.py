@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 from edgeformer_runtime.tokenizer import Tokenizer
@@ -131,13 +132,13 @@ class EncodedPairs:
 class BatchStream:
     """An endless, numbered stream of training batches, bucketed by length.
 
-    Every epoch sorts the pairs by target length, then source length, and breaks ties at random; the sorted pairs are cut where a
-    batch would exceed ``batch_tokens`` on its longer side, and the batches shuffled. Since the sorted lengths never change,
-    all epochs have the same cuts, and batch ``k`` is found without walking through those before it.
+    Every epoch sorts the pairs by target length, then source length, and breaks ties at random; the sorted pairs are
+    cut where a batch would exceed ``batch_tokens`` on its longer side, and the batches shuffled. Since the sorted
+    lengths never change, all epochs have the same cuts, and batch ``k`` is found without walking through those before.
 
     Args:
         pairs: what to train on.
-        batch_tokens: tokens of a batch on its longer side, padding included; a single longer pair is a batch of its own.
+        batch_tokens: tokens of a batch on its longer side, padding included; a longer pair is a batch of its own.
         seed: with the epoch, determines composition and order.
         accumulate: batches of one process that make an update.
         rank: number of this process.
@@ -210,13 +211,13 @@ def in_order(pairs: EncodedPairs, batch_tokens: int) -> Iterator[Batch]:
     """Every pair once, in batches sorted by length: for validation."""
     rows = _sorted_rows(pairs)
     cuts = length_cuts(pairs, rows, batch_tokens)
-    for begin, end in zip(cuts, cuts[1:], strict=False):
+    for begin, end in pairwise(cuts.tolist()):
         chosen = rows[begin:end]
         yield pairs.collate(chosen, int((pairs.target.length[chosen] - 1).sum()))
 
 
 def length_cuts(pairs: EncodedPairs, rows: Ids, batch_tokens: int) -> Ids:
-    """Where to cut sorted rows so that no batch exceeds ``batch_tokens`` on its longer side; begins with 0, ends with all."""
+    """Where to cut sorted rows so that no batch exceeds ``batch_tokens`` on its longer side; from 0 to the end."""
     widths = np.maximum(pairs.source.length[rows], pairs.target.length[rows] - 1).tolist()
     cuts, begin, widest = [0], 0, 0
     for end, width in enumerate(widths):

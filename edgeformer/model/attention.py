@@ -13,7 +13,8 @@ from edgeformer.model.config import TransformerConfig
 
 
 class AttentionKernel(Protocol):
-    """Computes softmax(query keyᵀ / scale) value. The exporter puts a kernel of the target engine in place of torch's."""
+    """Computes softmax(query keyᵀ / scale) value. The exporter puts a kernel of the target engine in place of
+    torch's."""
 
     def __call__(
         self,
@@ -47,7 +48,7 @@ def torch_attention(
 ) -> Tensor:
     """Torch's own kernel, safe in half precision and for rows that are all padding (they give zeros)."""
     # (N, Q, H * E) -> (N, H, Q, E)
-    query = query.unflatten(-1, (key.shape[1], key.shape[3])).transpose(1, 2)
+    query = query.view(*query.shape[:2], key.shape[1], key.shape[3]).transpose(1, 2)
     mask = None if padding is None else padding[:, None, None, :].to(torch.bool)
     context = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal, scale=scale)
     # (N, H, Q, F) -> (N, Q, H * F)
@@ -84,8 +85,9 @@ class MultiHeadAttention(nn.Module):
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys ``(N, H, S, E)`` and values ``(N, H, S, F)`` of a memory ``(N, S, D)``."""
         # (N, S, H * E) -> (N, S, H, E) -> (N, H, S, E)
-        key = self._project(self.key, memory).unflatten(-1, (self.heads, self.key_width)).transpose(1, 2)
-        value = self._project(self.value, memory).unflatten(-1, (self.heads, self.value_width)).transpose(1, 2)
+        shape = (*memory.shape[:2], self.heads)
+        key = self._project(self.key, memory).view(*shape, self.key_width).transpose(1, 2)
+        value = self._project(self.value, memory).view(*shape, self.value_width).transpose(1, 2)
         return key, value
 
     def project_step(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,7 +112,7 @@ class MultiHeadAttention(nn.Module):
     def _project(self, linear: nn.Linear, x: Tensor) -> Tensor:
         if self.shared:
             # (…, H * E) -> (…, H, E), one small projection, and back
-            projected: Tensor = linear(x.unflatten(-1, (self.heads, -1))).flatten(-2)
+            projected: Tensor = linear(x.view(*x.shape[:-1], self.heads, -1)).flatten(-2)
         else:
             projected = linear(x)
         return projected

@@ -14,8 +14,8 @@ State = dict[str, Tensor]
 class EncoderDecoder(nn.Module, ABC):
     """A sequence-to-sequence model that can be trained, exported and decoded step by step.
 
-    Letters: N sentences, K beams, R = N * K rows, S source length, T target length, V target vocabulary. Row ``r`` of a step
-    belongs to sentence ``r // K``; K is ``token.shape[0] // N``.
+    Letters: N sentences, K beams, R = N * K rows, S source length, T target length, V target vocabulary. Row ``r`` of a
+        step belongs to sentence ``r // K``; K is ``token.shape[0] // N``.
     """
 
     source_vocab_size: int

@@ -40,7 +40,8 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     attention_scale: Literal["d_k", "d_model"] = "d_k"
     """Scores are divided by the square root of this width."""
     share_head_projection: bool = False
-    """One ``E x E`` projection each for queries, keys and values, shared by all heads; needs ``d_k = d_v = d_model / heads``."""
+    """One ``E x E`` projection each for queries, keys and values, shared by all heads; needs ``d_k = d_v = d_model /
+    heads``."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Fixed sines and cosines, or a trained table."""
     scale_embeddings: bool = True
@@ -95,7 +96,8 @@ def tiny() -> TransformerConfig:
 
 
 def edge() -> TransformerConfig:
-    """256/1024, 4 heads, 6+2 layers: a deep encoder and a shallow decoder, since the decoder's depth sets the latency."""
+    """256/1024, 4 heads, 6+2 layers: a deep encoder and a shallow decoder, since the decoder's depth sets the
+    latency."""
     return TransformerConfig(d_model=256, d_ff=1024, heads=4, encoder_layers=6, decoder_layers=2, tied_embeddings="all")
 
 

@@ -17,7 +17,8 @@ ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """Position table ``(length, width)``: sines in even and cosines in odd columns (Vaswani et al. 2017, section 3.5)."""
+    """Position table ``(length, width)``: sines in even and cosines in odd columns (Vaswani et al. 2017, section
+    3.5)."""
     position = torch.arange(length, dtype=torch.float64)[:, None]
     frequency = torch.exp(-math.log(10_000.0) * torch.arange(0, width, 2, dtype=torch.float64) / width)
     table = torch.stack((torch.sin(position * frequency), torch.cos(position * frequency)), dim=-1)

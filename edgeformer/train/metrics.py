@@ -32,7 +32,11 @@ class MetricsLog:
         rows: list[dict[str, str]] = []
         if step and self._path.is_file():
             with self._path.open(encoding="utf-8", newline="") as file:
-                rows = [row for row in csv.DictReader(file) if (row.get("step") or "").isdigit() and int(row["step"]) <= step]
+                rows = [
+                    row
+                    for row in csv.DictReader(file)
+                    if (row.get("step") or "").isdigit() and int(row["step"]) <= step
+                ]
         buffer = io.StringIO()
         writer = csv.DictWriter(buffer, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()

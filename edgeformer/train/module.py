@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
@@ -37,8 +38,13 @@ class TensorStream:
 
     def __iter__(self) -> Iterator[TensorBatch]:
         for batch in self._stream.start_at(self._step):
-            arrays = (batch.source, batch.source_length, batch.target, batch.labels)
-            yield TensorBatch(*map(torch.from_numpy, arrays), batch.update_tokens)
+            yield TensorBatch(
+                torch.from_numpy(batch.source),
+                torch.from_numpy(batch.source_length),
+                torch.from_numpy(batch.target),
+                torch.from_numpy(batch.labels),
+                batch.update_tokens,
+            )
 
 
 class TrainingModule(pl.LightningModule):
@@ -68,7 +74,8 @@ class TrainingModule(pl.LightningModule):
         if place == 0:
             self.update_loss = torch.zeros((), device=self.device)
         number = self.trainer.global_step * self.config.accumulate + place
-        torch.manual_seed(hash((self.config.seed, number, self.global_rank)) % 2**63)
+        seeds = np.random.SeedSequence((self.config.seed, number, self.global_rank))
+        torch.manual_seed(int(seeds.generate_state(1)[0]))
 
     def training_step(self, batch: TensorBatch, batch_idx: int) -> Tensor:
         """Loss of one batch, scaled for the update it is part of."""
@@ -82,12 +89,13 @@ class TrainingModule(pl.LightningModule):
         return sums.loss * scale
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        """Clip the norm, and refuse an update that is not finite before it can spoil the weights.
+        """Set the rate, clip the norm, and refuse an update that is not finite before it can spoil the weights.
 
         Raises:
             TrainingError: the gradient is infinite or not a number.
         """
-        del optimizer
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(self.trainer.global_step + 1, self.config, self.d_model)
         self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.config.clip_norm or float("inf"))
         if not torch.isfinite(self.gradient_norm):
             raise TrainingError(
@@ -96,24 +104,19 @@ class TrainingModule(pl.LightningModule):
                 "Lower `train.learning_rate` or raise `train.warmup_steps`."
             )
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self) -> torch.optim.Optimizer:
         """AdamW without decay for biases and norms; with no decay at all it is Adam (Loshchilov and Hutter 2019)."""
         config = self.config
         decayed = [parameter for parameter in self.parameters() if parameter.ndim > 1]
         plain = [parameter for parameter in self.parameters() if parameter.ndim <= 1]
-        optimizer = torch.optim.AdamW(
+        return torch.optim.AdamW(
             [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}],
-            lr=1.0,
+            lr=config.learning_rate,
             betas=config.adam_betas,
             eps=config.adam_eps,
             fused=True,
         )
-        # LambdaLR counts finished updates; the schedule counts the update it is asked for.
-        scheduler = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda done: learning_rate(done + 1, config, self.d_model)
-        )
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _attention_backend(self) -> AbstractContextManager[None]:
-        """Plain matrix products on CPU: torch's fused kernel there takes several times as long for sentences in bf16."""
+        """Plain matrix products on CPU: for sentences in bf16, torch's fused kernel takes several times as long."""
         return sdpa_kernel(SDPBackend.MATH) if self.device.type == "cpu" else nullcontext()

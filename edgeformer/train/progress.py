@@ -30,7 +30,9 @@ class Reporter:
             self._bar.start()
             self._bar.add_task("", total=self._max_steps, completed=step)
 
-    def update(self, step: int, *, loss: float, tokens_per_second: float, steps_per_second: float, minutes: float) -> None:
+    def update(
+        self, step: int, *, loss: float, tokens_per_second: float, steps_per_second: float, minutes: float
+    ) -> None:
         """Show the figures of the last updates."""
         seconds_left = (self._max_steps - step) / steps_per_second
         if self._max_minutes is not None:

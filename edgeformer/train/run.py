@@ -12,15 +12,16 @@ from typing import Any, Literal
 
 import msgspec
 import tokenizers
+import torch
+from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.tokenizer import Tokenizer
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_model, save
 
 from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.families import get_family, model_config
 from edgeformer.model.base import EncoderDecoder
-from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.tokenizer import Tokenizer
 
 RECIPE_FILE = "recipe.json"
 INFO_FILE = "run.json"
@@ -111,7 +112,9 @@ class Run:
         self.path = path
         self.recipe = recipe
         self.info = info
-        names = (SHARED_TOKENIZER_FILE,) * 2 if recipe.tokenizer.shared else (SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
+        names = (
+            (SHARED_TOKENIZER_FILE,) * 2 if recipe.tokenizer.shared else (SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
+        )
         self.source_tokenizer_path, self.target_tokenizer_path = (path / name for name in names)
         try:
             self.source_tokenizer = Tokenizer.from_file(self.source_tokenizer_path)
@@ -134,8 +137,7 @@ class Run:
         Raises:
             CheckpointError: the folder exists and is not empty.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise CheckpointError(f"`{path}` is not an empty folder; choose another --out, or continue its run with --resume.")
+        refuse_used(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as temporary:
             folder = Path(temporary) / "run"
@@ -148,8 +150,11 @@ class Run:
                 files = {SOURCE_TOKENIZER_FILE: source_tokenizer, TARGET_TOKENIZER_FILE: target_tokenizer}
             for name, tokenizer in files.items():
                 (folder / name).write_text(tokenizer.to_str(), encoding="utf-8")
-            lines = ["\t".join(" ".join(text.split("\t")) for text in pair) + "\n" for pair in sample[:SAMPLE_SIZE]]
-            (folder / SAMPLE_FILE).write_text("".join(lines), encoding="utf-8", newline="\n")
+            lines = [
+                "\t".join(text.replace("\t", " ").replace("\n", " ") for text in pair) + "\n"
+                for pair in sample[:SAMPLE_SIZE]
+            ]
+            (folder / SAMPLE_FILE).write_bytes("".join(lines).encode("utf-8"))
             folder.replace(path)
         return cls(path, recipe, info)
 
@@ -162,7 +167,9 @@ class Run:
         """
         path = Path(path)
         if not (path / RECIPE_FILE).is_file():
-            raise CheckpointError(f"`{path}` is not a run folder: it has no {RECIPE_FILE}. Make one with `edgeformer train`.")
+            raise CheckpointError(
+                f"`{path}` is not a run folder: it has no {RECIPE_FILE}. Make one with `edgeformer train`."
+            )
         try:
             recipe = recipe_from_tree(msgspec.json.decode((path / RECIPE_FILE).read_bytes()), str(path / RECIPE_FILE))
             info = msgspec.json.decode((path / INFO_FILE).read_bytes(), type=RunInfo)
@@ -184,7 +191,7 @@ class Run:
     def sample(self) -> list[tuple[str, str]]:
         """Some training pairs, to calibrate quantization with and to show."""
         try:
-            text = (self.path / SAMPLE_FILE).read_text(encoding="utf-8")
+            text = (self.path / SAMPLE_FILE).read_bytes().decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise CheckpointError(f"Run `{self.path}` is damaged: {error}.") from None
         return [(source, target) for source, _, target in (line.partition("\t") for line in text.split("\n") if line)]
@@ -217,6 +224,18 @@ class Run:
         self.recipe = recipe
 
 
+def refuse_used(path: Path) -> None:
+    """Make sure that a run can be created.
+
+    Raises:
+        CheckpointError: the path is in use.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise CheckpointError(
+            f"`{path}` is not an empty folder; choose another --out, or continue its run with --resume."
+        )
+
+
 def build_model(recipe: Recipe, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
     """An untrained model as a recipe says.
 
@@ -246,13 +265,12 @@ def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:
 
 
 def save_weights(model: EncoderDecoder, path: Path) -> None:
-    """Write a model's weights as safetensors, at once or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        save_model(model, str(temporary))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write a model's weights as safetensors, shared ones once; the whole file or nothing."""
+    stored: dict[tuple[int, torch.Size], str] = {}
+    for name, tensor in model.state_dict().items():
+        stored.setdefault((tensor.data_ptr(), tensor.shape), name)
+    state = model.state_dict()
+    write_atomically(path, save({name: state[name].cpu().contiguous() for name in stored.values()}))
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import msgspec
 import pytorch_lightning as pl
+import torch.distributed
 
 from edgeformer.train.averaging import best_steps, keep_only, weights_path
 from edgeformer.train.metrics import MetricsLog
@@ -22,6 +23,8 @@ from edgeformer.train.validation import Validator
 
 LOG_SECONDS = 5.0
 """Least time between two rows of the log; reading the loss waits for the device."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Supervisor(pl.Callback):
@@ -40,6 +43,7 @@ class Supervisor(pl.Callback):
         self._minutes_before = 0.0
         self._tokens = 0
         self._train_seconds = 0.0
+        self._started: float | None = None
 
     # Lightning keeps this state in its checkpoints.
 
@@ -61,17 +65,17 @@ class Supervisor(pl.Callback):
     @property
     def minutes(self) -> float:
         """Training time over all sessions."""
-        return self._minutes_before + (time.monotonic() - self._started) / 60
+        this_session = 0.0 if self._started is None else time.monotonic() - self._started
+        return self._minutes_before + this_session / 60
 
     @property
     def tokens_per_second(self) -> float:
         """True target tokens over the time of the updates, validation excluded."""
         return self._tokens / self._train_seconds if self._train_seconds else 0.0
 
-    _started = time.monotonic()
-
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clocks."""
+        """Start the clocks and catch signals."""
+        self._catch_signals()
         self._started = self._mark = time.monotonic()
         self._marked_step, self._marked_tokens = trainer.global_step, self._tokens
         self._last_step = trainer.global_step
@@ -96,7 +100,7 @@ class Supervisor(pl.Callback):
         reason = self._reason_to_stop(trainer)
         if step % self.config.validate_every == 0 or (reason and not self.interrupted):
             self._validate(trainer, module)
-            reason = reason or self._out_of_patience(trainer)
+            reason = reason or self._reason_to_stop(trainer)
         if reason:
             self.stopped_by = reason
             trainer.should_stop = True
@@ -114,49 +118,49 @@ class Supervisor(pl.Callback):
     @contextmanager
     def catching_signals(self) -> Iterator[None]:
         """Turn SIGINT and SIGTERM into a stop after the running update; a second SIGINT interrupts at once."""
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+    def _catch_signals(self) -> None:
+        """Replace Lightning's handlers, which leave without saving; only the main thread may."""
 
         def request(number: int, _frame: FrameType | None) -> None:
             self._signal = number
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before: dict[int, Callable[..., Any] | int | None] = {
-            number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                signal.signal(number, request)
+
+    def limit_reached(self, step: int) -> str:
+        """The limit of the recipe that ends training after ``step`` updates; empty if none does."""
+        config = self.config
+        if step >= config.max_steps:
+            return f"max_steps = {config.max_steps}"
+        if config.max_minutes is not None and self.minutes >= config.max_minutes:
+            return f"max_minutes = {config.max_minutes:g}"
+        if config.patience and self.validations:
+            best = best_steps(self.validations, 1)[0]
+            if sum(validation.step > best for validation in self.validations) >= config.patience:
+                return f"patience = {config.patience}"
+        return ""
 
     def _reason_to_stop(self, trainer: pl.Trainer) -> str:
-        """Why this update is the last one; the same on every process."""
-        reason = ""
-        if self._signal:
-            reason = signal.Signals(self._signal).name
-        elif trainer.global_step >= self.config.max_steps:
-            reason = f"max_steps = {self.config.max_steps}"
-        elif self.config.max_minutes is not None and self.minutes >= self.config.max_minutes:
-            reason = f"max_minutes = {self.config.max_minutes:g}"
+        """A signal or a limit; the same on every process."""
+        reason = signal.Signals(self._signal).name if self._signal else self.limit_reached(trainer.global_step)
         if trainer.world_size > 1:
-            reasons: list[str] = [""] * trainer.world_size
-            import torch.distributed
-
+            if not trainer.strategy.reduce_boolean_decision(bool(reason), all=False):
+                return ""
+            reasons = [""] * trainer.world_size
             torch.distributed.all_gather_object(reasons, reason)
-            reason = next(filter(None, reasons), "")
+            reason = next(filter(None, reasons))
         self.interrupted = reason.startswith("SIG")
         return reason
-
-    def _out_of_patience(self, trainer: pl.Trainer) -> str:
-        reason = ""
-        if self.config.patience and trainer.is_global_zero:
-            best = best_steps(self.validations, 1)[0]
-            worse = sum(validation.step > best for validation in self.validations)
-            reason = f"patience = {self.config.patience}" if worse >= self.config.patience else ""
-        broadcast: str = trainer.strategy.broadcast(reason)
-        return broadcast
 
     def _report(self, trainer: pl.Trainer, module: TrainingModule) -> None:
         """Log the updates since the last report."""
@@ -184,7 +188,7 @@ class Supervisor(pl.Callback):
     def _validate(self, trainer: pl.Trainer, module: TrainingModule) -> None:
         """Validate, write weights and resume state, drop the weights that are not among the best."""
         self._report(trainer, module)
-        step, best = trainer.global_step, ""
+        step = trainer.global_step
         if trainer.is_global_zero:
             bf16 = self.config.precision == "bf16"
             validation = self.validator(module.model, step=step, minutes=self.minutes, bf16=bf16)
@@ -192,7 +196,6 @@ class Supervisor(pl.Callback):
             steps = best_steps(self.validations, self.config.average)
             if step in steps:
                 save_weights(module.model, weights_path(self.run.checkpoints, step))
-            best = "best" if step == steps[0] else ""
             self.log.write(
                 step,
                 minutes=validation.minutes,
@@ -201,7 +204,7 @@ class Supervisor(pl.Callback):
                 valid_bleu=validation.bleu,
                 valid_exact_match=validation.exact_match,
             )
-            self.reporter.validated(validation, is_best=bool(best))
+            self.reporter.validated(validation, is_best=step == steps[0])
         self._save(trainer)
         if trainer.is_global_zero:
             keep_only(self.run.checkpoints, best_steps(self.validations, self.config.average))

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytorch_lightning as pl
@@ -23,7 +22,9 @@ from edgeformer.data.corpora import ParallelCorpus, load_corpus
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError, TrainingError
 from edgeformer.families import model_config
+from edgeformer.model.base import EncoderDecoder
 from edgeformer.train.averaging import best_steps, load_average, weights_path
+from edgeformer.train.dropout import use_fast_dropout
 from edgeformer.train.module import TrainingModule
 from edgeformer.train.progress import Reporter, figures
 from edgeformer.train.run import (
@@ -34,7 +35,7 @@ from edgeformer.train.run import (
     Validation,
     differing_keys,
     library_versions,
-    load_weights,
+    refuse_used,
     save_weights,
 )
 from edgeformer.train.supervisor import Supervisor
@@ -72,8 +73,8 @@ def train(
 ) -> TrainResult:
     """Train a model, or go on training one.
 
-    On CPU, a resumed run ends with the same bits as one that was never stopped. Started by ``torchrun``, several processes
-    share each update; only the first one writes.
+    On CPU, a resumed run ends with the same bits as one that was never stopped. Started by ``torchrun``, several
+    processes share each update; only the first one writes.
 
     Args:
         recipe: what to train; may be left out when resuming.
@@ -95,7 +96,7 @@ def train(
     if recipe is None:
         raise ConfigError("A recipe is needed to begin a run.")
     if run is None and _rank() == 0:
-        _refuse_used(out)
+        refuse_used(out)  # before the corpus is read, and not after
     if recipe.train.threads:
         torch.set_num_threads(recipe.train.threads)
 
@@ -103,7 +104,9 @@ def train(
     if run is None:
         run = _create(out, recipe, corpus)
     elif differing_keys(run.info.provenance, msgspec.to_builtins(corpus.provenance)):
-        raise CheckpointError(f"Run `{out}` was trained on other text than is found now; give the same files with --data.")
+        raise CheckpointError(
+            f"Run `{out}` was trained on other text than is found now; give the same files with --data."
+        )
     elif _rank() == 0:
         run.replace_recipe(recipe)
     return _fit(run, corpus, resume, console)
@@ -113,10 +116,16 @@ def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> Tr
     config = run.recipe.train
     torch.manual_seed(config.seed)
     model = run.build_model()
-    limits = {"max_source_length": model.max_source_length, "max_target_length": model.max_target_length}
-    tokenizers = run.source_tokenizer, run.target_tokenizer
-    pairs = EncodedPairs.encode(corpus.train, *tokenizers, **limits)
-    valid = EncodedPairs.encode(corpus.valid, *tokenizers, **limits)
+    pairs, valid = (
+        EncodedPairs.encode(
+            part,
+            run.source_tokenizer,
+            run.target_tokenizer,
+            max_source_length=model.max_source_length,
+            max_target_length=model.max_target_length,
+        )
+        for part in (corpus.train, corpus.valid)
+    )
     stream = BatchStream(
         pairs,
         batch_tokens=config.batch_tokens,
@@ -141,37 +150,41 @@ def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> Tr
     if _rank() == 0:
         run.update(
             status="running",
-            stopped_by="",
             parameters=parameters,
             train_pairs=len(pairs),
             valid_pairs=len(valid),
             too_long=pairs.too_long,
             padding=stream.padding,
         )
-        dropped = f", {pairs.too_long:,} too long for the model" if pairs.too_long else ""
         reporter.line(
-            f"{len(pairs):,} training pairs{dropped}; {stream.epoch_batches:,} batches an epoch, {stream.padding:.1%} padding; "
-            f"vocabulary {run.source_tokenizer.vocab_size:,}/{run.target_tokenizer.vocab_size:,}; {parameters:,} parameters"
+            f"{len(pairs):,} training pairs ({pairs.too_long:,} too long for the model), "
+            f"{stream.epoch_batches:,} batches an epoch, {stream.padding:.1%} padding, {parameters:,} parameters"
         )
 
-    checkpoint = run.checkpoints / RESUME_FILE
-    if resume and not checkpoint.is_file():
-        reporter.line("No checkpoint was written before the run stopped; training begins anew.")
-    module = TrainingModule(model, config, stream, getattr(model_config(run.recipe.model), "d_model", 1))
-    with _quiet_lightning(), supervisor.catching_signals():
-        trainer = _lightning_trainer(run, supervisor)
-        with _checkpoint_errors(checkpoint):
-            trainer.fit(module, ckpt_path=str(checkpoint) if resume and checkpoint.is_file() else None, weights_only=True)
+    checkpoint = run.checkpoints / RESUME_FILE if resume else None
+    step = _restore(checkpoint, supervisor) if checkpoint else 0
+    if limit := supervisor.limit_reached(step):
+        reporter.line(f"Nothing is left to train: {limit} was reached after {step:,} steps.")
+        supervisor.stopped_by = limit
+    else:
+        if not torch.cuda.is_available():
+            use_fast_dropout(model)
+        module = TrainingModule(model, config, stream, getattr(model_config(run.recipe.model), "d_model", 1))
+        with _quiet_lightning(), supervisor.catching_signals():
+            trainer = _lightning_trainer(run, supervisor)
+            trainer.fit(module, ckpt_path=checkpoint if step else None, weights_only=True)
+        step = trainer.global_step
 
     finished = not supervisor.interrupted
-    final, averaged = None, ()
+    final: Validation | None = None
+    averaged: tuple[int, ...] = ()
     if _rank() == 0:
         if finished:
-            final, averaged = _finish(run, supervisor, module)
+            final, averaged = _finish(run, supervisor, model)
             reporter.line(f"final model, mean of steps {', '.join(map(str, averaged))}: {figures(final)}")
         run.update(
             status="finished" if finished else "interrupted",
-            stopped_by=supervisor.stopped_by or run.info.stopped_by,
+            stopped_by=supervisor.stopped_by,
             final=final,
             averaged_steps=averaged,
         )
@@ -179,15 +192,15 @@ def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> Tr
         run=run,
         finished=finished,
         stopped_by=supervisor.stopped_by,
-        steps=trainer.global_step,
+        steps=step,
         minutes=run.info.minutes,
         final=final,
     )
 
 
-def _finish(run: Run, supervisor: Supervisor, module: TrainingModule) -> tuple[Validation, tuple[int, ...]]:
+def _finish(run: Run, supervisor: Supervisor, model: EncoderDecoder) -> tuple[Validation, tuple[int, ...]]:
     """Write the mean of the best checkpoints, or the best one alone where that has the lower loss."""
-    model, config = module.model, run.recipe.train
+    config = run.recipe.train
     steps = best_steps(supervisor.validations, config.average)
     if not steps:
         raise TrainingError("Training ended before its first validation; nothing can be averaged.")
@@ -238,12 +251,6 @@ def _resumable(run: Run, recipe: Recipe | None) -> Recipe:
     return recipe
 
 
-def _refuse_used(out: Path) -> None:
-    """Fail before the corpus is read, and not after."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CheckpointError(f"`{out}` is not an empty folder; choose another --out, or continue its run with --resume.")
-
-
 def _lightning_trainer(run: Run, supervisor: Supervisor) -> pl.Trainer:
     config = run.recipe.train
     several = _world_size() > 1
@@ -272,7 +279,10 @@ def _lightning_trainer(run: Run, supervisor: Supervisor) -> pl.Trainer:
 @contextmanager
 def _quiet_lightning() -> Iterator[None]:
     """Silence the library's tips, and its warnings about what is done here on purpose."""
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric", "lightning_fabric")]
+    loggers = [
+        logging.getLogger(name)
+        for name in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric", "lightning_fabric")
+    ]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
@@ -285,9 +295,20 @@ def _quiet_lightning() -> Iterator[None]:
             logger.setLevel(level)
 
 
-@contextmanager
-def _checkpoint_errors(path: Path) -> Iterator[None]:
-    yield
+def _restore(path: Path, supervisor: Supervisor) -> int:
+    """Check a checkpoint and restore the counts; Lightning restores the rest. Returns its step, 0 if there is none."""
+    if not path.is_file():
+        return 0
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        supervisor.load_state_dict(state["callbacks"][supervisor.state_key])
+        step = int(state["global_step"])
+    except Exception as error:  # torch.load raises RuntimeError, OSError, UnpicklingError and others
+        raise CheckpointError(
+            f"Checkpoint `{path}` is damaged: {str(error).splitlines()[0] if str(error) else error!r}. "
+            "Restore it, or train again into a new folder."
+        ) from None
+    return step
 
 
 def _rank() -> int:

@@ -63,7 +63,8 @@ class Observer:
 
 def _round_trip(values: FloatArray, quantization: QuantizationRange) -> FloatArray:
     quantized = np.clip(np.rint(values / quantization.scale) + quantization.zero_point, 0, 255)
-    return ((quantized - quantization.zero_point) * quantization.scale).astype(np.float32)
+    restored: FloatArray = ((quantized - quantization.zero_point) * quantization.scale).astype(np.float32)
+    return restored
 
 
 def calibrate(

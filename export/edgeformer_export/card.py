@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 from edgeformer_runtime.manifest import Manifest
 
 
@@ -16,7 +18,13 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
     languages = f"{manifest.source_language or '?'} → {manifest.target_language or '?'}"
     precision = ", ".join(f"{name} {kind}" for name, kind in manifest.precision.items())
     parity = manifest.report.get("parity", {})
-    logits = parity.get("logits", {})
+    logits = {
+        "positions": 0,
+        "max_difference": nan,
+        "mean_difference": nan,
+        "top1_agreement": nan,
+        **parity.get("logits", {}),
+    }
     lines = [
         f"# {languages} translation, {manifest.family}",
         "",
@@ -43,15 +51,15 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
         "",
         "## Measured at export",
         "",
-        f"Against the torch model, over {logits.get('positions', 0):,} target positions of training text: largest logit "
-        f"difference {logits.get('max_difference', float('nan')):.2e}, mean {logits.get('mean_difference', float('nan')):.2e}, "
-        f"same most probable token at {logits.get('top1_agreement', float('nan')):.2%}.",
+        f"Against the torch model, over {logits['positions']:,} target positions of training text: largest logit difference "
+        f"{logits['max_difference']:.2e}, mean {logits['mean_difference']:.2e}, same most probable token at "
+        f"{logits['top1_agreement']:.2%}.",
         "",
     ]
-    for entry in parity.get("tokens", ()):
-        lines.append(
-            f"- beam {entry['beam_size']}: {entry['identical']} of {entry['sentences']} outputs identical to torch"
-        )
+    lines += [
+        f"- beam {entry['beam_size']}: {entry['identical']} of {entry['sentences']} outputs identical to torch"
+        for entry in parity.get("tokens", ())
+    ]
     data = manifest.provenance.get("training", {}).get("provenance") or {}
     lines += ["", "## Training data", ""]
     lines += [f"- {key}: {value}" for key, value in data.items() if isinstance(value, str | int | float)] or [

@@ -45,8 +45,8 @@ _STAGES = {
 def export(run: Path, out: Path, precision: str, target: str, overwrite: bool, as_json: bool) -> None:
     """Export the trained model of the folder RUN as a bundle.
 
-    A bundle holds an encoder and a step-decoder graph, their weights, tokenizers, golden examples and a manifest with the
-    SHA-256 of each. It is written only if its output equals torch's.
+    A bundle holds an encoder and a step-decoder graph, their weights, tokenizers, golden examples and a manifest with
+    the SHA-256 of each. It is written only if its output equals torch's.
     """
     from edgeformer.cli.output import print_json, stages
     from edgeformer.train.run import Run
@@ -97,8 +97,8 @@ def verify(
 ) -> None:
     """Check a BUNDLE: hashes, schema and golden examples on this machine; with --checkpoint also equality with torch.
 
-    In fp32, logits must agree within 1e-4 and output token by token. In int8, which rounds, the most probable token must agree
-    at 90 % of positions, and the share of identical outputs is reported. Exits with 1 if a check fails.
+    In fp32, logits must agree within 1e-4 and output token by token. In int8, which rounds, the most probable token
+    must agree at 90 % of positions, and the share of identical outputs is reported. Exits with 1 if a check fails.
     """
     from edgeformer.cli.output import print_json, stages
     from edgeformer_runtime.golden import check_golden
@@ -152,7 +152,8 @@ def _print_verify(golden: GoldenResult, parity: ParityReport | None, problems: l
     failed = len(golden.problems)
     console().print("Hashes and schema: ok")
     console().print(
-        f"Golden examples: {golden.cases - failed} of {golden.cases} ok, largest score difference {golden.max_score_difference:.2e}"
+        f"Golden examples: {golden.cases - failed} of {golden.cases} ok, "
+        f"largest score difference {golden.max_score_difference:.2e}"
     )
     if parity is not None:
         _print_parity(parity)

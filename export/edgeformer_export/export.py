@@ -1,4 +1,5 @@
-"""From a run folder to a bundle: trace, optimise, quantize, write, and prove it equal to torch before it gets its name."""
+"""From a run folder to a bundle: trace, optimise, quantize, write, and prove it equal to torch before it gets its
+name."""
 
 from __future__ import annotations
 

@@ -13,8 +13,12 @@ from torch import Tensor, nn
 def ort_attention(
     query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None, causal: bool, scale: float, dropout: float
 ) -> Tensor:
-    """``com.microsoft::MultiHeadAttention``, keys and values in four axes; arguments as in ``AttentionKernel``."""
-    del dropout
+    """``com.microsoft::MultiHeadAttention``, keys and values in four axes; arguments as in ``AttentionKernel``.
+
+    The operator wants keys and values of one width; others go through :func:`portable_attention`.
+    """
+    if key.shape[3] != value.shape[3]:
+        return portable_attention(query, key, value, padding=padding, causal=causal, scale=scale, dropout=dropout)
     context: Tensor = torch.onnx.ops.symbolic(
         "com.microsoft::MultiHeadAttention",
         (query, key, value) if padding is None else (query, key, value, None, padding),
@@ -34,7 +38,7 @@ def portable_attention(
     if causal:
         raise NotImplementedError("Exported graphs decode one position at a time and need no causal mask.")
     # (N, Q, H * E) -> (N, H, Q, E)
-    query = query.unflatten(-1, (key.shape[1], key.shape[3])).transpose(1, 2)
+    query = query.view(*query.shape[:2], key.shape[1], key.shape[3]).transpose(1, 2)
     scores = torch.matmul(query * scale, key.transpose(2, 3))
     if padding is not None:
         scores = scores.masked_fill(padding[:, None, None, :] == 0, torch.finfo(scores.dtype).min)

@@ -11,15 +11,16 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer_runtime.batching import pad
 from edgeformer_runtime.decode import decode
+from edgeformer_runtime.golden import first_difference
 from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.session import StepSession
+from edgeformer_runtime.session import AnySession
 
 BATCH = 32
 MAX_LOGIT_DIFFERENCE = 1e-4
 """Bound for fp32 graphs: both sides compute in fp32, and differ in the order of additions only."""
 MIN_TOP1_AGREEMENT = 0.9
-"""Bound for int8 graphs: share of teacher-forced positions with the same most probable token. A sound int8 model of a trained
-network is well above; a dropped mask or a wrong weight is well below."""
+"""Bound for int8 graphs: share of teacher-forced positions with the same most probable token. A sound int8 model of a
+trained network is well above; a dropped mask or a wrong weight is well below."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,26 +91,25 @@ class ParityReport:
             if not logits.top1_agreement >= MIN_TOP1_AGREEMENT:
                 problems.append(
                     f"the most probable token agrees at {logits.top1_agreement:.1%} of positions, less than "
-                    f"{MIN_TOP1_AGREEMENT:.0%}; the largest logit difference, {logits.max_difference:.3g}, is at {where}"
+                    f"{MIN_TOP1_AGREEMENT:.0%}; logits differ most, by {logits.max_difference:.3g}, at {where}"
                 )
             return problems
         if not logits.max_difference <= MAX_LOGIT_DIFFERENCE:
-            problems.append(
-                f"logits differ by up to {logits.max_difference:.3g}, more than {MAX_LOGIT_DIFFERENCE:.0e}, at {where}"
-            )
-        for entry in self.tokens:
-            if entry.first is not None:
-                problems.append(
-                    f"beam {entry.beam_size}: {entry.sentences - entry.identical} of {entry.sentences} outputs differ, first "
-                    f"sentence {entry.first.sentence + 1} at step {entry.first.step + 1}: torch has token {entry.first.torch_token}, "
-                    f"the bundle {entry.first.bundle_token}"
-                )
+            bound = f"more than {MAX_LOGIT_DIFFERENCE:.0e}"
+            problems.append(f"logits differ by up to {logits.max_difference:.3g}, {bound}, at {where}")
+        problems += [
+            f"beam {entry.beam_size}: {entry.sentences - entry.identical} of {entry.sentences} outputs differ, first "
+            f"sentence {first.sentence + 1} at step {first.step + 1}: torch has token {first.torch_token}, the bundle "
+            f"{first.bundle_token}"
+            for entry in self.tokens
+            if (first := entry.first) is not None
+        ]
         return problems
 
 
 def compare(
     model: EncoderDecoder,
-    session: StepSession,
+    session: AnySession,
     sources: Sequence[Sequence[int]],
     options: Sequence[DecodeOptions],
     precision: str,
@@ -128,7 +128,7 @@ def compare(
     reference = TorchSession(model, session.special)
     total, done = (2 * len(options) + 2) * len(sources), 0
 
-    def decoded(engine: StepSession, search: DecodeOptions) -> list[tuple[int, ...]]:
+    def decoded(engine: AnySession, search: DecodeOptions) -> list[tuple[int, ...]]:
         nonlocal done
         output = []
         for start in range(0, len(sources), BATCH):
@@ -138,9 +138,9 @@ def compare(
             progress(done / total)
         return output
 
-    tokens = []
-    for search in options:
-        tokens.append(_compare_tokens(decoded(reference, search), decoded(session, search), search.beam_size))
+    tokens = [
+        _compare_tokens(decoded(reference, search), decoded(session, search), search.beam_size) for search in options
+    ]
     targets = decoded(reference, DecodeOptions(beam_size=1, return_scores=False))
     logits = compare_logits(model, session, list(zip(sources, targets, strict=True)))
     progress(1.0)
@@ -152,7 +152,7 @@ def _compare_tokens(expected: list[tuple[int, ...]], found: list[tuple[int, ...]
     first = None
     if different:
         a, b = expected[different[0]], found[different[0]]
-        step = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+        step = first_difference(a, b)
         first = Divergence(
             sentence=different[0],
             step=step,
@@ -166,7 +166,7 @@ def _compare_tokens(expected: list[tuple[int, ...]], found: list[tuple[int, ...]
 
 @torch.inference_mode()
 def compare_logits(
-    model: EncoderDecoder, session: StepSession, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+    model: EncoderDecoder, session: AnySession, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
 ) -> LogitParity:
     """Feed the same targets to torch, all positions at once, and to the session, step by step.
 

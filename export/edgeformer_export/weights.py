@@ -45,7 +45,7 @@ def write_weights(models: Iterable[ir.Model], path: Path) -> int:
                     offset=places[key],
                     length=len(data),
                     dtype=tensor.dtype,
-                    shape=ir.Shape(tensor.shape),
+                    shape=ir.Shape(tensor.shape.numpy()),
                     name=str(value.name),
                     base_dir=path.parent,
                 )

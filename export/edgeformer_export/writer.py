@@ -40,11 +40,11 @@ def atomic_folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
         if out.exists():
             # A folder with content cannot be replaced in one step, so the old one steps aside first.
             aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
-            os.replace(out, aside / out.name)
-            os.replace(temporary, out)
+            out.replace(aside / out.name)
+            temporary.replace(out)
             shutil.rmtree(aside)
         else:
-            os.replace(temporary, out)
+            temporary.replace(out)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

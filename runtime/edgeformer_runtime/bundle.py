@@ -77,16 +77,23 @@ def file_sha256(path: Path) -> str:
 def _file_problem(path: Path, size: int, sha256: str) -> str | None:
     if path.is_symlink() or not path.is_file():
         return f"`{path.name}` is missing or not a plain file"
-    found = path.stat().st_size
-    if found != size:
-        return f"`{path.name}` has {found} bytes instead of {size}"
-    if file_sha256(path) != sha256:
-        return f"`{path.name}` does not match its SHA-256"
+    try:
+        found = path.stat().st_size
+        if found != size:
+            return f"`{path.name}` has {found} bytes instead of {size}"
+        if file_sha256(path) != sha256:
+            return f"`{path.name}` does not match its SHA-256"
+    except OSError as error:
+        return f"`{path.name}` cannot be read ({error.strerror})"
     return None
 
 
 def _read(path: Path) -> bytes:
+    if path.is_symlink() or not path.is_file():
+        raise BundleError(
+            f"Bundle `{path.parent}`: `{path.name}` is missing or not a plain file; copy or export it again."
+        )
     try:
         return path.read_bytes()
-    except FileNotFoundError:
-        raise BundleError(f"Bundle `{path.parent}` has no `{path.name}`; copy or export it again.") from None
+    except OSError as error:
+        raise BundleError(f"Bundle `{path.parent}`: `{path.name}` cannot be read ({error.strerror}).") from None

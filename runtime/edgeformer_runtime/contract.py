@@ -92,21 +92,19 @@ def state_problems(state: tuple[StateTensor, ...]) -> list[str]:
         for name in sorted({n for n in names if names.count(n) > 1})
     ]
     for tensor in state:
+        label = f"state `{tensor.name}` ({tensor.kind})"
         if not tensor.axes:
             problems.append(f"state `{tensor.name}` has no axes")
             continue
         first = {"constant": (SENTENCES, ROWS)}.get(tensor.kind, (ROWS,))
         if tensor.axes[0] not in first:
-            problems.append(
-                f"state `{tensor.name}` ({tensor.kind}) must have first axis {' or '.join(first)}, but has {tensor.axes[0]}"
-            )
+            wanted = " or ".join(first)
+            problems.append(f"{label} must have first axis {wanted}, but has {tensor.axes[0]}")
         rest = tensor.axes[1:]
         letters = [axis for axis in rest if isinstance(axis, str)]
         allowed = {"constant": {SOURCE_AXIS}, "cache": {PAST_AXIS}, "recurrent": set[str]()}[tensor.kind]
         if surplus := sorted(set(letters) - allowed):
-            problems.append(
-                f"state `{tensor.name}` ({tensor.kind}) may not have axis {', '.join(surplus)} behind its first"
-            )
+            problems.append(f"{label} may not have axis {', '.join(surplus)} behind its first")
         if tensor.kind == "cache" and letters.count(PAST_AXIS) != 1:
             problems.append(f"state `{tensor.name}` (cache) must have axis {PAST_AXIS} once")
         if any(isinstance(axis, int) and axis < 1 for axis in rest):

@@ -11,7 +11,7 @@ from edgeformer_runtime.errors import InputTooLongError
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.processors import build_processors
 from edgeformer_runtime.search import BeamSearch, GreedySearch, Hypothesis, Search
-from edgeformer_runtime.session import StepSession
+from edgeformer_runtime.session import AnySession
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Counters:
 
 
 def decode(
-    session: StepSession,
+    session: AnySession,
     sources: Sequence[Sequence[int]],
     options: DecodeOptions,
     counters: Counters | None = None,
@@ -91,7 +91,7 @@ def decode(
 
 
 def _decode_batch(
-    session: StepSession, sources: Sequence[Sequence[int]], options: DecodeOptions, counters: Counters
+    session: AnySession, sources: Sequence[Sequence[int]], options: DecodeOptions, counters: Counters
 ) -> list[list[Hypothesis]]:
     clock = time.perf_counter
     processors = build_processors(options, session.special)

@@ -1,4 +1,5 @@
-"""Golden examples: a few inputs with the outputs that the bundle gave where it was made, to be run again on the device."""
+"""Golden examples: a few inputs with the outputs that the bundle gave where it was made, to be run again on the
+device."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.translator import Translator
 
 SCORE_TOLERANCE = {"fp32": 1e-4, "int8": 5e-2}
-"""Largest difference of a score. Kernels of another processor add up in another order; in int8 such a difference may move an
-activation to the next of its 256 levels."""
+"""Largest difference of a score. Kernels of another processor add up in another order; in int8 such a difference may
+move an activation to the next of its 256 levels."""
 
 
 class GoldenCase(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +59,7 @@ def golden_cases(bundle: Bundle) -> tuple[GoldenCase, ...]:
     """
     try:
         return msgspec.json.decode(bundle.file(GOLDEN_FILE).read_bytes(), type=tuple[GoldenCase, ...])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BundleError(f"`{GOLDEN_FILE}` cannot be parsed ({error}); export the bundle again.") from None
 
 
@@ -75,13 +76,8 @@ def check_golden(translator: Translator) -> GoldenResult:
     for number, case in enumerate(cases, 1):
         best = translator.translate([case.text], beam_size=case.beam_size)[0].best
         if best.ids != case.ids:
-            step = next(
-                (i for i, (a, b) in enumerate(zip(best.ids, case.ids, strict=False)) if a != b),
-                min(len(best.ids), len(case.ids)),
-            )
-            problems.append(
-                f"example {number} (beam {case.beam_size}) differs from token {step + 1} on: {case.text!r} gave {best.text!r}"
-            )
+            where = f"example {number} (beam {case.beam_size}), token {first_difference(best.ids, case.ids) + 1}"
+            problems.append(f"{where} differs: {case.text!r} gave {best.text!r}")
             continue
         difference = abs((best.score or 0.0) - case.score)
         largest = max(largest, difference)
@@ -90,3 +86,9 @@ def check_golden(translator: Translator) -> GoldenResult:
                 f"example {number} (beam {case.beam_size}) has score {best.score:.6f} instead of {case.score:.6f}"
             )
     return GoldenResult(cases=len(cases), max_score_difference=largest, problems=tuple(problems))
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    """Index of the first token that differs; the shorter length if one begins the other."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+import math
+import re
 from typing import Any, Literal
 
 import msgspec
 
-from edgeformer_runtime.contract import SCHEMA_REVISION, StateTensor, state_problems
+from edgeformer_runtime.contract import (
+    DECODER_FILE,
+    ENCODER_FILE,
+    SCHEMA_REVISION,
+    WEIGHTS_FILE,
+    StateTensor,
+    state_problems,
+)
 from edgeformer_runtime.errors import BundleError
 
 Precision = Literal["fp32", "int8"]
@@ -109,14 +117,14 @@ def decode_manifest(data: bytes) -> Manifest:
     """
     try:
         revision = msgspec.json.decode(data, type=dict[str, Any]).get("schema_revision")
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BundleError(
             f"The bundle's manifest is not valid JSON ({error}); copy or export the bundle again."
         ) from None
     if revision != SCHEMA_REVISION:
         raise BundleError(
-            f"The bundle has schema revision {revision}, but this runtime reads revision {SCHEMA_REVISION}; export the model "
-            "again with this version of edgeformer."
+            f"The bundle has schema revision {revision}, but this runtime reads revision {SCHEMA_REVISION}; "
+            "export the model again with this version of edgeformer."
         )
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
@@ -140,10 +148,17 @@ def manifest_problems(manifest: Manifest) -> list[str]:
     for name in ("bos", "eos", "pad"):
         if not 0 <= getattr(manifest.special, name) < manifest.target_vocab_size:
             problems.append(f"special token `{name}` is outside the target vocabulary")
+    if manifest.generation.beam_size < 1:
+        problems.append(f"default beam size must be at least 1, but is {manifest.generation.beam_size}")
+    if not math.isfinite(manifest.generation.length_penalty):
+        problems.append(f"default length penalty must be finite, but is {manifest.generation.length_penalty}")
+    if not re.fullmatch(r"[0-9]+\.[0-9]+", manifest.min_onnxruntime):
+        problems.append(f"`min_onnxruntime` must have the form major.minor, but is `{manifest.min_onnxruntime}`")
     for name in manifest.files:
-        path = PurePosixPath(name)
-        if len(path.parts) != 1 or path.is_absolute() or name in {".", ".."} or "\\" in name or ":" in name:
+        if name in {"", ".", ".."} or set(name) & set("/\\:\0"):
             problems.append(f"file `{name}` must be a plain name inside the bundle")
-    listed = {*manifest.precision, manifest.tokenizers.source, manifest.tokenizers.target}
-    problems += [f"file `{name}` is used but not listed with a hash" for name in sorted(listed - manifest.files.keys())]
+    graphs = {ENCODER_FILE, DECODER_FILE}
+    problems += [f"`precision` lacks `{name}`" for name in sorted(graphs - manifest.precision.keys())]
+    used = {*graphs, *manifest.precision, WEIGHTS_FILE, manifest.tokenizers.source, manifest.tokenizers.target}
+    problems += [f"file `{name}` is used but not listed with a hash" for name in sorted(used - manifest.files.keys())]
     return problems

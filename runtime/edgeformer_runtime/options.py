@@ -12,8 +12,8 @@ from edgeformer_runtime.errors import OptionError
 class DecodeOptions:
     """How to search for a translation.
 
-    The score of a hypothesis is ``log_probability / length ** length_penalty``, where ``length`` counts its tokens with the end
-    token (Wu et al. 2016 without the offset; fairseq's ``--lenpen``).
+    The score of a hypothesis is ``log_probability / length ** length_penalty``, where ``length`` counts its tokens with
+    the end token (Wu et al. 2016 without the offset; fairseq's ``--lenpen``).
     """
 
     beam_size: int = 4
@@ -29,7 +29,8 @@ class DecodeOptions:
     no_repeat_ngram_size: int = 0
     """Forbid a second occurrence of any n-gram of this size; 0 allows all."""
     repetition_penalty: float = 1.0
-    """Divide positive and multiply negative logits of tokens generated before (Keskar et al. 2019); 1 changes nothing."""
+    """Divide positive and multiply negative logits of tokens generated before (Keskar et al. 2019); 1 changes
+    nothing."""
     max_batch_tokens: int = 4096
     """Bound of a batch's memory: decoder rows times the longest source in it."""
     return_scores: bool = True
@@ -53,9 +54,9 @@ class DecodeOptions:
             )
             if value < least
         ]
-        if self.n_best > self.beam_size:
+        if self.n_best > self.beam_size >= 1:
             problems.append(f"`n_best` must be at most `beam_size` ({self.beam_size}), but is {self.n_best}")
-        if self.max_length is not None and self.min_length > self.max_length:
+        if self.max_length is not None and self.min_length > self.max_length >= 1:
             problems.append(f"`min_length` must be at most `max_length` ({self.max_length}), but is {self.min_length}")
         if not math.isfinite(self.length_penalty):
             problems.append(f"`length_penalty` must be finite, but is {self.length_penalty}")

@@ -16,7 +16,8 @@ class LogitsProcessor(Protocol):
     """Changes logits before the search looks at them."""
 
     def __call__(self, history: IntArray, logits: FloatArray) -> None:
-        """Change ``logits`` ``(R, V)`` in place; ``history`` is ``(R, T)``, the tokens generated so far without the start."""
+        """Change ``logits`` ``(R, V)`` in place; ``history`` is ``(R, T)``, the tokens generated so far without the
+        start."""
 
 
 class Suppress:

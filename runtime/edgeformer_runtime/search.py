@@ -107,8 +107,8 @@ class GreedySearch:
 class BeamSearch:
     """Keeps the K most probable unfinished hypotheses of each sentence.
 
-    A hypothesis is finished when its end token is among the K best of the ``K * V`` extensions. A sentence is finished when it
-    has K such hypotheses (fairseq's rule). At the cut-off, unfinished ones fill up what is missing.
+    A hypothesis is finished when its end token is among the K best of the ``K * V`` extensions. A sentence is finished
+    when it has K such hypotheses (fairseq's rule). At the cut-off, unfinished ones fill up what is missing.
     """
 
     def __init__(self, sentences: int, options: DecodeOptions, special: SpecialTokens) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +29,11 @@ class DecoderState(Protocol):
         """
 
 
-class StepSession(Protocol):
-    """An encoder and a step decoder on some engine."""
+StateT = TypeVar("StateT", bound=DecoderState)
+
+
+class StepSession(Protocol[StateT]):
+    """An encoder and a step decoder on some engine, with that engine's kind of state."""
 
     @property
     def special(self) -> SpecialTokens:
@@ -45,10 +47,10 @@ class StepSession(Protocol):
     def max_target_length(self) -> int:
         """Largest number of steps."""
 
-    def start(self, source: IntArray, source_length: IntArray, beam_size: int) -> DecoderState:
+    def start(self, source: IntArray, source_length: IntArray, beam_size: int) -> StateT:
         """Encode sources ``(N, S)`` of true lengths ``(N,)``; the state has ``N * beam_size`` rows."""
 
-    def step(self, token: IntArray, position: int, state: DecoderState) -> tuple[FloatArray, DecoderState]:
+    def step(self, token: IntArray, position: int, state: StateT) -> tuple[FloatArray, StateT]:
         """Advance every row by one token.
 
         Args:
@@ -61,6 +63,5 @@ class StepSession(Protocol):
         """
 
 
-def nbytes(tensors: Mapping[str, NDArray[np.generic]]) -> int:
-    """Bytes of a set of arrays."""
-    return sum(tensor.nbytes for tensor in tensors.values())
+AnySession = StepSession[Any]
+"""A session whose kind of state does not matter."""

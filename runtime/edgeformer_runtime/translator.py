@@ -14,7 +14,7 @@ from edgeformer_runtime.errors import InputTooLongError, OptionError
 from edgeformer_runtime.onnx_session import OnnxSession
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.search import Hypothesis
-from edgeformer_runtime.session import StepSession
+from edgeformer_runtime.session import AnySession
 from edgeformer_runtime.tokenizer import Tokenizer
 
 
@@ -67,7 +67,7 @@ EMPTY = Translation((TextHypothesis("", (), (), 0.0, True),))
 
 
 def translate_texts(
-    session: StepSession,
+    session: AnySession,
     source: Tokenizer,
     target: Tokenizer,
     texts: Sequence[str],
@@ -81,8 +81,8 @@ def translate_texts(
         OptionError: an option is out of its range.
     """
     filled = [index for index, text in enumerate(texts) if text.strip()]
-    eos = session.special.eos
-    sources = [[*ids, eos] for ids in source.encode_batch([texts[index] for index in filled])]
+    encoded, eos = source.encode_batch(texts), session.special.eos
+    sources = [[*encoded[index], eos] for index in filled]
     for index, ids in zip(filled, sources, strict=True):
         if len(ids) > session.max_source_length:
             raise InputTooLongError(index, len(ids), session.max_source_length)
@@ -144,8 +144,7 @@ class Translator:
             InputTooLongError: a text has more tokens than the model takes.
             OptionError: an option is unknown or out of its range.
         """
-        if isinstance(texts, str):
-            raise OptionError("`texts` must be a list of strings, but is one string; write translate([text]).")
+        _refuse_string(texts)
         return translate_texts(
             self.session, self.source_tokenizer, self.target_tokenizer, texts, self.options(**changes), counters
         )
@@ -153,7 +152,11 @@ class Translator:
     def translate_stream(
         self, texts: Iterable[str], *, chunk: int = 512, counters: Counters | None = None, **changes: Any
     ) -> Iterator[Translation]:
-        """Translate a stream of any length in order; holds ``chunk`` texts at a time. Arguments as in :meth:`translate`."""
+        """Translate a stream of any length in order; holds ``chunk`` texts at a time. Arguments as in
+        :meth:`translate`."""
+        _refuse_string(texts)
+        if chunk < 1:
+            raise OptionError(f"`chunk` must be at least 1, but is {chunk}.")
         iterator, done = iter(texts), 0
         while block := list(islice(iterator, chunk)):
             try:
@@ -161,6 +164,11 @@ class Translator:
             except InputTooLongError as error:
                 raise InputTooLongError(done + error.index, error.length, error.limit) from None
             done += len(block)
+
+
+def _refuse_string(texts: Iterable[str]) -> None:
+    if isinstance(texts, str):
+        raise OptionError("`texts` must be a list of strings, but is one string; write translate([text]).")
 
 
 def _with_text(hypothesis: Hypothesis, tokenizer: Tokenizer) -> TextHypothesis:

@@ -33,8 +33,8 @@ class PassFailedError(RuntimeError):
 def run_passes(model: ir.Model, passes: Sequence[ir.passes.PassBase]) -> tuple[ir.Model, list[PassRecord]]:
     """Run passes one after the other.
 
-    A result is rejected if it has more weight bytes, or more nodes with no fewer bytes: a simplifier may enlarge a graph by
-    folding a table that was shared.
+    A result is rejected if it has more weight bytes, or more nodes with no fewer bytes: a simplifier may enlarge a
+    graph by folding a table that was shared.
 
     Raises:
         PassFailedError: a pass raised.

@@ -35,9 +35,11 @@ class QuantizeStatic(ir.passes.InPlacePass):
 
     The activation's scale is fixed at export, so a row's result does not depend on the other rows of its batch.
 
-    - ``MatMul(x, W) [+ b]``, ``Gemm(x, W, b)`` become ``QuantizeLinear`` (uint8) and ``MatMulIntegerToFloat`` (target ``ort``) or
+    - ``MatMul(x, W) [+ b]``, ``Gemm(x, W, b)`` become ``QuantizeLinear`` (uint8) and ``MatMulIntegerToFloat`` (target
+      ``ort``) or
       ``MatMulInteger``, ``Cast``, ``Mul``, ``Add`` (``portable``).
-    - ``Gather(table, ids)`` reads int8 rows and scales what it read. A table that is an output projection too is stored once,
+    - ``Gather(table, ids)`` reads int8 rows and scales what it read. A table that is an output projection too is stored
+      once,
       as the projection's ``(D, V)``, and gathered along its second axis.
     """
 
@@ -156,7 +158,7 @@ def find_linears(graph: ir.Graph) -> Iterator[Linear]:
             if (
                 attributes.get_float("alpha", 1.0) != 1
                 or attributes.get_float("beta", 1.0) != 1
-                or attributes.get_int("transA", 0)
+                or attributes.get_int("transA")
             ):
                 continue
             bias = node.inputs[2] if len(node.inputs) > 2 else None
@@ -209,9 +211,9 @@ def _digest(array: NDArray[np.float32]) -> str:
 def _constant(graph: ir.Graph, name: str, array: NDArray[np.generic]) -> ir.Value:
     """An initializer; one made before under the same name is used again."""
     if name not in graph.initializers:
-        value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
-        value.shape, value.dtype = ir.Shape(array.shape), value.const_value.dtype if value.const_value else None
-        graph.register_initializer(value)
+        tensor = ir.tensor(array, name=name)
+        kind = ir.TensorType(tensor.dtype)
+        graph.register_initializer(ir.Value(name=name, type=kind, shape=ir.Shape(array.shape), const_value=tensor))
     return graph.initializers[name]
 
 

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from edgeformer.train import loss as loss_module
+from edgeformer.train.loss import smoothed_cross_entropy
+
+TOLERANCE = {
+    torch.float32: 1e-5,  # order of summation
+    torch.bfloat16: 2e-2,  # the gradient is rounded to 8 bits
+}
+
+
+def reference(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[float, float, int]:
+    """The definition, token by token, in double precision."""
+    loss = nll = 0.0
+    tokens = 0
+    for row, row_labels in zip(logits.tolist(), labels.tolist(), strict=True):
+        for scores, label in zip(row, row_labels, strict=True):
+            if label == 0:
+                continue
+            normaliser = math.log(math.fsum(math.exp(score) for score in scores))
+            log_probabilities = [score - normaliser for score in scores]
+            nll -= log_probabilities[label]
+            target = [smoothing / len(scores) + (1 - smoothing) * (index == label) for index in range(len(scores))]
+            loss -= math.fsum(p * q for p, q in zip(target, log_probabilities, strict=True))
+            tokens += 1
+    return loss, nll, tokens
+
+
+def example(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(3, 5, 11, generator=generator).mul_(3).to(dtype)
+    labels = torch.randint(1, 11, (3, 5), generator=generator)
+    labels[0, 3:] = 0
+    labels[2, 1:] = 0
+    return logits, labels
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("chunk", [1, 40, 2**18], ids="chunk={}".format)
+def test_equals_definition(smoothing: float, dtype: torch.dtype, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_module, "CHUNK", chunk)
+    logits, labels = example(dtype)
+    sums = smoothed_cross_entropy(logits, labels, smoothing)
+    loss, nll, tokens = reference(logits.float(), labels, smoothing)
+    assert sums.loss.item() == pytest.approx(loss, rel=1e-5)
+    assert sums.nll.item() == pytest.approx(nll, rel=1e-5)
+    assert sums.tokens.item() == tokens == 9
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradient_equals_autograd(smoothing: float, dtype: torch.dtype) -> None:
+    logits, labels = example(dtype)
+    logits.requires_grad_()
+    torch.autograd.backward(2.5 * smoothed_cross_entropy(logits, labels, smoothing).loss)
+    expected = logits.detach().double().requires_grad_()
+    reference_loss = torch.nn.functional.cross_entropy(
+        expected.flatten(0, 1), labels.flatten(), ignore_index=0, label_smoothing=smoothing, reduction="sum"
+    )
+    torch.autograd.backward(2.5 * reference_loss)
+    assert logits.grad is not None
+    assert expected.grad is not None
+    assert logits.grad.dtype == dtype
+    torch.testing.assert_close(logits.grad.double(), expected.grad, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+    assert not logits.grad[labels == 0].any()
+
+
+def test_more_padding_changes_nothing() -> None:
+    logits, labels = example()
+    padded_logits = torch.cat((logits, torch.full((3, 4, 11), 7.0)), dim=1)
+    padded_labels = torch.cat((labels, torch.zeros(3, 4, dtype=torch.int64)), dim=1)
+    sums, padded = (
+        smoothed_cross_entropy(logits, labels, 0.1),
+        smoothed_cross_entropy(padded_logits, padded_labels, 0.1),
+    )
+    assert padded.tokens == sums.tokens
+    torch.testing.assert_close(padded.loss, sums.loss)
+
+
+def test_sums_of_parts_add_up() -> None:
+    logits, labels = example()
+    whole = smoothed_cross_entropy(logits, labels, 0.1)
+    parts = [smoothed_cross_entropy(logits[row : row + 1], labels[row : row + 1], 0.1) for row in range(3)]
+    torch.testing.assert_close(sum(part.loss for part in parts), whole.loss)
+    assert sum(int(part.tokens) for part in parts) == int(whole.tokens)
+
+
+def test_all_padding_is_zero() -> None:
+    logits = torch.full((1, 2, 4), float("inf"), requires_grad=True)
+    sums = smoothed_cross_entropy(logits, torch.zeros(1, 2, dtype=torch.int64), 0.1)
+    assert (sums.loss.item(), sums.nll.item(), sums.tokens.item()) == (0, 0, 0)
+
+
+def test_large_logits_do_not_overflow() -> None:
+    logits = torch.tensor([[[1e4, -1e4, 0.0]]])
+    assert smoothed_cross_entropy(logits, torch.tensor([[2]])).loss.item() == pytest.approx(1e4)

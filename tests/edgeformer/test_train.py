@@ -1,0 +1,359 @@
+"""Whole trainings of a very small model: resuming, stopping, failing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from rich.console import Console
+from torch.nn import functional as F
+
+from edgeformer.config import Recipe, recipe_from_tree
+from edgeformer.data.batches import BatchStream, EncodedPairs
+from edgeformer.data.corpora import load_corpus
+from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingError
+from edgeformer.train.module import TrainingModule
+from edgeformer.train.run import Run, Validation
+from edgeformer.train.supervisor import Supervisor
+from edgeformer.train.trainer import train
+from edgeformer.train.validation import Validator
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Letters to the same letters backwards."""
+    chance = random.Random(0)
+    path = tmp_path_factory.mktemp("corpus") / "letters.tsv"
+    sources = [" ".join(chance.choices("abcdefgh", k=chance.randint(1, 9))) for _ in range(400)]
+    path.write_text("".join(f"{source}\t{source[::-1]}\n" for source in sources), encoding="utf-8")
+    return path
+
+
+def recipe(corpus: Path, model: dict[str, Any] | None = None, **train_fields: Any) -> Recipe:
+    """A small Transformer with dropout, validated every 3 updates."""
+    size = {"d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.1}
+    defaults = {
+        "max_steps": 6,
+        "batch_tokens": 128,
+        "warmup_steps": 4,
+        "validate_every": 3,
+        "validate_sentences": 5,
+        "average": 2,
+        "threads": 1,
+    }
+    tree = {
+        "model": {"family": "transformer", "tied_embeddings": "all", **size, **(model or {})},
+        "tokenizer": {"kind": "word", "vocab_size": 40},
+        "data": {"train": [str(corpus)], "valid_size": 20, "test_size": 20},
+        "train": {**defaults, **train_fields},
+    }
+    return recipe_from_tree(tree, "test")
+
+
+def resume_state(out: Path) -> dict[str, Any]:
+    """The checkpoint, loaded without pickle."""
+    state: dict[str, Any] = torch.load(out / "checkpoints" / "last.ckpt", weights_only=True)
+    return state
+
+
+def assert_same_training(one: Path, other: Path) -> None:
+    """Bit-identical weights and optimizer, the same validations and final model."""
+    first, second = resume_state(one), resume_state(other)
+    assert first["global_step"] == second["global_step"]
+    for name, tensor in first["state_dict"].items():
+        assert torch.equal(tensor, second["state_dict"][name]), name
+    moments = (state["optimizer_states"][0]["state"] for state in (first, second))
+    for left, right in zip(*(m.values() for m in moments), strict=True):
+        assert all(torch.equal(left[key], right[key]) for key in left)
+    validations = (Run.open(path).info.validations for path in (one, other))
+    figures = [[(v.step, v.loss, v.perplexity, v.bleu) for v in found] for found in validations]
+    assert figures[0] == figures[1]
+    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_resumed_training_equals_uninterrupted_training(corpus: Path, tmp_path: Path, accumulate: int) -> None:
+    straight = train(recipe(corpus, max_steps=12, accumulate=accumulate), tmp_path / "straight")
+    train(recipe(corpus, max_steps=6, accumulate=accumulate), tmp_path / "resumed")
+    resumed = train(recipe(corpus, max_steps=12, accumulate=accumulate), tmp_path / "resumed", resume=True)
+    assert straight.steps == resumed.steps == 12
+    assert straight.finished
+    assert resumed.finished
+    assert_same_training(tmp_path / "straight", tmp_path / "resumed")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_saves_between_validations_and_resume_goes_on(
+    corpus: Path, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = TrainingModule.training_step
+
+    def interrupted_step(self: TrainingModule, batch: Any, batch_idx: int) -> Any:
+        if batch_idx == 8:  # second of the two batches of update 5
+            os.kill(os.getpid(), number)
+        return step(self, batch, batch_idx)
+
+    settings: dict[str, Any] = {"max_steps": 8, "accumulate": 2}
+    train(recipe(corpus, **settings), tmp_path / "straight")
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingModule, "training_step", interrupted_step)
+        result = train(recipe(corpus, **settings), tmp_path / "resumed")
+    assert not result.finished
+    assert result.stopped_by == number.name
+    assert result.steps == resume_state(tmp_path / "resumed")["global_step"] == 5
+    interrupted = Run.open(tmp_path / "resumed")
+    assert interrupted.info.status == "interrupted"
+    with pytest.raises(CheckpointError, match="--resume"):
+        interrupted.load_model()
+    train(None, tmp_path / "resumed", resume=True)
+    assert_same_training(tmp_path / "straight", tmp_path / "resumed")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_run_folder_holds_what_later_stages_need(corpus: Path, tmp_path: Path) -> None:
+    output = io.StringIO()
+    result = train(recipe(corpus, max_steps=9), tmp_path / "run", console=Console(file=output, width=200))
+    run = Run.open(tmp_path / "run")
+    info = run.info
+    assert (info.status, info.steps, info.stopped_by) == ("finished", 9, "max_steps = 9")
+    assert [validation.step for validation in info.validations] == [3, 6, 9]
+    assert info.final == result.final
+    assert info.final is not None
+    assert info.final.loss <= min(validation.loss for validation in info.validations)
+    assert info.tokens_per_second > 0
+    assert info.provenance["name"] == "files"
+    assert info.versions["torch"]
+    assert set(run.sample) <= {tuple(line.split("\t")) for line in corpus.read_text().splitlines()}
+    model = run.load_model()
+    assert not model.training
+    assert info.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == [
+        "last.ckpt",
+        *(f"step-{step:08d}.safetensors" for step in (6, 9)),
+    ]
+    with (run.path / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows if row["valid_loss"]] == ["3", "6", "9"]
+    assert "step 9  valid loss" in output.getvalue()
+
+
+def test_rows_of_lost_updates_are_dropped_on_resume(corpus: Path, tmp_path: Path) -> None:
+    train(recipe(corpus, max_steps=3), tmp_path / "run")
+    with (tmp_path / "run" / "metrics.csv").open("a") as file:
+        file.write("5,1,,,,,9.9,,,\n7,")
+    train(recipe(corpus, max_steps=6), tmp_path / "run", resume=True)
+    rows = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows if row.split(",")[6]] == ["step", "3", "6"]
+
+
+def test_learns(corpus: Path, tmp_path: Path) -> None:
+    model = {"d_model": 32, "d_ff": 64, "dropout": 0.0, "norm": "pre"}
+    settings = {"max_steps": 60, "learning_rate": 1e-2, "label_smoothing": 0.0, "warmup_steps": 10, "batch_tokens": 512}
+    result = train(recipe(corpus, model, validate_every=30, **settings), tmp_path / "run")
+    first, last = result.run.info.validations
+    assert last.loss < first.loss < 2.5
+    assert last.loss < 2.0
+
+
+def test_accumulated_batches_weigh_every_token_the_same(corpus: Path, tmp_path: Path) -> None:
+    """The gradient of an update is that of the loss per true token over all its batches."""
+    settings: dict[str, Any] = {"max_steps": 1, "validate_every": 1, "accumulate": 4, "clip_norm": 0.0}
+    run = train(recipe(corpus, {"dropout": 0.0}, **settings), tmp_path / "run").run
+    moments = resume_state(run.path)["optimizer_states"][0]["state"].values()
+
+    torch.manual_seed(run.recipe.train.seed)
+    model = run.build_model()
+    limits = {"max_source_length": model.max_source_length, "max_target_length": model.max_target_length}
+    pairs = EncodedPairs.encode(
+        load_corpus(run.recipe.data).train, run.source_tokenizer, run.target_tokenizer, **limits
+    )
+    stream = BatchStream(pairs, batch_tokens=128, seed=run.recipe.train.seed, accumulate=4)
+    tokens = 0
+    for index in range(4):
+        batch = stream.batch(index)
+        source, length, target, labels = map(
+            torch.from_numpy, (batch.source, batch.source_length, batch.target, batch.labels)
+        )
+        logits = model(source, length, target).transpose(1, 2)
+        loss = F.cross_entropy(logits, labels, ignore_index=0, label_smoothing=0.1, reduction="sum")
+        torch.autograd.backward(loss)
+        tokens += int((labels != 0).sum())
+    parameters = sorted(model.parameters(), key=lambda parameter: parameter.ndim <= 1)  # matrices come first
+    for parameter, moment in zip(parameters, moments, strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(moment["exp_avg"], 0.1 * parameter.grad / tokens, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_two_processes_equal_two_accumulated_batches(corpus: Path, tmp_path: Path) -> None:
+    """Both make the same updates, up to the order of sums."""
+    fields: dict[str, Any] = {"model": {"dropout": 0.0}, "max_steps": 6}
+    train(recipe(corpus, accumulate=2, **fields), tmp_path / "alone")
+    (tmp_path / "recipe.json").write_bytes(msgspec.json.encode(recipe(corpus, **fields)))
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    edgeformer = [sys.executable, "-c", "from edgeformer.cli import main; main()"]
+    arguments = ["train", str(tmp_path / "recipe.json"), "--out", str(tmp_path / "two")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    finished = subprocess.run(
+        [sys.executable, *command, *edgeformer, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.count("step 6  valid loss") == 1
+    one, two = resume_state(tmp_path / "alone")["state_dict"], resume_state(tmp_path / "two")["state_dict"]
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, atol=1e-5, rtol=1e-4)
+    assert Run.open(tmp_path / "two").info.status == "finished"
+
+
+class FixedLosses:
+    """A validator that reports given losses."""
+
+    def __init__(self, losses: list[float]) -> None:
+        self.losses = losses
+
+    def __call__(self, _validator: Any, _model: Any, *, step: int, minutes: float, bf16: bool) -> Validation:
+        loss = self.losses[min(step // 3, len(self.losses)) - 1]
+        return Validation(step=step, loss=loss, perplexity=1, bleu=0, exact_match=0, sentences=0, minutes=minutes)
+
+
+def with_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
+    fixed = FixedLosses(losses)
+    monkeypatch.setattr(Validator, "__call__", lambda self, model, **fields: fixed(self, model, **fields))
+
+
+def test_patience_stops_and_the_best_checkpoints_are_kept(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_losses(monkeypatch, [3.0, 1.0, 2.0, 4.0, 0.5])
+    result = train(recipe(corpus, max_steps=30, patience=2), tmp_path / "run")
+    assert result.steps == 12
+    assert result.stopped_by == "patience = 2"
+    names = {path.name for path in result.run.checkpoints.iterdir()}
+    assert names == {"last.ckpt", "step-00000006.safetensors", "step-00000009.safetensors"}
+
+
+def test_an_average_worse_than_the_best_checkpoint_is_not_used(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_losses(monkeypatch, [1.0, 2.0])  # the average of both is validated as step 6: 2.0
+    result = train(recipe(corpus), tmp_path / "run")
+    assert result.run.info.averaged_steps == (3,)
+    weights = (result.run.checkpoints / "step-00000003.safetensors").read_bytes()
+    assert result.run.model_path.read_bytes() == weights
+
+
+def test_max_minutes_counts_earlier_sessions(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 1.0
+        return now
+
+    monkeypatch.setattr("edgeformer.train.supervisor.time.monotonic", clock)
+    first = train(recipe(corpus, max_steps=1000, max_minutes=0.5), tmp_path / "run")
+    assert first.stopped_by == "max_minutes = 0.5"
+    assert 0 < first.steps < 30
+    again = train(recipe(corpus, max_steps=1000, max_minutes=0.5), tmp_path / "run", resume=True)
+    assert again.steps == first.steps
+    more = train(recipe(corpus, max_steps=1000, max_minutes=1.0), tmp_path / "run", resume=True)
+    assert first.steps < more.steps
+    assert 1.0 <= more.minutes < 1.5
+
+
+def test_divergence_names_the_step_and_keeps_the_checkpoint(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = TrainingModule.training_step
+
+    def broken_step(self: TrainingModule, batch: Any, batch_idx: int) -> Any:
+        return step(self, batch, batch_idx) * (float("nan") if batch_idx == 4 else 1.0)
+
+    monkeypatch.setattr(TrainingModule, "training_step", broken_step)
+    with pytest.raises(TrainingError, match=r"in step 5 .* checkpoints before it are kept"):
+        train(recipe(corpus), tmp_path / "run")
+    state = resume_state(tmp_path / "run")
+    assert state["global_step"] == 3
+    assert all(torch.isfinite(tensor).all() for tensor in state["state_dict"].values())
+    assert Run.open(tmp_path / "run").info.steps == 3
+
+
+def test_refuses_a_used_folder(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="is not an empty folder"):
+        train(recipe(corpus), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+
+
+def test_resume_refuses_another_recipe_and_names_the_keys(corpus: Path, tmp_path: Path) -> None:
+    train(recipe(corpus), tmp_path / "run")
+    other = recipe(corpus, {"d_ff": 48}, max_steps=20, learning_rate=1e-2)
+    with pytest.raises(CheckpointError, match=r"these keys differ: model\.d_ff, train\.learning_rate\."):
+        train(other, tmp_path / "run", resume=True)
+
+
+def test_resume_refuses_other_text(corpus: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "letters.tsv"
+    copy.write_bytes(corpus.read_bytes())
+    train(recipe(copy), tmp_path / "run")
+    copy.write_text(corpus.read_text() + "a b\tb a\n")
+    with pytest.raises(CheckpointError, match="other text"):
+        train(recipe(copy, max_steps=9), tmp_path / "run", resume=True)
+
+
+def test_resume_of_a_damaged_checkpoint_says_so(corpus: Path, tmp_path: Path) -> None:
+    train(recipe(corpus), tmp_path / "run")
+    checkpoint = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match=r"last\.ckpt` is damaged"):
+        train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True)
+
+
+def test_resume_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="has no recipe"):
+        train(None, tmp_path / "run", resume=True)
+
+
+def test_a_recipe_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="A recipe is needed"):
+        train(None, tmp_path / "run")
+
+
+def test_a_model_too_short_for_the_text_leaves_nothing(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="None of"):
+        train(recipe(corpus, {"max_source_length": 1, "max_target_length": 1}), tmp_path / "run")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_precisions_and_tokenizers(corpus: Path, tmp_path: Path, precision: str, shared: bool) -> None:
+    config = recipe(corpus, precision=precision)
+    if not shared:
+        tokenizer = msgspec.structs.replace(config.tokenizer, shared=False)
+        config = msgspec.structs.replace(config, tokenizer=tokenizer, model={**config.model, "tied_embeddings": "none"})
+    run = train(config, tmp_path / "run").run
+    assert {tensor.dtype for tensor in run.load_model().state_dict().values()} == {torch.float32}
+    assert (run.path / "tokenizer.json").is_file() is shared
+    assert (run.path / "target.tokenizer.json").is_file() is not shared
+
+
+def test_supervisor_state_is_plain(corpus: Path, tmp_path: Path) -> None:
+    run = train(recipe(corpus), tmp_path / "run").run
+    supervisor = Supervisor(run, None, None)  # type: ignore[arg-type]  # neither is used
+    state = resume_state(run.path)["callbacks"][supervisor.state_key]
+    supervisor.load_state_dict(state)
+    assert tuple(supervisor.validations) == run.info.validations

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from edgeformer.cli import main
+from edgeformer.config import load_recipe, recipe_names
+
+SMALL = """
+[model]
+family = "transformer"
+d_model = 16
+d_ff = 16
+heads = 2
+encoder_layers = 1
+decoder_layers = 1
+[tokenizer]
+kind = "word"
+vocab_size = 30
+[data]
+train = ["letters.tsv"]
+valid_size = 5
+test_size = 5
+[train]
+max_steps = 4
+batch_tokens = 64
+validate_every = 2
+validate_sentences = 2
+threads = 1
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    lines = [f"{one} {two} {three}\t{three} {two} {one}\n" for one in "abcd" for two in "abcd" for three in "ab"]
+    (tmp_path / "letters.tsv").write_text("".join(lines))
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+def arguments(folder: Path, *more: str) -> list[str]:
+    return ["train", str(folder / "small.toml"), "--data", str(folder), "--out", str(folder / "run"), *more]
+
+
+def test_trains_and_names_the_next_command(folder: Path) -> None:
+    result = CliRunner().invoke(main, arguments(folder))
+    assert result.exit_code == 0, result.output
+    assert "stopped by max_steps = 4" in result.output
+    assert f"edgeformer export {folder / 'run'} --out BUNDLE" in result.output
+
+
+def test_resume_without_recipe_may_raise_a_limit(folder: Path) -> None:
+    CliRunner().invoke(main, arguments(folder))
+    options = ["--out", str(folder / "run"), "--data", str(folder), "--resume", "--set", "train.max_steps=6"]
+    result = CliRunner().invoke(main, ["train", *options])
+    assert result.exit_code == 0, result.output
+    assert "stopped by max_steps = 6" in result.output
+
+
+def test_used_folder_is_one_line_and_exit_code_1(folder: Path) -> None:
+    CliRunner().invoke(main, arguments(folder))
+    result = CliRunner().invoke(main, arguments(folder))
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert "--resume" in result.output
+
+
+def test_missing_recipe_is_a_usage_error(folder: Path) -> None:
+    result = CliRunner().invoke(main, ["train", "--out", str(folder / "run")])
+    assert result.exit_code == 2
+    assert all(name in result.output for name in recipe_names())
+
+
+def test_help_lists_the_recipes_and_loads_no_torch() -> None:
+    script = (
+        "import sys; from click.testing import CliRunner; from edgeformer.cli import main; "
+        "result = CliRunner().invoke(main, ['train', '--help']); "
+        "print(result.output); sys.exit('torch' in sys.modules or result.exit_code)"
+    )
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert finished.returncode == 0, finished.stderr
+    assert all(name in finished.stdout for name in recipe_names())
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_shipped_recipes_are_valid_and_described(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.description
+    assert f"{recipe.source_language}-{recipe.target_language}" in name
+    assert recipe.data.corpus
+    assert recipe.data.corpus.startswith(name)

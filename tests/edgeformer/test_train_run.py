@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from edgeformer.config import Recipe, recipe_from_tree
+from edgeformer.data.vocabulary import train_tokenizers
+from edgeformer.errors import CheckpointError, ConfigError
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.train.averaging import best_steps, keep_only, load_average, weights_path
+from edgeformer.train.dropout import FastDropout, use_fast_dropout
+from edgeformer.train.run import Run, RunInfo, Validation, build_model, differing_keys, save_weights
+
+PAIRS = [("a b c", "c b a"), ("d\te", "e\nd"), ("été", "noël \u2028 x\ry")]
+
+
+def recipe(tied: str = "all") -> Recipe:
+    model = {"family": "transformer", "d_model": 8, "d_ff": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    shared = tied == "all"
+    return recipe_from_tree(
+        {
+            "model": {**model, "tied_embeddings": tied},
+            "tokenizer": {"kind": "word", "vocab_size": 30, "shared": shared},
+            "data": {"train": ["unused"]},
+        },
+        "test",
+    )
+
+
+def create(path: Path, tied: str = "all") -> Run:
+    tokenizers = train_tokenizers(PAIRS, recipe(tied).tokenizer)
+    return Run.create(path, recipe(tied), *tokenizers, PAIRS, RunInfo())
+
+
+def validation(step: int, loss: float) -> Validation:
+    return Validation(step=step, loss=loss, perplexity=1, bleu=0, exact_match=0, sentences=0, minutes=0)
+
+
+@pytest.mark.parametrize("tied", ["none", "decoder", "all"])
+def test_round_trip(tmp_path: Path, tied: str) -> None:
+    run = create(tmp_path / "a" / "run", tied)
+    model = run.build_model()
+    save_weights(model, run.model_path)
+    stored = load_file(run.model_path)
+    assert sum(tensor.numel() for tensor in stored.values()) == sum(p.numel() for p in model.parameters())
+
+    opened = Run.open(str(run.path))
+    assert opened.recipe == run.recipe
+    assert opened.source_tokenizer.encode("a b") == run.source_tokenizer.encode("a b")
+    assert opened.sample == [("a b c", "c b a"), ("d e", "e d"), ("été", "noël \u2028 x\ry")]
+    loaded = opened.load_model()
+    assert not loaded.training
+    for (name, one), other in zip(model.state_dict().items(), loaded.state_dict().values(), strict=True):
+        assert torch.equal(one, other), name
+    assert len(list(loaded.parameters())) == len(list(model.parameters()))
+    assert not [path for path in run.path.rglob("*") if path.name.endswith(".tmp")]
+
+
+def test_weights_are_as_readable_as_other_files(tmp_path: Path) -> None:
+    run = create(tmp_path / "run")
+    save_weights(run.build_model(), run.model_path)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (run.model_path, run.path / "recipe.json")}
+    assert len(modes) == 1
+
+
+def test_unfinished_run_says_how_to_go_on(tmp_path: Path) -> None:
+    run = create(tmp_path / "run")
+    with pytest.raises(CheckpointError, match=f"edgeformer train --out {run.path} --resume"):
+        Run.open(run.path).load_model()
+
+
+@pytest.mark.parametrize("size", [0, 4, 100, -1])
+def test_truncated_weights(tmp_path: Path, size: int) -> None:
+    run = create(tmp_path / "run")
+    save_weights(run.build_model(), run.model_path)
+    content = run.model_path.read_bytes()
+    run.model_path.write_bytes(content[:size])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors` are damaged"):
+        run.load_model()
+
+
+@pytest.mark.parametrize("change", ["missing", "surplus", "shape"])
+def test_weights_of_another_model(tmp_path: Path, change: str) -> None:
+    run = create(tmp_path / "run")
+    save_weights(run.build_model(), run.model_path)
+    state = load_file(run.model_path)
+    name = "encoder_layers.0.attention.query.weight"
+    if change == "missing":
+        del state[name]
+    elif change == "surplus":
+        state["surplus"] = torch.zeros(1)
+    else:
+        state[name] = torch.zeros(3, 3)
+    save_file(state, run.model_path)
+    with pytest.raises(CheckpointError, match="are of another model"):
+        run.load_model()
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "run.json", "tokenizer.json"])
+@pytest.mark.parametrize("content", [None, b"", b"{", b'{"model": 3}', b"\xff\xfe"])
+def test_damaged_folder(tmp_path: Path, name: str, content: bytes | None) -> None:
+    path = create(tmp_path / "run").path / name
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    if name == "run.json" and content == b'{"model": 3}':
+        assert Run.open(path.parent).info == RunInfo()  # fields of later versions are ignored
+    else:
+        with pytest.raises(CheckpointError, match=str(path.parent)):
+            Run.open(path.parent)
+
+
+def test_create_refuses_a_used_path(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path, tmp_path / "file"):
+        with pytest.raises(CheckpointError, match="is not an empty folder"):
+            create(path)
+    (tmp_path / "empty").mkdir()
+    assert create(tmp_path / "empty").path.is_dir()
+
+
+def test_tying_all_needs_one_vocabulary() -> None:
+    with pytest.raises(ConfigError, match="needs one vocabulary"):
+        build_model(recipe("all"), 10, 11)
+
+
+def test_update_writes_atomically(tmp_path: Path) -> None:
+    run = create(tmp_path / "run")
+    run.update(status="finished", steps=5)
+    assert Run.open(run.path).info == msgspec.structs.replace(RunInfo(), status="finished", steps=5)
+
+
+def test_differing_keys() -> None:
+    one = {"a": 1, "b": {"c": 1, "d": {"e": 1}}, "f": 1}
+    other = {"a": 1, "b": {"c": 2, "d": {"e": 2}}, "g": 1}
+    assert differing_keys(one, other) == ["b.c", "b.d.e", "f", "g"]
+    assert differing_keys(one, one) == []
+
+
+def models(count: int) -> list[EncoderDecoder]:
+    return [build_model(recipe(), 20, 20) for _ in range(count)]
+
+
+def test_average_is_the_mean_of_every_tensor(tmp_path: Path) -> None:
+    trained = models(3)
+    paths = [tmp_path / f"{index}.safetensors" for index in range(3)]
+    for model, path in zip(trained, paths, strict=True):
+        save_weights(model, path)
+    averaged, reordered = models(2)
+    load_average(averaged, paths)
+    load_average(reordered, paths[::-1])
+    for name, tensor in averaged.state_dict().items():
+        mean = torch.stack([model.state_dict()[name].double() for model in trained]).mean(0)
+        torch.testing.assert_close(tensor, mean.float())
+        torch.testing.assert_close(tensor, reordered.state_dict()[name])
+    with pytest.raises(CheckpointError, match="no checkpoint to average"):
+        load_average(averaged, [])
+
+
+def test_only_the_best_are_kept(tmp_path: Path) -> None:
+    validations = [validation(1, 3.0), validation(2, 1.0), validation(3, 2.0), validation(4, 1.0)]
+    steps = best_steps(validations, 3)
+    assert steps == [4, 2, 3]
+    for step in range(1, 5):
+        weights_path(tmp_path, step).touch()
+    (tmp_path / "last.ckpt").touch()
+    keep_only(tmp_path, steps)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "last.ckpt",
+        *(f"step-0000000{step}.safetensors" for step in (2, 3, 4)),
+    ]
+
+
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9])
+def test_fast_dropout_drops_that_fraction_and_keeps_the_mean(p: float) -> None:
+    torch.manual_seed(1)
+    x = torch.full((1000, 501), 2.0, requires_grad=True)
+    dropout = FastDropout(p)
+    y = dropout(x)
+    assert (y == 0).float().mean().item() == pytest.approx(p, abs=5e-3)
+    assert y.mean().item() == pytest.approx(2.0, rel=2e-2)
+    assert y.max().item() == pytest.approx(2 / (1 - p), rel=1e-3)
+    torch.autograd.backward(y.sum())
+    torch.testing.assert_close(x.grad, y.detach() / 2)
+    assert dropout.eval()(x) is x
+
+
+def test_fast_dropout_is_random_in_every_column_and_follows_the_seed() -> None:
+    x = torch.ones(4000, 8)
+    torch.manual_seed(3)
+    first, second = FastDropout(0.5)(x), FastDropout(0.5)(x)
+    torch.manual_seed(3)
+    assert torch.equal(FastDropout(0.5)(x), first)
+    assert not torch.equal(first, second)
+    dropped = (first == 0).float()
+    assert dropped.mean(0).tolist() == pytest.approx([0.5] * 8, abs=0.05)
+    correlation = torch.corrcoef(dropped.T) - torch.eye(8)
+    assert correlation.abs().max() < 0.08
+
+
+def test_every_dropout_of_a_model_is_exchanged() -> None:
+    model = models(1)[0]
+    before = model.state_dict().keys()
+    use_fast_dropout(model)
+    kinds = [type(module) for module in model.modules()]
+    assert torch.nn.Dropout not in kinds
+    assert FastDropout in kinds
+    assert model.state_dict().keys() == before

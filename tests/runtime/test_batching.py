@@ -1,0 +1,50 @@
+"""Batches: every sentence once, longest first, within the bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from edgeformer_runtime.batching import length_sorted_batches, pad
+from hypothesis import given
+from hypothesis import strategies as st
+
+LENGTHS = st.lists(st.integers(0, 60), max_size=40)
+
+
+@given(LENGTHS, st.integers(1, 6), st.integers(1, 400))
+def test_batches_hold_every_index_once_longest_first_and_stable(lengths: list[int], beam: int, bound: int) -> None:
+    batches = list(length_sorted_batches(lengths, beam, bound))
+    flat = [index for batch in batches for index in batch]
+    assert sorted(flat) == list(range(len(lengths)))
+    assert flat == sorted(flat, key=lambda index: (-lengths[index], index))
+    assert all(batches)
+
+
+@given(LENGTHS, st.integers(1, 6), st.integers(1, 400))
+def test_batches_keep_the_bound_and_are_no_smaller_than_they_must(lengths: list[int], beam: int, bound: int) -> None:
+    batches = list(length_sorted_batches(lengths, beam, bound))
+    for batch in batches:
+        longest = max(1, *(lengths[index] for index in batch), 1)
+        assert len(batch) == 1 or beam * len(batch) * longest <= bound
+    for batch in batches[:-1]:
+        longest = max(1, lengths[batch[0]])
+        assert beam * (len(batch) + 1) * longest > bound
+
+
+def test_a_sentence_beyond_the_bound_makes_a_batch_of_its_own() -> None:
+    assert list(length_sorted_batches([5, 100, 5], 1, 10)) == [[1], [0, 2]]
+
+
+@pytest.mark.parametrize("pad_id", [0, 7])
+def test_pad(pad_id: int) -> None:
+    padded, length = pad([[1, 2, 3], [], [4]], pad_id)
+    assert padded.tolist() == [[1, 2, 3], [pad_id] * 3, [4, pad_id, pad_id]]
+    assert length.tolist() == [3, 0, 1]
+    assert padded.dtype == length.dtype == np.int64
+    assert padded.flags.c_contiguous
+
+
+def test_pad_nothing() -> None:
+    padded, length = pad([], 0)
+    assert padded.shape == (0, 0)
+    assert length.shape == (0,)

@@ -1,0 +1,141 @@
+"""Opening a bundle: nothing that was changed, cut, lost or replaced is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bundles import BUNDLE_FILES, copy_of
+from click.testing import CliRunner
+from edgeformer_runtime import BundleError, Translator, open_bundle
+from edgeformer_runtime.bundle import file_sha256, manifest_hash_line
+
+from edgeformer.cli import main
+
+
+def flip_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def append(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\n")
+
+
+def replace_by_symlink(path: Path) -> None:
+    path.rename(path.parent.parent / path.name)
+    path.symlink_to(path.parent.parent / path.name)
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES = (flip_byte, truncate, empty, append, Path.unlink, replace_by_symlink, replace_by_folder)
+
+
+def test_the_list_of_files_is_complete(small_bundle: Path) -> None:
+    assert sorted(path.name for path in small_bundle.iterdir()) == sorted(BUNDLE_FILES)
+    assert {*open_bundle(small_bundle).manifest.files, "manifest.json", "manifest.json.sha256"} == set(BUNDLE_FILES)
+
+
+@pytest.mark.parametrize("name", BUNDLE_FILES)
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_damage_is_refused_and_the_file_named(
+    small_bundle: Path, tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    damage(bundle / name)
+    # A hash file that does not fit does not tell which of the two was changed.
+    named = f"`{name.removesuffix('.sha256')}"
+    with pytest.raises(BundleError) as caught:
+        open_bundle(bundle)
+    assert named in str(caught.value)
+    with pytest.raises(BundleError):
+        Translator(bundle)
+
+    result = CliRunner().invoke(main, ["translate", str(bundle), "The dog runs."])
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert named in line
+
+
+def test_every_bad_file_is_listed(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    flip_byte(bundle / "weights.bin")
+    truncate(bundle / "encoder.onnx")
+    (bundle / "golden.json").unlink()
+    with pytest.raises(BundleError) as caught:
+        open_bundle(bundle)
+    message = str(caught.value)
+    assert "`weights.bin` does not match its SHA-256" in message
+    size = (small_bundle / "encoder.onnx").stat().st_size
+    assert f"`encoder.onnx` has {size - 1} bytes instead of {size}" in message
+    assert "`golden.json` is missing" in message
+
+
+def test_a_file_that_cannot_be_read_is_named(
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+
+    def refuse(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("edgeformer_runtime.bundle.file_sha256", refuse)
+    with pytest.raises(BundleError, match=r"`weights\.bin` cannot be read \(Permission denied\)"):
+        open_bundle(bundle)
+
+
+def test_a_missing_folder_and_a_file_are_told_apart(small_bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="does not exist"):
+        open_bundle(tmp_path / "nowhere")
+    with pytest.raises(BundleError, match="is not a folder"):
+        open_bundle(small_bundle / "manifest.json")
+    with pytest.raises(BundleError, match=r"`manifest\.json` is missing"):
+        open_bundle(tmp_path)
+
+
+def test_files_beside_the_listed_ones_are_ignored(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    (bundle / "notes.txt").write_text("mine", encoding="utf-8")
+    opened = open_bundle(bundle)
+    with pytest.raises(BundleError, match=r"has no `notes\.txt`"):
+        opened.file("notes.txt")
+
+
+def test_a_bundle_knows_its_files_and_size(small_bundle: Path) -> None:
+    opened = open_bundle(str(small_bundle))
+    assert opened.file("weights.bin") == small_bundle / "weights.bin"
+    listed = [path for path in small_bundle.iterdir() if not path.name.startswith("manifest")]
+    assert opened.nbytes == sum(path.stat().st_size for path in listed)
+
+
+def test_a_bundle_may_be_moved_and_opened_by_a_relative_path(
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_of(small_bundle, tmp_path).rename(tmp_path / "naïve [café] name")
+    monkeypatch.chdir(tmp_path)
+    assert Translator("naïve [café] name", threads=1).translate([""])[0].text == ""
+
+
+def test_the_hash_file_is_what_sha256sum_writes(small_bundle: Path) -> None:
+    data = (small_bundle / "manifest.json").read_bytes()
+    assert (small_bundle / "manifest.json.sha256").read_bytes() == manifest_hash_line(data)
+    assert manifest_hash_line(b"") == (
+        b"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  manifest.json\n"
+    )
+    assert file_sha256(small_bundle / "manifest.json") == manifest_hash_line(data)[:64].decode()

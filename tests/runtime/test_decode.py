@@ -1,0 +1,73 @@
+"""The decode loop: limits, counters, and order."""
+
+from __future__ import annotations
+
+import pytest
+from edgeformer_runtime.decode import Counters, decode
+from edgeformer_runtime.errors import InputTooLongError
+from edgeformer_runtime.options import DecodeOptions
+from toy import ToySession, reference_beam, reference_greedy
+
+SOURCES = [(4,) * length for length in (3, 9, 1, 6, 9, 2)]
+
+
+def test_a_source_beyond_the_limit_is_refused_before_any_work() -> None:
+    session = ToySession(max_source_length=8)
+    with pytest.raises(InputTooLongError) as caught:
+        decode(session, SOURCES, DecodeOptions())
+    assert (caught.value.index, caught.value.length, caught.value.limit) == (1, 9, 8)
+    assert "Text 2 has 9 tokens, but the model takes at most 8" in str(caught.value)
+    assert session.rows == []
+    longest = [(4,) * 8]
+    assert len(decode(session, longest, DecodeOptions())) == 1
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_counters_count_what_was_done(beam_size: int) -> None:
+    session = ToySession(end_bias=1.0)
+    options = DecodeOptions(beam_size=beam_size, max_batch_tokens=18 * beam_size)
+    find = reference_greedy if beam_size == 1 else reference_beam
+    references = [find(session, source, options) for source in SOURCES]
+    counters = Counters()
+    decode(session, SOURCES, options, counters)
+    batches = [[1, 4], [3, 0, 5], [2]]
+    assert counters.sentences == len(SOURCES)
+    assert counters.batches == len(batches)
+    assert counters.steps == len(session.rows) == sum(max(references[i].steps for i in batch) for batch in batches)
+    assert counters.row_steps == sum(session.rows) == beam_size * sum(reference.steps for reference in references)
+    best = [reference.hypotheses[0] for reference in references]
+    assert counters.tokens == sum(len(hypothesis.ids) + hypothesis.finished for hypothesis in best)
+    assert counters.peak_state_bytes > 0
+    assert 0 < counters.first_token_seconds < counters.total_seconds
+    assert counters.encoder_seconds > 0
+    assert counters.decoder_seconds > 0
+    assert counters.host_seconds == pytest.approx(
+        counters.total_seconds - counters.encoder_seconds - counters.decoder_seconds
+    )
+    assert counters.host_seconds > 0
+
+
+def test_counters_accumulate_over_calls_and_keep_the_larger_peak() -> None:
+    session, counters = ToySession(), Counters()
+    singles = []
+    for source in SOURCES:
+        decode(session, [source], DecodeOptions(beam_size=1), counters)
+        single = Counters()
+        decode(session, [source], DecodeOptions(beam_size=1), single)
+        singles.append(single)
+    total = Counters()
+    for single in singles:
+        total.add(single)
+    for name in ("sentences", "batches", "steps", "row_steps", "tokens", "peak_state_bytes"):
+        assert getattr(counters, name) == getattr(total, name)
+    assert total.peak_state_bytes == max(single.peak_state_bytes for single in singles)
+    assert total.total_seconds == pytest.approx(sum(single.total_seconds for single in singles))
+
+
+def test_output_stands_in_the_order_of_the_sources() -> None:
+    session = ToySession(vocab_size=40)
+    sources = [(4 + index, *(4,) * (index % 5)) for index in range(30)]
+    expected = [reference_greedy(session, source, DecodeOptions(beam_size=1)).hypotheses[0].ids for source in sources]
+    assert len(set(expected)) > 20
+    found = decode(session, sources, DecodeOptions(beam_size=1, max_batch_tokens=12))
+    assert [best.ids for best, *_ in found] == expected

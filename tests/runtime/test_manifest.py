@@ -1,0 +1,216 @@
+"""The manifest: every contradiction is found, and all of them are listed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles import copy_of, edit_manifest, write_manifest
+from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.contract import SCHEMA_REVISION, StateTensor, state_problems
+from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.manifest import Manifest, decode_manifest
+from edgeformer_runtime.translator import Translator
+
+Tree = dict[str, Any]
+
+
+@pytest.fixture
+def tree(small_bundle: Path) -> Tree:
+    content: Tree = json.loads((small_bundle / "manifest.json").read_bytes())
+    return content
+
+
+def problem(tree: Tree) -> str:
+    with pytest.raises(BundleError) as caught:
+        decode_manifest(json.dumps(tree).encode())
+    return str(caught.value)
+
+
+def test_a_sound_manifest(tree: Tree) -> None:
+    manifest = decode_manifest(json.dumps(tree).encode())
+    assert isinstance(manifest, Manifest)
+    assert manifest.schema_revision == SCHEMA_REVISION
+    assert set(manifest.files) == set(tree["files"])
+    assert manifest.source_vocab_size == tree["source_vocab_size"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"null", b"\x00" * 40, b'{"schema_revision": 1, "family": "\xff"}', b"{" + b'"a":{' * 100_000],
+    ids=["empty", "cut", "list", "null", "zeros", "not-utf8", "deep"],
+)
+def test_what_is_no_json_object_is_refused(data: bytes) -> None:
+    with pytest.raises(BundleError, match="not valid JSON"):
+        decode_manifest(data)
+
+
+@pytest.mark.parametrize("revision", [0, SCHEMA_REVISION + 1, "1", None])
+def test_another_schema_revision_is_named(tree: Tree, revision: object) -> None:
+    tree["schema_revision"] = revision
+    message = problem(tree)
+    assert f"schema revision {revision}" in message
+    assert f"reads revision {SCHEMA_REVISION}" in message
+
+
+def test_another_revision_is_told_even_if_nothing_else_is_understood() -> None:
+    assert "schema revision 99" in problem({"schema_revision": 99, "wholly": "different"})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tree: tree.update(surprise=1), "surprise"),
+        (lambda tree: tree["special"].update(mask=9), "mask"),
+        (lambda tree: tree.pop("state"), "state"),
+        (lambda tree: tree.update(parameters="many"), "parameters"),
+        (lambda tree: tree["state"][0].update(kind="frozen"), "kind"),
+        (lambda tree: tree["state"][0].update(dtype="bfloat16"), "dtype"),
+        (lambda tree: tree["precision"].update({"decoder.onnx": "int3"}), "precision"),
+        (lambda tree: tree.update(target="tensorrt"), "target"),
+    ],
+)
+def test_an_unknown_missing_or_ill_typed_field_is_named(
+    tree: Tree, change: Callable[[Tree], object], words: str
+) -> None:
+    change(tree)
+    message = problem(tree)
+    assert "schema" in message
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret", "/etc/passwd", "a/b", "a\\b", "C:evil", "", ".", "..", "folder/", "nul\0byte"]
+)
+def test_a_name_that_leaves_the_folder_is_refused(tree: Tree, name: str) -> None:
+    tree["files"][name] = {"size": 1, "sha256": "0" * 64}
+    assert f"file `{name}` must be a plain name inside the bundle" in problem(tree)
+
+
+def test_a_traversal_is_refused_before_the_file_is_touched(small_bundle: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.json"
+    outside.write_bytes((small_bundle / "tokenizer.json").read_bytes())
+    bundle = copy_of(small_bundle, tmp_path)
+
+    def change(tree: Tree) -> None:
+        tree["files"]["../outside.json"] = tree["files"]["tokenizer.json"]
+        tree["tokenizers"] = {"source": "../outside.json", "target": "../outside.json"}
+
+    edit_manifest(bundle, change)
+    with pytest.raises(BundleError, match="plain name inside the bundle"):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tree: tree.update(max_source_length=0), "`max_source_length` must be at least 1, but is 0"),
+        (lambda tree: tree.update(target_vocab_size=-1), "`target_vocab_size` must be at least 1, but is -1"),
+        (lambda tree: tree["special"].update(eos=10**6), "special token `eos` is outside the target vocabulary"),
+        (lambda tree: tree["special"].update(pad=-1), "special token `pad` is outside the target vocabulary"),
+        (lambda tree: tree["files"].pop("decoder.onnx"), "file `decoder.onnx` is used but not listed with a hash"),
+        (lambda tree: tree["files"].pop("weights.bin"), "file `weights.bin` is used but not listed with a hash"),
+        (lambda tree: tree["tokenizers"].update(source="x.json"), "file `x.json` is used but not listed with a hash"),
+        (lambda tree: tree["precision"].pop("encoder.onnx"), "`precision` lacks `encoder.onnx`"),
+        (lambda tree: tree["generation"].update(beam_size=0), "default beam size must be at least 1, but is 0"),
+        (lambda tree: tree.update(min_onnxruntime="latest"), "`min_onnxruntime` must have the form major.minor"),
+        (lambda tree: tree.update(min_onnxruntime=""), "`min_onnxruntime` must have the form major.minor"),
+    ],
+)
+def test_each_contradiction_is_named(tree: Tree, change: Callable[[Tree], object], words: str) -> None:
+    change(tree)
+    message = problem(tree)
+    assert "inconsistent" in message
+    assert words in message
+
+
+def test_all_contradictions_are_listed_together(small_bundle: Path, tmp_path: Path) -> None:
+    def change(tree: Tree) -> None:
+        tree["state"][0]["axes"] = []
+        tree["state"][1]["axes"][0] = "S"
+        tree["state"][2]["axes"] = ["R", 4, 8]
+        tree["state"][3]["name"] = tree["state"][4]["name"]
+        tree["max_target_length"] = 0
+        tree["files"]["../up"] = {"size": 0, "sha256": ""}
+
+    bundle = edit_manifest(copy_of(small_bundle, tmp_path), change)
+    names = [tensor["name"] for tensor in json.loads((bundle / "manifest.json").read_bytes())["state"]]
+    with pytest.raises(BundleError) as caught:
+        open_bundle(bundle)
+    message = str(caught.value)
+    assert f"state `{names[0]}` has no axes" in message
+    assert f"state `{names[1]}` (constant) must have first axis N or R, but has S" in message
+    assert f"state `{names[2]}` (cache) must have axis P once" in message
+    assert f"state `{names[4]}` is listed 2 times" in message
+    assert "`max_target_length` must be at least 1, but is 0" in message
+    assert "file `../up` must be a plain name" in message
+
+
+def tensor(**changes: Any) -> StateTensor:
+    return StateTensor(**{"name": "t", "kind": "cache", "dtype": "float32", "axes": ("R", "P", 8), **changes})
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (tensor(), None),
+        (tensor(axes=("R", 4, "P", 8)), None),
+        (tensor(kind="constant", axes=("N", "S", 4)), None),
+        (tensor(kind="constant", axes=("R", 4)), None),
+        (tensor(kind="recurrent", axes=("R", 4)), None),
+        (tensor(kind="recurrent", axes=("N", 4)), "must have first axis R, but has N"),
+        (tensor(kind="constant", axes=(4, "S")), "must have first axis N or R, but has 4"),
+        (tensor(kind="constant", axes=("N", "P")), "may not have axis P"),
+        (tensor(kind="recurrent", axes=("R", "S")), "may not have axis S"),
+        (tensor(axes=("R", "P", "S")), "may not have axis S"),
+        (tensor(axes=("R", "P", "P")), "must have axis P once"),
+        (tensor(axes=("R", "P", 0)), "has a fixed axis below 1"),
+        (tensor(axes=("R", "P", "Q")), "may not have axis Q"),
+    ],
+)
+def test_state_tensors(entry: StateTensor, words: str | None) -> None:
+    problems = state_problems((entry,))
+    assert len(problems) == (words is not None)
+    assert words is None or words in problems[0]
+
+
+def test_names_of_state_tensors() -> None:
+    cache, constant = tensor(name="key"), tensor(name="memory", kind="constant", axes=("N", "S"))
+    assert (cache.input_name, cache.output_name, cache.from_encoder) == ("past.key", "present.key", False)
+    assert (constant.input_name, constant.output_name, constant.from_encoder) == ("memory", "memory", True)
+    assert tensor(kind="recurrent", axes=("R", 2)).from_encoder
+
+
+def test_a_manifest_from_a_newer_onnxruntime_is_refused(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = edit_manifest(copy_of(small_bundle, tmp_path), lambda tree: tree.update(min_onnxruntime="999.0"))
+    with pytest.raises(BundleError, match=r"needs onnxruntime 999\.0 or newer, but .* is installed"):
+        Translator(bundle)
+
+
+def test_graphs_that_differ_from_the_state_table_are_refused(small_bundle: Path, tmp_path: Path) -> None:
+    def change(tree: Tree) -> None:
+        kinds = {entry["kind"]: entry for entry in tree["state"]}
+        kinds["cache"]["name"], kinds["constant"]["name"] = "renamed_cache", "renamed_constant"
+
+    bundle = edit_manifest(copy_of(small_bundle, tmp_path), change)
+    with pytest.raises(BundleError, match="graphs and manifest differ") as caught:
+        Translator(bundle)
+    message = str(caught.value)
+    assert "encoder outputs lack renamed_constant" in message
+    assert "encoder outputs have unknown" in message
+    assert "past.renamed_cache" in message
+    assert "decoder outputs lack present.renamed_cache" in message
+
+
+def test_special_tokens_have_defaults(small_bundle: Path, tmp_path: Path, tree: Tree) -> None:
+    """A manifest may leave out what has a default."""
+    del tree["special"], tree["provenance"], tree["report"]
+    tree["special"] = {}
+    bundle = copy_of(small_bundle, tmp_path)
+    write_manifest(bundle, json.dumps(tree).encode())
+    manifest = open_bundle(bundle).manifest
+    assert (manifest.special.pad, manifest.special.bos, manifest.special.eos) == (0, 2, 3)
+    assert manifest.provenance == {}

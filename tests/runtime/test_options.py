@@ -1,0 +1,69 @@
+"""Decoding options: every value out of its range is named, and all of them at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+from edgeformer_runtime.decode import decode
+from edgeformer_runtime.errors import EdgeformerError, OptionError
+from edgeformer_runtime.options import DecodeOptions
+from toy import ToySession
+
+INVALID: list[tuple[dict[str, Any], str]] = [
+    ({"beam_size": 0}, "`beam_size` must be at least 1, but is 0"),
+    ({"n_best": 0}, "`n_best` must be at least 1, but is 0"),
+    ({"n_best": 5}, "`n_best` must be at most `beam_size` (4), but is 5"),
+    ({"min_length": -1}, "`min_length` must be at least 0, but is -1"),
+    ({"max_length": 0}, "`max_length` must be at least 1, but is 0"),
+    ({"min_length": 9, "max_length": 8}, "`min_length` must be at most `max_length` (8), but is 9"),
+    ({"no_repeat_ngram_size": -2}, "`no_repeat_ngram_size` must be at least 0, but is -2"),
+    ({"max_batch_tokens": 0}, "`max_batch_tokens` must be at least 1, but is 0"),
+    ({"length_penalty": math.nan}, "`length_penalty` must be finite, but is nan"),
+    ({"length_penalty": math.inf}, "`length_penalty` must be finite, but is inf"),
+    ({"repetition_penalty": 0.0}, "`repetition_penalty` must be positive and finite, but is 0.0"),
+    ({"repetition_penalty": -1.0}, "`repetition_penalty` must be positive and finite, but is -1.0"),
+    ({"repetition_penalty": math.nan}, "`repetition_penalty` must be positive and finite, but is nan"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), INVALID, ids=[message.split(",")[0] for _, message in INVALID])
+def test_each_invalid_value_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        replace(DecodeOptions(), **changes).verify()
+    assert str(caught.value) == f"{message}."
+
+
+def test_several_invalid_values_are_listed_together() -> None:
+    options = DecodeOptions(beam_size=-1, n_best=0, length_penalty=math.inf, repetition_penalty=-3.0)
+    with pytest.raises(OptionError) as caught:
+        options.verify()
+    for name in ("beam_size", "n_best", "length_penalty", "repetition_penalty"):
+        assert f"`{name}`" in str(caught.value)
+    assert isinstance(caught.value, EdgeformerError)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        DecodeOptions(),
+        DecodeOptions(beam_size=1, n_best=1, min_length=8, max_length=8, length_penalty=-1.0, max_batch_tokens=1),
+        DecodeOptions(beam_size=12, n_best=12, no_repeat_ngram_size=1, repetition_penalty=0.5, return_scores=False),
+    ],
+)
+def test_values_at_the_edge_are_accepted(options: DecodeOptions) -> None:
+    assert len(decode(ToySession(vocab_size=24, max_target_length=4), [(4,)], options)[0]) == options.n_best
+
+
+def test_options_are_checked_before_any_work() -> None:
+    session = ToySession()
+    with pytest.raises(OptionError, match="beam_size"):
+        decode(session, [(4,)], DecodeOptions(beam_size=0))
+    assert session.rows == []
+
+
+def test_options_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        DecodeOptions().beam_size = 2  # type: ignore[misc]  # the point of the test

@@ -1,0 +1,121 @@
+"""Logits processors, each alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from edgeformer_runtime.decode import decode
+from edgeformer_runtime.manifest import SpecialTokens
+from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.processors import MinLength, NoRepeatNgram, RepetitionPenalty, Suppress, build_processors
+from edgeformer_runtime.session import FloatArray, IntArray
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import ToySession
+
+VOCAB = 6
+NOTHING = np.empty((1, 0), dtype=np.int64)
+
+
+def history(*rows: list[int]) -> IntArray:
+    return np.array(rows, dtype=np.int64)
+
+
+def logits(rows: int = 1) -> FloatArray:
+    return np.tile(np.array([1.0, -1.0, 2.0, -2.0, 0.0, 3.0], dtype=np.float32), (rows, 1))
+
+
+def forbidden(values: FloatArray) -> list[list[int]]:
+    return [np.flatnonzero(np.isneginf(row)).tolist() for row in values]
+
+
+def test_suppress() -> None:
+    values = logits(2)
+    Suppress([4, 0, 4])(history([1], [2]), values)
+    assert forbidden(values) == [[0, 4], [0, 4]]
+    np.testing.assert_array_equal(values[:, [1, 2, 3, 5]], logits(2)[:, [1, 2, 3, 5]])
+
+
+@pytest.mark.parametrize(("length", "is_forbidden"), [(0, True), (2, True), (3, False), (4, False)])
+def test_min_length(length: int, is_forbidden: bool) -> None:
+    values = logits()
+    MinLength(eos=3, min_length=3)(np.zeros((1, length), dtype=np.int64), values)
+    assert forbidden(values) == [[3] if is_forbidden else []]
+
+
+def test_repetition_penalty_divides_positive_and_multiplies_negative_logits_once() -> None:
+    values = logits(2)
+    RepetitionPenalty(2.0)(history([0, 3, 0, 0], [4, 5, 5, 1]), values)
+    np.testing.assert_array_equal(values, np.array([[0.5, -1, 2, -4, 0, 3], [1, -2, 2, -2, 0, 1.5]], dtype=np.float32))
+
+
+def test_repetition_penalty_keeps_forbidden_tokens_forbidden_and_needs_no_history() -> None:
+    values = logits()
+    RepetitionPenalty(2.0)(NOTHING, values)
+    np.testing.assert_array_equal(values, logits())
+    values[0, 2] = -np.inf
+    RepetitionPenalty(2.0)(history([2]), values)
+    assert forbidden(values) == [[2]]
+
+
+@pytest.mark.parametrize(
+    ("size", "row", "expected"),
+    [
+        (1, [4, 2, 4], [2, 4]),
+        (2, [1, 2, 3, 1], [2]),
+        (2, [1, 2, 1, 3, 1], [2, 3]),
+        (2, [5], []),
+        (3, [1, 2, 3, 1, 2], [3]),
+        (3, [1, 2, 3, 2, 1], []),
+        (3, [2, 2, 2], [2]),
+        (4, [1, 2, 3], []),
+    ],
+)
+def test_no_repeat_ngram(size: int, row: list[int], expected: list[int]) -> None:
+    values = logits()
+    NoRepeatNgram(size)(history(row), values)
+    assert forbidden(values) == [expected]
+
+
+def test_no_repeat_ngram_looks_at_each_row_alone() -> None:
+    values = logits(3)
+    NoRepeatNgram(2)(history([1, 2, 1], [2, 1, 3], [3, 3, 3]), values)
+    assert forbidden(values) == [[2], [], [3]]
+    empty = logits()
+    NoRepeatNgram(1)(NOTHING, empty)
+    assert forbidden(empty) == [[]]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 4), st.lists(st.integers(0, VOCAB - 1), max_size=12))
+def test_no_repeat_ngram_forbids_exactly_what_would_repeat(size: int, row: list[int]) -> None:
+    values = logits()
+    NoRepeatNgram(size)(np.array([row], dtype=np.int64), values)
+
+    def repeats(token: int) -> bool:
+        extended = [*row, token]
+        ngrams = [tuple(extended[start : start + size]) for start in range(len(extended) - size + 1)]
+        return len(ngrams) > 0 and ngrams[-1] in ngrams[:-1]
+
+    assert forbidden(values) == [[token for token in range(VOCAB) if repeats(token)]]
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_decoded_output_repeats_no_ngram(beam_size: int, size: int) -> None:
+    session = ToySession(vocab_size=20, end_bias=-9.0, max_target_length=16)
+    options = DecodeOptions(beam_size=beam_size, n_best=beam_size, no_repeat_ngram_size=size)
+    for hypotheses in decode(session, [(index,) for index in range(4, 9)], options):
+        for hypothesis in hypotheses:
+            ngrams = list(zip(*(hypothesis.ids[start:] for start in range(size)), strict=False))
+            assert len(set(ngrams)) == len(ngrams)
+
+
+def test_only_what_is_asked_for_is_built() -> None:
+    special = SpecialTokens()
+    (suppress,) = build_processors(DecodeOptions(), special)
+    assert isinstance(suppress, Suppress)
+    assert suppress.tokens.tolist() == [special.pad, special.bos]
+    options = DecodeOptions(min_length=2, no_repeat_ngram_size=3, repetition_penalty=1.5)
+    kinds = {type(processor) for processor in build_processors(options, special)}
+    assert kinds == {Suppress, MinLength, NoRepeatNgram, RepetitionPenalty}

@@ -1,0 +1,191 @@
+"""Greedy and beam search against references that share no code with them, over random toy language models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from edgeformer_runtime.decode import decode
+from edgeformer_runtime.manifest import SpecialTokens
+from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.search import BeamSearch, GreedySearch, largest, normalised
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
+
+MODELS = st.builds(
+    ToySession,
+    seed=st.integers(0, 10**6),
+    vocab_size=st.integers(5, 24),
+    max_target_length=st.integers(1, 10),
+    end_bias=st.sampled_from([-20.0, -1.0, 0.0, 2.0, 5.0]),
+)
+SOURCES = st.lists(st.integers(4, 9), min_size=1, max_size=6).map(tuple)
+FEW = settings(max_examples=80, deadline=None, derandomize=True)
+
+
+@st.composite
+def beam_options(draw: st.DrawFn) -> DecodeOptions:
+    beam_size = draw(st.integers(2, 6))
+    max_length = draw(st.none() | st.integers(1, 8))
+    return DecodeOptions(
+        beam_size=beam_size,
+        n_best=draw(st.integers(1, beam_size)),
+        length_penalty=draw(st.sampled_from([-0.5, 0.0, 0.6, 1.0, 2.0])),
+        min_length=draw(st.integers(0, 8 if max_length is None else max_length)),
+        max_length=max_length,
+    )
+
+
+@FEW
+@given(MODELS, SOURCES, beam_options())
+def test_beam_search_equals_reference(session: ToySession, source: Ids, options: DecodeOptions) -> None:
+    expected = reference_beam(session, source, options)
+    (found,) = decode(session, [source], options)
+    assert same(found, expected.hypotheses), (found, expected.hypotheses)
+    assert session.rows == [options.beam_size] * expected.steps
+
+
+@FEW
+@given(MODELS, SOURCES, beam_options())
+def test_greedy_search_equals_reference(session: ToySession, source: Ids, options: DecodeOptions) -> None:
+    options = replace(options, beam_size=1, n_best=1)
+    expected = reference_greedy(session, source, options)
+    (found,) = decode(session, [source], options)
+    assert same(found, expected.hypotheses)
+    assert session.rows == [1] * expected.steps
+    (unscored,) = decode(session, [source], replace(options, return_scores=False))
+    assert unscored == [replace(found[0], score=None)]
+
+
+@FEW
+@given(MODELS, SOURCES, st.sampled_from([0.0, 1.0]))
+def test_beam_search_with_one_beam_is_greedy_search(session: ToySession, source: Ids, penalty: float) -> None:
+    options = DecodeOptions(beam_size=1, length_penalty=penalty)
+    outputs = []
+    for search in (GreedySearch(1, options, session.special), BeamSearch(1, options, session.special)):
+        state = session.start(np.array([source]), np.array([len(source)]), 1)
+        for position in range(session.max_target_length):
+            logits, state = session.step(search.token, position, state)
+            logits[:, [session.special.pad, session.special.bos]] = -np.inf
+            advance = search.advance(logits)
+            if search.is_finished:
+                break
+            if advance.rows is not None:
+                state = state.select(advance.rows, advance.sentences)
+        outputs.append(search.finish())
+    (greedy,), (beam,) = outputs
+    assert same(beam, greedy)
+
+
+@FEW
+@given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([0.0, 0.5, 1.0, 1.7]))
+def test_a_beam_wide_enough_finds_everything_in_order(seed: int, length: int, penalty: float) -> None:
+    session = ToySession(seed=seed, vocab_size=5)  # the unknown token, one word and the end: at most 31 outputs
+    expected = enumerate_all(session, (4,), length, penalty)
+    options = DecodeOptions(beam_size=64, n_best=64, length_penalty=penalty, max_length=length)
+    (found,) = decode(session, [(4,)], options)
+    assert len(expected) == 2 ** (length + 1) - 1
+    assert same(found, expected)
+
+
+@FEW
+@given(MODELS, st.lists(SOURCES, min_size=2, max_size=7), beam_options(), st.booleans(), st.sampled_from([1, 30, 4096]))
+def test_a_sentence_gets_the_same_output_alone_and_in_any_batch(
+    session: ToySession, sources: list[Ids], options: DecodeOptions, greedy: bool, max_batch_tokens: int
+) -> None:
+    options = replace(options, max_batch_tokens=max_batch_tokens)
+    if greedy:
+        options = replace(options, beam_size=1, n_best=1)
+    together = decode(session, sources, options)
+    assert together == [decode(session, [source], options)[0] for source in sources]
+    assert together[::-1] == decode(session, sources[::-1], options)
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 4])
+def test_finished_sentences_leave_the_batch(beam_size: int) -> None:
+    session = ToySession(seed=3, end_bias=1.5, max_target_length=30)
+    sources = [(4 + index % 5, 4 + index // 5) for index in range(20)]
+    options = DecodeOptions(beam_size=beam_size)
+    find = reference_greedy if beam_size == 1 else reference_beam
+    steps = [find(session, source, options).steps for source in sources]
+    assert len(set(steps)) > 3, "the sentences must end at different steps for this test to mean anything"
+    decode(session, sources, options)
+    expected = [beam_size * sum(count > step for count in steps) for step in range(max(steps))]
+    assert session.rows == expected
+
+
+def test_min_length_forbids_an_early_end_and_max_length_always_stops() -> None:
+    eager, endless = ToySession(end_bias=50.0), ToySession(end_bias=-50.0, max_target_length=9)
+    for beam_size in (1, 3):
+        options = DecodeOptions(beam_size=beam_size, n_best=beam_size)
+        for hypothesis in decode(eager, [(4,)], replace(options, min_length=5))[0]:
+            assert len(hypothesis.ids) >= 5
+            assert hypothesis.finished
+        for limit, expected in ((None, 9), (4, 4), (100, 9)):
+            for hypothesis in decode(endless, [(4,)], replace(options, max_length=limit))[0]:
+                assert len(hypothesis.ids) == expected
+                assert not hypothesis.finished
+        # forced to the limit: no room is left for the end token
+        (cut,) = decode(eager, [(4,)], replace(options, n_best=1, min_length=3, max_length=3))[0]
+        assert (len(cut.ids), cut.finished) == (3, False)
+
+
+def test_an_empty_output_is_a_hypothesis_of_one_token() -> None:
+    session = ToySession(end_bias=50.0)
+    (hypothesis,) = decode(session, [(4,)], DecodeOptions(beam_size=1))[0]
+    assert hypothesis.ids == ()
+    assert hypothesis.finished
+    assert hypothesis.score == pytest.approx(session.log_probabilities((4,), ())[session.special.eos], abs=1e-6)
+
+
+def test_no_sentence_gives_no_output() -> None:
+    assert decode(ToySession(), [], DecodeOptions()) == []
+
+
+def test_greedy_search_takes_the_lowest_of_equal_ids() -> None:
+    search = GreedySearch(2, DecodeOptions(beam_size=1), SpecialTokens())
+    search.advance(np.array([[0, 0, 0, -1, 0], [-1, -2, 7, 5, 7]], dtype=np.float32))
+    assert search.token.tolist() == [0, 2]
+
+
+def test_beam_search_orders_equal_extensions_by_beam_and_id() -> None:
+    search = BeamSearch(1, DecodeOptions(beam_size=2), SpecialTokens())
+    search.advance(np.array([[-9, 1, -9, -9, 1, 0]] * 2, dtype=np.float32))
+    assert search.token.tolist() == [1, 4]
+    advance = search.advance(np.array([[-9, -9, -9, -9, 2, -9]] * 2, dtype=np.float32))
+    assert search.token.tolist() == [4, 4]
+    assert search.history.tolist() == [[1, 4], [4, 4]]
+    assert advance.rows is None, "both rows go on in place"
+
+
+def test_other_special_tokens_are_respected() -> None:
+    special = SpecialTokens(pad=6, unk=None, bos=5, eos=0)
+    session = ToySession(vocab_size=7, special=special)
+    for beam_size in (1, 3):
+        options = DecodeOptions(beam_size=beam_size)
+        find = reference_greedy if beam_size == 1 else reference_beam
+        (found,) = decode(session, [(1, 2)], options)
+        assert same(found, find(session, (1, 2), options).hypotheses)
+        assert not {0, 5, 6} & set(found[0].ids)
+
+
+@FEW
+@given(
+    st.lists(st.lists(st.floats(-100, 100, width=32), min_size=6, max_size=6), min_size=1, max_size=4),
+    st.integers(1, 9),
+)
+def test_largest_is_a_descending_prefix_of_the_sorted_row(values: list[list[float]], count: int) -> None:
+    array = np.array(values, dtype=np.float32)
+    best, position = largest(array, count)
+    assert best.shape == (len(values), min(count, 6))
+    np.testing.assert_array_equal(best, -np.sort(-array, axis=1)[:, :count])
+    np.testing.assert_array_equal(np.take_along_axis(array, position, axis=1), best)
+    assert all(len(set(row)) == len(row) for row in position.tolist())
+
+
+def test_the_score_is_the_documented_formula() -> None:
+    assert normalised(-6.0, 4, 0.5) == -3.0
+    assert normalised(-6.0, 4, 0.0) == -6.0
+    assert normalised(-6.0, 3, 1.0) == -2.0

@@ -1,0 +1,163 @@
+"""A language model small enough to search by hand: its logits are a seeded function of source and prefix."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from edgeformer_runtime.manifest import SpecialTokens
+from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.search import Hypothesis
+from edgeformer_runtime.session import FloatArray, IntArray
+from numpy.typing import NDArray
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ToyState:
+    """What every row has seen; a real session holds tensors instead."""
+
+    sources: tuple[Ids, ...]
+    prefixes: tuple[Ids, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * sum(map(len, self.prefixes))
+
+    def select(self, rows: IntArray, sentences: IntArray | None) -> ToyState:
+        sources = self.sources if sentences is None else tuple(self.sources[index] for index in sentences)
+        return ToyState(sources, tuple(self.prefixes[index] for index in rows))
+
+
+@dataclass
+class ToySession:
+    """A step session over seeded random logits; records the number of rows of every step."""
+
+    seed: int = 0
+    vocab_size: int = 8
+    max_target_length: int = 12
+    end_bias: float = 0.0
+    """Added to the end token's logit; the larger, the sooner sentences end."""
+    special: SpecialTokens = field(default_factory=SpecialTokens)
+    max_source_length: int = 50
+    rows: list[int] = field(default_factory=list)
+
+    def logits(self, source: Ids, prefix: Ids) -> FloatArray:
+        """Logits ``(V,)`` of the token after a prefix without its start token."""
+        generator = np.random.default_rng(zlib.crc32(repr((self.seed, source, prefix)).encode()))
+        values = generator.normal(scale=2.0, size=self.vocab_size)
+        values[self.special.eos] += self.end_bias
+        return values.astype(np.float32)
+
+    def start(self, source: IntArray, source_length: IntArray, beam_size: int) -> ToyState:
+        """See :class:`~edgeformer_runtime.session.StepSession`."""
+        sources = tuple(tuple(row[:length].tolist()) for row, length in zip(source, source_length, strict=True))
+        return ToyState(sources, ((),) * (len(sources) * beam_size))
+
+    def step(self, token: IntArray, position: int, state: ToyState) -> tuple[FloatArray, ToyState]:
+        """See :class:`~edgeformer_runtime.session.StepSession`."""
+        rows, sentences = len(state.prefixes), len(state.sources)
+        assert token.shape == (rows,)
+        assert rows % sentences == 0
+        self.rows.append(rows)
+        prefixes = tuple((*prefix, int(new)) for prefix, new in zip(state.prefixes, token, strict=True))
+        assert all(len(prefix) == position + 1 and prefix[0] == self.special.bos for prefix in prefixes)
+        beams = rows // sentences
+        logits = [self.logits(state.sources[row // beams], prefix[1:]) for row, prefix in enumerate(prefixes)]
+        return np.stack(logits), ToyState(state.sources, prefixes)
+
+    def log_probabilities(self, source: Ids, prefix: Ids, min_length: int = 0) -> NDArray[np.float64]:
+        """Log-probabilities ``(V,)`` after suppressing padding, start token, and a too early end."""
+        logits = self.logits(source, prefix).astype(np.float64)
+        logits[[self.special.pad, self.special.bos]] = -np.inf
+        if len(prefix) < min_length:
+            logits[self.special.eos] = -np.inf
+        values: NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
+        return values
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a plainly written search finds for one sentence, and how many steps it takes."""
+
+    hypotheses: list[Hypothesis]
+    steps: int
+
+
+def score(log_probability: float, length: int, length_penalty: float) -> float:
+    """The documented formula; ``length`` counts the end token."""
+    return log_probability / float(length**length_penalty)
+
+
+def reference_greedy(session: ToySession, source: Ids, options: DecodeOptions) -> Reference:
+    """Take the most probable token until the end token or the limit."""
+    limit = min(options.max_length or session.max_target_length, session.max_target_length)
+    ids: Ids = ()
+    total = 0.0
+    for step in range(1, limit + 1):
+        values = session.log_probabilities(source, ids, options.min_length)
+        token = int(values.argmax())
+        total += float(values[token])
+        if token == session.special.eos:
+            return Reference([Hypothesis(ids, score(total, step, options.length_penalty), True)], step)
+        ids = (*ids, token)
+    return Reference([Hypothesis(ids, score(total, limit, options.length_penalty), False)], limit)
+
+
+def reference_beam(session: ToySession, source: Ids, options: DecodeOptions) -> Reference:
+    """Beam search over lists of Python tuples, one sentence, no padding, no arrays of beams."""
+    limit = min(options.max_length or session.max_target_length, session.max_target_length)
+    beams, end = options.beam_size, session.special.eos
+    alive: list[tuple[float, Ids]] = [(0.0, ())]
+    found: list[Hypothesis] = []
+    steps = 0
+    for steps in range(1, limit + 1):
+        extensions = []
+        for total, ids in alive:
+            values = session.log_probabilities(source, ids, options.min_length)
+            extensions += [(total + float(values[token]), ids, token) for token in np.flatnonzero(np.isfinite(values))]
+        extensions.sort(key=lambda extension: -extension[0])
+        for total, ids, token in extensions[:beams]:
+            if token == end and len(found) < beams:
+                found.append(Hypothesis(ids, score(total, steps, options.length_penalty), True))
+        if len(found) == beams:
+            break
+        alive = [(total, (*ids, int(token))) for total, ids, token in extensions if token != end][:beams]
+    else:
+        missing = beams - len(found)
+        found += [Hypothesis(ids, score(total, limit, options.length_penalty), False) for total, ids in alive[:missing]]
+    found.sort(key=lambda hypothesis: -(hypothesis.score or 0.0))
+    return Reference(found[: options.n_best], steps)
+
+
+def enumerate_all(session: ToySession, source: Ids, length: int, length_penalty: float) -> list[Hypothesis]:
+    """Every possible output of at most ``length`` tokens, end token included, best first."""
+    found = []
+    level: list[tuple[float, Ids]] = [(0.0, ())]
+    for steps in range(1, length + 1):
+        extended = []
+        for total, ids in level:
+            values = session.log_probabilities(source, ids)
+            for token in np.flatnonzero(np.isfinite(values)).tolist():
+                if token == session.special.eos:
+                    found.append(Hypothesis(ids, score(total + values[token], steps, length_penalty), True))
+                else:
+                    extended.append((total + float(values[token]), (*ids, token)))
+        level = extended
+    found += [Hypothesis(ids, score(total, length, length_penalty), False) for total, ids in level]
+    return sorted(found, key=lambda hypothesis: -(hypothesis.score or 0.0))
+
+
+def same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis], tolerance: float = 1e-5) -> bool:
+    """Whether ids, order and ends are equal, and scores within a tolerance: the search adds up float32 values."""
+    return len(found) == len(expected) and all(
+        a.ids == b.ids
+        and a.finished == b.finished
+        and a.score is not None
+        and b.score is not None
+        and abs(a.score - b.score) <= tolerance * max(1.0, abs(b.score))
+        for a, b in zip(found, expected, strict=True)
+    )
