@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnxruntime
+
+from edgeformer.errors import ConfigError
 from edgeformer_runtime.decode import Counters
 from edgeformer_runtime.onnx_session import available_cpus
 from edgeformer_runtime.translator import Translator
-
-from edgeformer.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgeformer.data.text import read_lines
+from edgeformer.errors import DataError
+from edgeformer.scores import Scores, score
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.decode import Counters
 from edgeformer_runtime.errors import InputTooLongError
@@ -14,10 +17,6 @@ from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.session import AnySession
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator, translate_texts
-
-from edgeformer.data.text import read_lines
-from edgeformer.errors import DataError
-from edgeformer.scores import Scores, score
 
 CHUNK = 256
 """Texts translated between two reports of progress; sorted by length over the whole file."""
@@ -69,10 +68,10 @@ def open_system(path: Path, *, device: str = "cpu", threads: int = 0) -> System:
         return System(f"bundle {precision}", translator.session, *tokenizers, translator.options())
 
     import torch
-    from edgeformer_runtime.errors import DeviceError
 
     from edgeformer.model.session import TorchSession
     from edgeformer.train.run import Run
+    from edgeformer_runtime.errors import DeviceError
 
     if device not in {"cpu", "cuda"} or (device == "cuda" and not torch.cuda.is_available()):
         raise DeviceError(

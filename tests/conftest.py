@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.translator import Translator
-
     from edgeformer.train.run import Run
+    from edgeformer_runtime.translator import Translator
 
 # Small models run faster on one thread, above all where other work shares the processor. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,4 +1,5 @@
-"""Small untrained models, runs and bundles. Random weights give less certain output than trained ones: a harder test of parity."""
+"""Small untrained models, runs and bundles. Random weights give less certain output than trained ones: a harder test of
+parity."""
 
 from __future__ import annotations
 
@@ -6,17 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from edgeformer_runtime.batching import pad
-from edgeformer_runtime.manifest import SpecialTokens
 from torch.nn import functional
 
 from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.train.run import Run, RunInfo, save_weights
+from edgeformer_runtime.batching import pad
+from edgeformer_runtime.manifest import SpecialTokens
 
 PAIRS = [
-    (f"The {adjective} {noun} {verb} {number} times near the {place}.", f"{noun} {adjective} {verb} {number} fois, {place} !")
+    (
+        f"The {adjective} {noun} {verb} {number} times near the {place}.",
+        f"{noun} {adjective} {verb} {number} fois, {place} !",
+    )
     for adjective in ("small", "old", "green")
     for noun in ("dog", "river", "machine")
     for verb in ("runs", "turns", "sings")
@@ -66,7 +70,8 @@ def randomise(model: EncoderDecoder, seed: int) -> EncoderDecoder:
 def small_run(path: Path, variant: str = "post_norm", seed: int = 0, **tokenizer: Any) -> Run:
     """A run folder with random weights, as training would leave it."""
     recipe = small_recipe(variant, **tokenizer)
-    run = Run.create(path, recipe, *train_tokenizers(PAIRS, recipe.tokenizer), sample=PAIRS, info=RunInfo(status="finished"))
+    tokenizers = train_tokenizers(PAIRS, recipe.tokenizer)
+    run = Run.create(path, recipe, *tokenizers, sample=PAIRS, info=RunInfo(status="finished"))
     torch.manual_seed(seed)
     save_weights(randomise(run.build_model(), seed), run.model_path)
     return run

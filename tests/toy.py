@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
+
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.search import Hypothesis
 from edgeformer_runtime.session import FloatArray, IntArray
-from numpy.typing import NDArray
 
 Ids = tuple[int, ...]
 

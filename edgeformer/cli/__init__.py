@@ -7,9 +7,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import click
-from edgeformer_runtime.errors import EdgeformerError
 
 import edgeformer
+from edgeformer_runtime.errors import EdgeformerError
 
 
 class CommandGroup(click.Group):

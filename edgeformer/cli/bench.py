@@ -47,12 +47,11 @@ def bench(
     memory."""
     from contextlib import nullcontext
 
-    from edgeformer_runtime.bundle import open_bundle
-    from edgeformer_runtime.golden import golden_cases
-
     from edgeformer.benchmark import benchmark
     from edgeformer.cli.output import atomic_text, console, human_bytes, json_text, print_json, stages, table
     from edgeformer.data.text import read_lines
+    from edgeformer_runtime.bundle import open_bundle
+    from edgeformer_runtime.golden import golden_cases
 
     alone = json_file is not None and str(json_file) == "-"
     if source is None:

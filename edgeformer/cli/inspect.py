@@ -12,9 +12,8 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 def inspect(bundle: Path, as_json: bool) -> None:
     """Show a BUNDLE's manifest, files, graphs and state table, after checking all hashes. Opens no graph."""
-    from edgeformer_runtime.bundle import open_bundle
-
     from edgeformer.cli.output import console, human_bytes, print_json, table
+    from edgeformer_runtime.bundle import open_bundle
 
     opened = open_bundle(bundle)
     manifest = opened.manifest

@@ -21,7 +21,7 @@ def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple
 
     Ctrl-C stops after the running update and saves; --resume then goes on as if nothing had happened, and may raise
     train.max_steps, train.max_minutes, train.patience and train.threads with --set. To use several GPUs or machines,
-    start it with `torchrun --nproc-per-node N -m edgeformer train …`.
+    start it with `torchrun --nproc-per-node N --no-python edgeformer train …`.
     """
     if recipe is None and not resume:
         raise click.UsageError(

@@ -10,9 +10,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 import msgspec
-from edgeformer_runtime.errors import InputError, OptionError
 
 from edgeformer.cli.output import atomic_text, one_line
+from edgeformer_runtime.errors import InputError, OptionError
 
 if TYPE_CHECKING:
     from edgeformer_runtime.translator import Translation

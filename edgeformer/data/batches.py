@@ -8,10 +8,10 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
-from edgeformer_runtime.tokenizer import Tokenizer
 from numpy.typing import NDArray
 
 from edgeformer.errors import DataError
+from edgeformer_runtime.tokenizer import Tokenizer
 
 Ids = NDArray[np.int64]
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from edgeformer_runtime import tokenizer as runtime_tokenizer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from edgeformer.config import TokenizerConfig
 from edgeformer.errors import ConfigError, DataError
+from edgeformer_runtime import tokenizer as runtime_tokenizer
 
 SPECIAL_TOKENS = (
     runtime_tokenizer.PAD_TOKEN,

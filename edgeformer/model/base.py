@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from edgeformer_runtime.contract import StateTensor
 from torch import Tensor, nn
+
+from edgeformer_runtime.contract import StateTensor
 
 State = dict[str, Tensor]
 """The decoder's state by the names of :meth:`EncoderDecoder.state_table`. A value: nobody changes it in place."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from edgeformer_runtime.contract import ROWS, SENTENCES, StateTensor
-from edgeformer_runtime.manifest import SpecialTokens
-from edgeformer_runtime.session import FloatArray, IntArray
 from torch import Tensor
 
 from edgeformer.model.base import EncoderDecoder, State
+from edgeformer_runtime.contract import ROWS, SENTENCES, StateTensor
+from edgeformer_runtime.manifest import SpecialTokens
+from edgeformer_runtime.session import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

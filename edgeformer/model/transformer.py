@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import torch
-from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES, SOURCE_AXIS, StateTensor
 from torch import Tensor, nn
 
 from edgeformer.model.attention import MultiHeadAttention
 from edgeformer.model.base import EncoderDecoder, State
 from edgeformer.model.config import TransformerConfig
+from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES, SOURCE_AXIS, StateTensor
 
 SOURCE_MASK = "source_mask"
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 CHUNK = 2**18
-"""Logits handled at a time: in fp32 they stay within a core's cache, which matters for large vocabularies."""
+"""Logits handled at a time on CPU: in fp32 they stay within a core's cache, which matters for large vocabularies."""
+GPU_CHUNK = 2**26
+"""The same elsewhere: it bounds the memory of the fp32 copy, with few kernels to launch."""
 
 
 class LossSums(NamedTuple):
@@ -47,10 +49,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, smoothing: float, pad_id: int) -> tuple[Tensor, Tensor]:
-        rows, vocab_size = logits.shape
-        normaliser = torch.empty(rows, dtype=torch.float32, device=logits.device)
+        normaliser = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
         mean = torch.zeros_like(normaliser)
-        for part in _chunks(rows, vocab_size):
+        for part in _chunks(logits):
             chunk = logits[part].float()
             torch.logsumexp(chunk, -1, out=normaliser[part])
             if smoothing:
@@ -69,7 +70,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         logits, labels, normaliser = ctx.saved_tensors
         scale = torch.where(labels == ctx.pad_id, 0, grad_outputs[0])[:, None]
         gradient = torch.empty_like(logits)
-        for part in _chunks(*logits.shape):
+        for part in _chunks(logits):
             # d loss / d logits = softmax - target distribution
             chunk = torch.sub(logits[part], normaliser[part, None]).exp_()
             chunk.sub_(ctx.smoothing / logits.shape[1])
@@ -79,6 +80,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return gradient, None, None, None
 
 
-def _chunks(rows: int, vocab_size: int) -> list[slice]:
-    size = max(1, CHUNK // vocab_size)
+def _chunks(logits: Tensor) -> list[slice]:
+    rows, vocab_size = logits.shape
+    size = max(1, (CHUNK if logits.device.type == "cpu" else GPU_CHUNK) // vocab_size)
     return [slice(start, start + size) for start in range(0, rows, size)]

@@ -13,8 +13,6 @@ from typing import Any, Literal
 import msgspec
 import tokenizers
 import torch
-from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.tokenizer import Tokenizer
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save
 
@@ -22,6 +20,8 @@ from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.families import get_family, model_config
 from edgeformer.model.base import EncoderDecoder
+from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.tokenizer import Tokenizer
 
 RECIPE_FILE = "recipe.json"
 INFO_FILE = "run.json"

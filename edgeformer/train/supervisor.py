@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytorch_lightning as pl
 import torch.distributed
+from torch import Tensor
 
 from edgeformer.train.averaging import best_steps, keep_only, weights_path
 from edgeformer.train.metrics import MetricsLog
@@ -44,6 +45,8 @@ class Supervisor(pl.Callback):
         self._tokens = 0
         self._train_seconds = 0.0
         self._started: float | None = None
+        self._loss_sum: Tensor | float = 0.0
+        self._log: MetricsLog | None = None
 
     # Lightning keeps this state in its checkpoints.
 
@@ -80,7 +83,7 @@ class Supervisor(pl.Callback):
         self._marked_step, self._marked_tokens = trainer.global_step, self._tokens
         self._last_step = trainer.global_step
         if trainer.is_global_zero:
-            self.log = MetricsLog(self.run.path, trainer.global_step)
+            self._log = MetricsLog(self.run.path, trainer.global_step)
             self.reporter.start(trainer.global_step)
 
     def on_train_batch_end(
@@ -95,6 +98,7 @@ class Supervisor(pl.Callback):
         module = pl_module
         if not isinstance(module, TrainingModule):
             raise TypeError(f"Supervisor needs a TrainingModule, but got {type(module).__name__}.")
+        self._loss_sum = self._loss_sum + module.update_loss
         if time.monotonic() - self._mark >= LOG_SECONDS:
             self._report(trainer, module)
         reason = self._reason_to_stop(trainer)
@@ -105,6 +109,7 @@ class Supervisor(pl.Callback):
             self.stopped_by = reason
             trainer.should_stop = True
             if self.interrupted:
+                self._report(trainer, module)
                 self._save(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -168,11 +173,11 @@ class Supervisor(pl.Callback):
         seconds, steps = now - self._mark, step - self._marked_step
         self._train_seconds += seconds
         if trainer.is_global_zero and steps:
-            loss, rate = module.update_loss.item(), (self._tokens - self._marked_tokens) / seconds
+            loss, rate = float(self._loss_sum) / steps, (self._tokens - self._marked_tokens) / seconds
             self.reporter.update(
                 step, loss=loss, tokens_per_second=rate, steps_per_second=steps / seconds, minutes=self.minutes
             )
-            self.log.write(
+            self._write(
                 step,
                 minutes=self.minutes,
                 learning_rate=trainer.optimizers[0].param_groups[0]["lr"],
@@ -182,7 +187,12 @@ class Supervisor(pl.Callback):
             )
         self._restart_clock(step)
 
+    def _write(self, step: int, **values: float) -> None:
+        if self._log is not None:
+            self._log.write(step, **values)
+
     def _restart_clock(self, step: int) -> None:
+        self._loss_sum = 0.0
         self._mark, self._marked_step, self._marked_tokens = time.monotonic(), step, self._tokens
 
     def _validate(self, trainer: pl.Trainer, module: TrainingModule) -> None:
@@ -196,7 +206,7 @@ class Supervisor(pl.Callback):
             steps = best_steps(self.validations, self.config.average)
             if step in steps:
                 save_weights(module.model, weights_path(self.run.checkpoints, step))
-            self.log.write(
+            self._write(
                 step,
                 minutes=validation.minutes,
                 valid_loss=validation.loss,
@@ -227,4 +237,5 @@ class Supervisor(pl.Callback):
     def _close(self, trainer: pl.Trainer) -> None:
         if trainer.is_global_zero:
             self.reporter.stop()
-            self.log.close()
+            if self._log is not None:
+                self._log.close()

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import sacrebleu
 import torch
-from edgeformer_runtime.decode import decode
-from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.tokenizer import Tokenizer
 
 from edgeformer.data.batches import EncodedPairs, in_order
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.train.loss import smoothed_cross_entropy
 from edgeformer.train.run import Validation
+from edgeformer_runtime.decode import decode
+from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)

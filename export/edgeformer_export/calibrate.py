@@ -9,17 +9,19 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+from numpy.typing import NDArray
+
+from edgeformer_export.to_onnx import Graphs
 from edgeformer_runtime import contract
 from edgeformer_runtime.batching import pad
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.session import FloatArray
-from numpy.typing import NDArray
 
-from edgeformer_export.to_onnx import Graphs
-
-SAMPLES_PER_TENSOR = 100_000
+SAMPLES_PER_TENSOR = 32_768
 BATCH = 16
+CLIPPING = [step / 16 for step in range(16, 3, -1)]
+"""Fractions of an end of the range that are tried."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,24 @@ class Observer:
             self.sampled += kept.size
 
     def best_range(self) -> QuantizationRange:
-        """The clipping of the observed range that gives the smallest mean squared error over the sample."""
-        values = np.concatenate(self.samples)
-        candidates = [self._range(fraction) for fraction in np.linspace(1.0, 0.4, 25)]
-        errors = [float(np.square(_round_trip(values, candidate) - values).mean()) for candidate in candidates]
-        return candidates[int(np.argmin(errors))]
+        """The clipping of the observed range that gives a small mean squared error over the sample.
 
-    def _range(self, fraction: float) -> QuantizationRange:
-        low, high = self.low * fraction, self.high * fraction
-        scale = float(np.float32(max(high - low, 1e-8) / 255))
-        return QuantizationRange(scale, int(np.clip(round(-low / scale), 0, 255)))
+        First the upper, then the lower end is drawn in, as far as that lowers the error.
+        """
+        values = np.concatenate(self.samples)
+        low, high = self.low, self.high
+        high = min((high * fraction for fraction in CLIPPING), key=lambda end: _error(values, _range(low, end)))
+        low = min((low * fraction for fraction in CLIPPING), key=lambda end: _error(values, _range(end, high)))
+        return _range(low, high)
+
+
+def _range(low: float, high: float) -> QuantizationRange:
+    scale = float(np.float32(max(high - low, 1e-8) / 255))
+    return QuantizationRange(scale, int(np.clip(round(-low / scale), 0, 255)))
+
+
+def _error(values: FloatArray, quantization: QuantizationRange) -> float:
+    return float(np.square(_round_trip(values, quantization) - values).mean())
 
 
 def _round_trip(values: FloatArray, quantization: QuantizationRange) -> FloatArray:

@@ -51,8 +51,8 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
         "",
         "## Measured at export",
         "",
-        f"Against the torch model, over {logits['positions']:,} target positions of training text: largest logit difference "
-        f"{logits['max_difference']:.2e}, mean {logits['mean_difference']:.2e}, same most probable token at "
+        f"Against the torch model, over {logits['positions']:,} target positions of training text: largest logit "
+        f"difference {logits['max_difference']:.2e}, mean {logits['mean_difference']:.2e}, same most probable token at "
         f"{logits['top1_agreement']:.2%}.",
         "",
     ]

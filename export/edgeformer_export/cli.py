@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.golden import GoldenResult
-
     from edgeformer_export.export import ExportReport
     from edgeformer_export.parity import ParityReport
+    from edgeformer_runtime.golden import GoldenResult
 
 _STAGES = {
     "trace": "Tracing the graphs",
@@ -50,7 +49,6 @@ def export(run: Path, out: Path, precision: str, target: str, overwrite: bool, a
     """
     from edgeformer.cli.output import print_json, stages
     from edgeformer.train.run import Run
-
     from edgeformer_export.export import export_run
 
     with stages(_STAGES, quiet=as_json) as progress:
@@ -111,7 +109,6 @@ def verify(
         parity = None
         if checkpoint is not None:
             from edgeformer.train.run import Run
-
             from edgeformer_export.verify import verify_against_run
 
             parity = verify_against_run(

@@ -12,19 +12,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import edgeformer
 import msgspec
 import onnx_ir as ir
-from edgeformer.model.base import EncoderDecoder
-from edgeformer.train.run import Run
-from edgeformer_runtime import contract
-from edgeformer_runtime.bundle import open_bundle
-from edgeformer_runtime.golden import make_golden
-from edgeformer_runtime.manifest import Generation, Manifest, Precision, SpecialTokens, Target, TokenizerFiles
-from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.translator import Translator
 from onnx_ir.passes import common
 
+import edgeformer
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.train.run import Run
 from edgeformer_export.calibrate import calibrate
 from edgeformer_export.card import model_card
 from edgeformer_export.parity import ParityReport, compare
@@ -34,6 +28,12 @@ from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.to_onnx import Graphs, to_onnx
 from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
+from edgeformer_runtime import contract
+from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.golden import make_golden
+from edgeformer_runtime.manifest import Generation, Manifest, Precision, SpecialTokens, Target, TokenizerFiles
+from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.translator import Translator
 
 CALIBRATION_PAIRS = 256
 GOLDEN_TEXTS = 6

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from edgeformer.model.base import EncoderDecoder
 from torch import Tensor, nn
+
+from edgeformer.model.base import EncoderDecoder
 
 
 class EncoderGraph(nn.Module):

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from edgeformer.model.attention import AttentionKernel, MultiHeadAttention
 from torch import Tensor, nn
+
+from edgeformer.model.attention import AttentionKernel, MultiHeadAttention
 
 
 def ort_attention(

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 import torch
-from edgeformer.model.base import EncoderDecoder
-from edgeformer_runtime import contract
-from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.manifest import Target
 from torch import nn
 from torch.export import Dim
 
+from edgeformer.model.base import EncoderDecoder
 from edgeformer_export.graphs import EncoderGraph, StepDecoderGraph
 from edgeformer_export.kernels import ort_attention, portable_attention, use_kernel
+from edgeformer_runtime import contract
+from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.manifest import Target
 
 OPSET = 20
 """Version of the ONNX operator set; known to onnxruntime since 1.17."""

@@ -8,10 +8,9 @@ from pathlib import Path
 from edgeformer.data.text import read_lines
 from edgeformer.errors import CheckpointError
 from edgeformer.train.run import Run
+from edgeformer_export.parity import ParityReport, compare
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
-
-from edgeformer_export.parity import ParityReport, compare
 
 
 def verify_against_run(

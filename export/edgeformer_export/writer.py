@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+
 from edgeformer.errors import EdgeformerError
 from edgeformer_runtime.bundle import file_sha256, manifest_hash_line
 from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE

@@ -4,7 +4,6 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from edgeformer_runtime.tokenizer import Tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from edgeformer.config import TokenizerConfig
 from edgeformer.data.batches import Batch, BatchStream, EncodedPairs, Ragged, in_order
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import DataError
+from edgeformer_runtime.tokenizer import Tokenizer
 
 BOS, EOS = 2, 3
 

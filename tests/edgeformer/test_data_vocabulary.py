@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from edgeformer_runtime.tokenizer import Tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from edgeformer.config import DataConfig, TokenizerConfig
 from edgeformer.data.corpora import load_corpus
 from edgeformer.data.vocabulary import SPECIAL_TOKENS, minimum_vocab_size, train_tokenizer, train_tokenizers
 from edgeformer.errors import ConfigError, DataError
+from edgeformer_runtime.tokenizer import Tokenizer
 
 Kind = Literal["word", "bpe", "unigram"]
 KINDS: tuple[Kind, ...] = ("word", "bpe", "unigram")

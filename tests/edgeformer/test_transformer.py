@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from factory import SMALL, VARIANTS, randomise
 
 from edgeformer.errors import ConfigError
 from edgeformer.families import family_names, get_family, model_config
@@ -16,6 +15,7 @@ from edgeformer.model.config import TransformerConfig, base, edge, tiny
 from edgeformer.model.session import TorchSession
 from edgeformer.model.transformer import Transformer, sinusoids
 from edgeformer_export.parity import compare_logits
+from factory import SMALL, VARIANTS, randomise
 
 VOCAB = 50
 
@@ -98,9 +98,7 @@ def test_gradients_reach_every_parameter() -> None:
         assert without == [], variant
 
 
-@pytest.mark.parametrize(
-    ("tied", "tables"), [("none", 3), ("decoder", 2), ("all", 1)]
-)
+@pytest.mark.parametrize(("tied", "tables"), [("none", 3), ("decoder", 2), ("all", 1)])
 def test_tied_embeddings_are_one_tensor(tied: Any, tables: int) -> None:
     model = Transformer(TransformerConfig(**{**SMALL, "tied_embeddings": tied}), VOCAB, VOCAB)
     weights = (model.source_embedding.tokens.weight, model.target_embedding.tokens.weight, model.projection.weight)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from edgeformer_runtime.batching import length_sorted_batches, pad
 from hypothesis import given
 from hypothesis import strategies as st
+
+from edgeformer_runtime.batching import length_sorted_batches, pad
 
 LENGTHS = st.lists(st.integers(0, 60), max_size=40)
 

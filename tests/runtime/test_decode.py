@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from edgeformer_runtime.decode import Counters, decode
 from edgeformer_runtime.errors import InputTooLongError
 from edgeformer_runtime.options import DecodeOptions

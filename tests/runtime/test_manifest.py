@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from bundles import copy_of, edit_manifest, write_manifest
 from edgeformer_runtime.bundle import open_bundle
 from edgeformer_runtime.contract import SCHEMA_REVISION, StateTensor, state_problems

@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
+
 from edgeformer_runtime.decode import decode
 from edgeformer_runtime.errors import EdgeformerError, OptionError
 from edgeformer_runtime.options import DecodeOptions

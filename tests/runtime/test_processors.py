@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from edgeformer_runtime.decode import decode
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.processors import MinLength, NoRepeatNgram, RepetitionPenalty, Suppress, build_processors
 from edgeformer_runtime.session import FloatArray, IntArray
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from toy import ToySession
 
 VOCAB = 6

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from edgeformer_runtime.decode import decode
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.search import BeamSearch, GreedySearch, largest, normalised
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
 
 MODELS = st.builds(

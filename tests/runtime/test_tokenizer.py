@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
 from edgeformer_runtime.errors import BundleError, InputError
 from edgeformer_runtime.tokenizer import Tokenizer
-from tokenizers import decoders, models, pre_tokenizers, trainers
 
 SENTENCES = ["Where is it\u202f?", "Où est-il\u00a0: là\u202f?", "one two three", "</s> <pad> is text", "naïve 😀 café"]
 

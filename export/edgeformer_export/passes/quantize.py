@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
-from edgeformer_runtime.manifest import Target
 from numpy.typing import NDArray
 
 from edgeformer_export.calibrate import QuantizationRange
+from edgeformer_runtime.manifest import Target
 
 MICROSOFT = "com.microsoft"
 MIN_ELEMENTS = 256

@@ -1,0 +1,223 @@
+"""Graph passes: the pipeline, simplification and quantization."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from numpy.typing import NDArray
+
+from edgeformer.train.run import build_model
+from edgeformer_export.calibrate import Observer, QuantizationRange
+from edgeformer_export.export import optimisations
+from edgeformer_export.passes.pipeline import PassFailedError, node_count, run_passes, weight_bytes
+from edgeformer_export.passes.quantize import (
+    QuantizeStatic,
+    activations,
+    find_linears,
+    find_lookups,
+    projection_digests,
+    quantize_columns,
+)
+from edgeformer_export.passes.simplify import Simplify
+from edgeformer_export.to_onnx import Graphs, to_onnx
+from edgeformer_runtime.manifest import Target
+from factory import small_recipe
+
+RANDOM = np.random.default_rng(0)
+
+
+def small_graphs(variant: str = "post_norm", target: Target = "ort") -> Graphs:
+    return to_onnx(build_model(small_recipe(variant), 300, 300), target)
+
+
+def constant(name: str, array: NDArray[np.float32]) -> ir.Value:
+    kind = ir.TensorType(ir.DataType.FLOAT)
+    return ir.Value(name=name, const_value=ir.tensor(array), shape=ir.Shape(array.shape), type=kind)
+
+
+def linear_model(weight: NDArray[np.float32], bias: NDArray[np.float32] | None, op: str) -> ir.Model:
+    """``y = x W + b`` as the tracer writes it: MatMul and Add, or Gemm with the weight transposed."""
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["R", weight.shape[0]]))
+    stored = weight if op == "MatMul" else np.ascontiguousarray(weight.T)
+    w = constant("w", stored)
+    initializers = [w]
+    inputs: list[ir.Value | None] = [x, w]
+    if bias is not None:
+        b = constant("b", bias)
+        initializers.append(b)
+    if op == "MatMul":
+        nodes = [ir.node("MatMul", inputs)]
+        if bias is not None:
+            nodes.append(ir.node("Add", [nodes[0].outputs[0], b]))
+    else:
+        nodes = [ir.node("Gemm", [*inputs, b] if bias is not None else inputs, {"transB": 1})]
+    y = nodes[-1].outputs[0]
+    y.name, y.type, y.shape = "y", ir.TensorType(ir.DataType.FLOAT), ir.Shape(["R", weight.shape[1]])
+    for index, node in enumerate(nodes[:-1]):
+        node.outputs[0].name = f"inner{index}"
+    graph = ir.Graph([x], [y], nodes=nodes, initializers=initializers, opset_imports={"": 20}, name="linear")
+    return ir.Model(graph, ir_version=10)
+
+
+def run(model: ir.Model, **feeds: NDArray[np.generic]) -> NDArray[np.float32]:
+    session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
+    result: NDArray[np.float32] = session.run(None, feeds)[0]
+    return result
+
+
+@pytest.mark.parametrize("target", ["ort", "portable"])
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+@pytest.mark.parametrize("biased", [True, False])
+def test_quantized_product_follows_integer_arithmetic_exactly(target: Target, op: str, biased: bool) -> None:
+    weight = RANDOM.normal(size=(24, 40)).astype(np.float32)
+    bias = RANDOM.normal(size=40).astype(np.float32) if biased else None
+    x = RANDOM.uniform(-1, 3, size=(5, 24)).astype(np.float32)
+    bounds = QuantizationRange(scale=4 / 255, zero_point=64)
+    model, (record,) = run_passes(linear_model(weight, bias, op), [QuantizeStatic({"x": bounds}, target, frozenset())])
+    assert record.outcome == "changed"
+    assert record.bytes_after < 0.5 * record.bytes_before
+
+    integers, scale = quantize_columns(weight)
+    activation = np.clip(np.rint(x / np.float32(bounds.scale)) + 64, 0, 255).astype(np.int64) - 64
+    expected = (activation @ integers.astype(np.int64)) * (np.float32(bounds.scale) * scale)
+    expected = expected + bias if bias is not None else expected
+    found = run(model, x=x)
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
+    unquantized = x @ weight + (bias if bias is not None else 0)
+    assert np.abs(found - unquantized).mean() < 0.02 * np.abs(unquantized).mean() + 0.02
+    # A row's result is its own: the same bits alone and among others.
+    np.testing.assert_array_equal(run(model, x=x[2:3]), found[2:3])
+
+
+def test_column_scales_cover_each_column_and_spare_zero() -> None:
+    weight = np.array([[1.0, 0.0, -300.0], [-2.0, 0.0, 30.0]], np.float32)
+    integers, scale = quantize_columns(weight)
+    np.testing.assert_array_equal(np.abs(integers).max(axis=0), [127, 0, 127])
+    np.testing.assert_allclose(integers * scale, weight, atol=float(scale.max()) / 2)
+
+
+@pytest.mark.parametrize("target", ["ort", "portable"])
+def test_a_tied_table_is_quantized_to_one_tensor(target: Target) -> None:
+    graphs = small_graphs("post_norm", target)
+    digests = projection_digests(graphs.decoder.graph)
+    tables = {}
+    for name, model in (("encoder", graphs.encoder), ("decoder", graphs.decoder)):
+        ranges = dict.fromkeys(activations(model.graph), QuantizationRange(0.05, 128))
+        (lookup,) = find_lookups(model.graph)
+        model, _ = run_passes(model, [QuantizeStatic(ranges, target, digests)])
+        assert lookup.op_type == "Gather"
+        tables[name] = [
+            value.const_value.numpy()
+            for value in model.graph.initializers.values()
+            if value.const_value is not None and tuple(value.const_value.shape) == (32, 300)
+        ]
+    assert len(tables["encoder"]) == 1
+    for table in tables["decoder"]:
+        assert table.dtype == np.int8
+        np.testing.assert_array_equal(table, tables["encoder"][0])
+
+
+def test_untied_source_table_keeps_one_row_per_token() -> None:
+    graphs = small_graphs("untied_silu")
+    ranges = dict.fromkeys(activations(graphs.encoder.graph), QuantizationRange(0.05, 128))
+    digests = projection_digests(graphs.decoder.graph)
+    model, _ = run_passes(graphs.encoder, [QuantizeStatic(ranges, "ort", digests)])
+    tensors = [value.const_value for value in model.graph.initializers.values() if value.const_value is not None]
+    shapes = [tuple(tensor.shape) for tensor in tensors if tensor.dtype == ir.DataType.INT8]
+    assert [shape for shape in shapes if 300 in shape] == [(300, 32)]
+
+
+def test_every_linear_layer_is_found() -> None:
+    graphs = small_graphs("uneven_depth")
+    # Four products of self-attention, two of cross-attention (keys and values are the encoder's), two of the
+    # feed-forward layers, and the output projection.
+    assert len(list(find_linears(graphs.decoder.graph))) == 1 * (4 + 2 + 2) + 1
+    # Four and two in each layer; keys and values for the decoder's one.
+    assert len(list(find_linears(graphs.encoder.graph))) == 3 * (4 + 2) + 1 * 2
+
+
+@pytest.mark.parametrize("variant", ["post_norm", "free_widths"])
+def test_portable_graphs_have_standard_operators_only(variant: str) -> None:
+    graphs = small_graphs(variant, "portable")
+    for model in (graphs.encoder, graphs.decoder):
+        assert {node.domain for node in model.graph} == {""}
+
+
+def test_optimised_graphs_are_no_larger_and_hold_no_waste() -> None:
+    graphs = small_graphs("pre_norm")
+    for model in (graphs.encoder, graphs.decoder):
+        nodes, size = node_count(model), weight_bytes(model)
+        optimised, records = run_passes(model, optimisations())
+        assert node_count(optimised) <= nodes
+        assert weight_bytes(optimised) <= size
+        assert [record.name for record in records] == [type(one).__name__ for one in optimisations()]
+        kinds = Counter(node.op_type for node in optimised.graph)
+        assert not kinds & Counter({"Identity": 1, "Dropout": 1})
+
+
+class Grow(ir.passes.InPlacePass):
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        node = ir.node("Identity", [model.graph.inputs[0]])
+        node.outputs[0].name = "grown"
+        model.graph.append(node)
+        return ir.passes.PassResult(model, modified=True)
+
+
+class Break(ir.passes.InPlacePass):
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        raise ValueError("out of cheese")
+
+
+def test_a_pass_that_makes_the_graph_worse_is_rejected() -> None:
+    model = linear_model(np.ones((20, 20), np.float32), None, "MatMul")
+    result, (record,) = run_passes(model, [Grow()])
+    assert (record.nodes_before, record.nodes_after, record.outcome) == (1, 2, "rejected")
+    assert node_count(result) == 1
+
+
+def test_a_failing_pass_is_named_with_those_before_it() -> None:
+    model = linear_model(np.ones((20, 20), np.float32), None, "MatMul")
+    with pytest.raises(PassFailedError, match=r"Pass Break failed \(passes before it: Simplify\): out of cheese"):
+        run_passes(model, [Simplify(), Break()])
+
+
+def test_simplify_folds_constants_and_keeps_results() -> None:
+    weight = RANDOM.normal(size=(20, 20)).astype(np.float32)
+    model = linear_model(weight, None, "MatMul")
+    graph = model.graph
+    twice = ir.node("Add", [graph.initializers["w"], graph.initializers["w"]])
+    twice.outputs[0].name = "twice"
+    matmul = next(iter(graph))
+    graph.insert_before(matmul, twice)
+    matmul.replace_input_with(1, twice.outputs[0])
+    x = RANDOM.normal(size=(3, 20)).astype(np.float32)
+    simplified, (record,) = run_passes(model, [Simplify()])
+    assert (record.nodes_before, record.nodes_after) == (2, 1)
+    np.testing.assert_allclose(run(simplified, x=x), x @ (2 * weight), rtol=1e-5, atol=1e-5)
+
+
+def test_calibration_clips_outliers_when_that_lowers_the_error() -> None:
+    observer = Observer()
+    values = RANDOM.normal(size=50_000).astype(np.float32)
+    values[0] = 12.0
+    observer.observe(values, RANDOM)
+    clipped = observer.best_range()
+    assert clipped.scale < 0.6 * (12 - values.min()) / 255
+
+    even = Observer()
+    even.observe(np.linspace(-1, 3, 2000, dtype=np.float32), RANDOM)
+    full = even.best_range()
+    assert full.scale == pytest.approx(4 / 255, rel=1e-3)
+    assert full.zero_point == 64
+
+
+def test_ranges_always_hold_zero() -> None:
+    observer = Observer()
+    observer.observe(np.full(100, 5.0, np.float32), RANDOM)
+    bounds = observer.best_range()
+    assert bounds.zero_point == 0
+    assert bounds.scale * 255 == pytest.approx(5.0, rel=1e-3)

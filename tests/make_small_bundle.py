@@ -1,0 +1,23 @@
+"""Writes a small int8 bundle with random weights, to try a runtime with where there is no torch.
+
+Usage: ``python tests/make_small_bundle.py FOLDER``
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from edgeformer_export.export import export_run
+from factory import small_run
+
+
+def main() -> None:
+    """Export a small run to the folder of the first argument."""
+    with tempfile.TemporaryDirectory() as folder:
+        export_run(small_run(Path(folder) / "run"), Path(sys.argv[1]), precision="int8")
+
+
+if __name__ == "__main__":
+    main()

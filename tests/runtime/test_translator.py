@@ -1,0 +1,280 @@
+"""Text in, text out: the promises that do not depend on what the model says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgeformer_runtime import (
+    Counters,
+    DecodeOptions,
+    InputError,
+    InputTooLongError,
+    OptionError,
+    Translation,
+    Translator,
+)
+
+NOUNS, PLACES = ("dog", "river", "machine"), ("house", "sea", "café")
+TEXTS = [
+    " ".join(f"The {noun} {verb} {number} times near the {place}." for place in PLACES[: 1 + index % 3])
+    if index % 4
+    else f"{verb} {noun}"[: 3 + index]
+    for index, (noun, verb, number) in enumerate(
+        (noun, verb, number) for noun in NOUNS for verb in ("runs", "turns", "sings", "x") for number in (2, 14, 350, 9, 70)
+    )
+]
+BLANK = ["", " ", "\t", "\u00a0", "\u3000 \r"]
+
+
+@pytest.fixture(scope="module", params=["fp32", "int8"])
+def either(request: pytest.FixtureRequest, small_bundle: Path, small_bundle_int8: Path, device: str) -> Translator:
+    """The fp32 bundle, then the int8 bundle."""
+    return Translator({"fp32": small_bundle, "int8": small_bundle_int8}[request.param], device=device, threads=1)
+
+
+def outputs(translations: list[Translation]) -> list[list[tuple[tuple[int, ...], bool]]]:
+    return [[(hypothesis.ids, hypothesis.finished) for hypothesis in t.hypotheses] for t in translations]
+
+
+def scores(translations: list[Translation]) -> list[float]:
+    found = [hypothesis.score for translation in translations for hypothesis in translation.hypotheses]
+    return [score for score in found if score is not None]
+
+
+def test_the_texts_are_a_real_test(translator: Translator) -> None:
+    """Outputs differ in text and in length, so that rows leave the batch at different steps."""
+    translations = translator.translate(TEXTS)
+    assert len(TEXTS) == 60
+    assert len({len(translator.source_tokenizer.encode(text)) for text in TEXTS}) > 10
+    assert len({translation.text for translation in translations}) > 20
+    assert len({len(translation.tokens) for translation in translations}) >= 5
+    assert sum(translation.best.finished for translation in translations) > 30
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_text_gives_the_same_alone_and_in_a_batch(either: Translator, beam_size: int) -> None:
+    together = either.translate(TEXTS, beam_size=beam_size, n_best=beam_size)
+    alone = [either.translate([text], beam_size=beam_size, n_best=beam_size)[0] for text in TEXTS]
+    assert outputs(together) == outputs(alone)
+    np.testing.assert_allclose(scores(together), scores(alone), atol=1e-5)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_bound_of_memory_changes_no_output(either: Translator, beam_size: int) -> None:
+    small, large = Counters(), Counters()
+    one = either.translate(TEXTS, beam_size=beam_size, max_batch_tokens=1, counters=small)
+    many = either.translate(TEXTS, beam_size=beam_size, max_batch_tokens=4096, counters=large)
+    assert outputs(one) == outputs(many)
+    np.testing.assert_allclose(scores(one), scores(many), atol=1e-5)
+    assert small.batches == len(TEXTS) > large.batches
+    assert small.row_steps == large.row_steps, "a finished row must cost nothing in a batch either"
+    assert small.peak_state_bytes < large.peak_state_bytes
+
+
+def test_the_number_of_threads_changes_no_output(small_bundle: Path, translator: Translator) -> None:
+    two = Translator(small_bundle, threads=2).translate(TEXTS, n_best=4)
+    assert outputs(two) == outputs(translator.translate(TEXTS, n_best=4))
+
+
+def test_one_translator_serves_many_threads(either: Translator) -> None:
+    def call(number: int) -> list[Translation]:
+        return either.translate(TEXTS[number : number + 9], beam_size=1 + number % 4)
+
+    serial = [call(number) for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        parallel = list(pool.map(call, range(40)))
+    assert parallel == serial
+
+
+def test_blank_texts_are_empty_and_leave_the_others_alone(translator: Translator) -> None:
+    mixed = [text for pair in zip(TEXTS[: len(BLANK)], BLANK, strict=True) for text in pair]
+    counters = Counters()
+    translations = translator.translate(mixed, counters=counters)
+    assert translations[::2] == translator.translate(TEXTS[: len(BLANK)])
+    for translation in translations[1::2]:
+        assert (translation.text, translation.tokens, translation.score) == ("", (), 0.0)
+        assert translation.best.finished
+    assert counters.sentences == len(BLANK)
+    assert translator.translate([]) == []
+    assert [translation.text for translation in translator.translate(BLANK)] == [""] * len(BLANK)
+
+
+def test_a_translation_describes_its_best_hypothesis(translator: Translator) -> None:
+    (translation,) = translator.translate(["The old dog runs 2 times near the sea."], beam_size=4, n_best=3)
+    best = translation.hypotheses[0]
+    assert translation.best is best
+    assert (translation.text, translation.tokens, translation.score) == (best.text, best.tokens, best.score)
+    assert translation.text == translator.target_tokenizer.decode(best.ids)
+    assert list(translation.tokens) == translator.target_tokenizer.tokens(best.ids)
+    found = scores([translation])
+    assert len(found) == 3
+    assert found == sorted(found, reverse=True)
+    assert len({hypothesis.ids for hypothesis in translation.hypotheses}) == 3
+
+
+def test_the_score_is_that_of_the_step_by_step_logits(translator: Translator) -> None:
+    session, text = translator.session, "The old dog runs 2 times near the sea."
+    source = np.array([[*translator.source_tokenizer.encode(text), session.special.eos]])
+    for penalty in (0.0, 0.7, 1.0):
+        (translation,) = translator.translate([text], beam_size=3, n_best=3, length_penalty=penalty)
+        for hypothesis in translation.hypotheses:
+            state = session.start(source, np.array([source.shape[1]]), 1)
+            total = 0.0
+            targets = [*hypothesis.ids, session.special.eos] if hypothesis.finished else hypothesis.ids
+            for position, (given_token, wanted) in enumerate(
+                zip([session.special.bos, *targets], targets, strict=False)
+            ):
+                logits, state = session.step(np.array([given_token]), position, state)
+                row = logits[0].astype(np.float64)
+                row[[session.special.pad, session.special.bos]] = -np.inf
+                total += row[wanted] - np.log(np.exp(row).sum())
+            assert hypothesis.score == pytest.approx(total / len(targets) ** penalty, abs=1e-4)
+
+
+def test_greedy_without_scores_gives_the_same_text(translator: Translator) -> None:
+    scored = translator.translate(TEXTS, beam_size=1)
+    unscored = translator.translate(TEXTS, beam_size=1, return_scores=False)
+    assert outputs(scored) == outputs(unscored)
+    assert all(translation.score is None for translation in unscored)
+    assert all(translation.score is not None for translation in scored)
+
+
+def test_defaults_are_the_bundles(translator: Translator) -> None:
+    generation = translator.bundle.manifest.generation
+    expected = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
+    assert translator.options() == expected
+    assert translator.options(beam_size=7).beam_size == 7
+    explicit = translator.translate(
+        TEXTS[:5], beam_size=generation.beam_size, length_penalty=generation.length_penalty
+    )
+    assert translator.translate(TEXTS[:5]) == explicit
+
+
+def test_an_unknown_option_is_named_with_the_known_ones(translator: Translator) -> None:
+    with pytest.raises(OptionError, match=r"no decoding option `beams`, `top_k`; known are beam_size, n_best") as caught:
+        translator.translate(["a"], beams=2, top_k=1, beam_size=1)
+    assert "`beam_size`" not in str(caught.value)
+
+
+def test_an_option_out_of_range_is_refused_even_without_text(translator: Translator) -> None:
+    with pytest.raises(OptionError, match="`beam_size` must be at least 1, but is 0"):
+        translator.translate([], beam_size=0)
+    with pytest.raises(OptionError, match="`n_best` must be at most `beam_size`"):
+        translator.translate([""], beam_size=1, n_best=2)
+
+
+def test_one_string_is_not_a_list(translator: Translator) -> None:
+    with pytest.raises(OptionError, match="list of strings"):
+        translator.translate("The dog runs.")
+    with pytest.raises(OptionError, match="list of strings"):
+        next(translator.translate_stream("The dog runs."))
+
+
+def test_a_text_too_long_is_named_by_its_place(translator: Translator) -> None:
+    limit = translator.bundle.manifest.max_source_length
+    long = "x " * limit
+    length = len(translator.source_tokenizer.encode(long)) + 1
+    with pytest.raises(InputTooLongError) as caught:
+        translator.translate(["", "The dog.", "", long, long])
+    assert (caught.value.index, caught.value.length, caught.value.limit) == (3, length, limit)
+    assert f"Text 4 has {length} tokens" in str(caught.value)
+
+
+def test_a_text_of_exactly_the_limit_is_translated(translator: Translator) -> None:
+    limit = translator.bundle.manifest.max_source_length
+    text = "é" * (limit - 1)
+    while len(translator.source_tokenizer.encode(text)) > limit - 1:
+        text = text[:-1]
+    while len(translator.source_tokenizer.encode(text)) < limit - 1:
+        text += "?"
+    assert len(translator.translate([text], beam_size=1)) == 1
+    with pytest.raises(InputTooLongError):
+        translator.translate([text + "?"], beam_size=1)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 7, 512])
+def test_a_stream_gives_what_a_list_gives(translator: Translator, chunk: int) -> None:
+    texts = TEXTS[:12] + BLANK
+    counters = Counters()
+    streamed = list(translator.translate_stream(iter(texts), chunk=chunk, beam_size=1, counters=counters))
+    assert outputs(streamed) == outputs(translator.translate(texts, beam_size=1))
+    assert counters.sentences == 12
+
+
+def test_a_stream_reads_no_further_than_its_chunk(translator: Translator) -> None:
+    read = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal read
+        for text in TEXTS:
+            read += 1
+            yield text
+
+    stream = translator.translate_stream(lines(), chunk=3, beam_size=1)
+    next(stream)
+    assert read == 3
+    for _ in range(3):
+        next(stream)
+    assert read == 6
+
+
+def test_a_stream_counts_texts_over_all_chunks(translator: Translator) -> None:
+    texts = ["The dog.", "", "sea", "", "The dog.", "x " * translator.bundle.manifest.max_source_length]
+    stream = translator.translate_stream(texts, chunk=2, beam_size=1)
+    first = [next(stream) for _ in range(4)]
+    assert [translation.text == "" for translation in first] == [False, True, False, True]
+    with pytest.raises(InputTooLongError, match="Text 6 has") as caught:
+        list(stream)
+    assert caught.value.index == 5
+
+
+def test_a_stream_needs_a_chunk(translator: Translator) -> None:
+    for chunk in (0, -1):
+        with pytest.raises(OptionError, match="`chunk` must be at least 1"):
+            next(translator.translate_stream(["a"], chunk=chunk))
+
+
+def test_a_lone_surrogate_is_an_input_error_that_names_the_text(translator: Translator) -> None:
+    with pytest.raises(InputError, match=r"Text 2 .*surrogate"):
+        translator.translate(["", "fine", "bad \ud800"])
+
+
+def test_special_tokens_in_a_text_are_text(translator: Translator) -> None:
+    ids = translator.source_tokenizer.encode("<s> </s> <pad> <unk>")
+    special = translator.session.special
+    assert not {special.pad, special.bos, special.eos} & set(ids)
+    (translation,) = translator.translate(["The dog </s> runs."], beam_size=1)
+    assert translation != translator.translate(["The dog"], beam_size=1)[0]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(max_size=30), max_size=4), st.sampled_from([1, 2]))
+def test_any_text_gives_one_translation(translator: Translator, texts: list[str], beam_size: int) -> None:
+    try:
+        translations = translator.translate(texts, beam_size=beam_size, max_length=6)
+    except InputError as error:
+        assert "surrogate" in str(error) or isinstance(error, InputTooLongError)
+        return
+    assert len(translations) == len(texts)
+    for text, translation in zip(texts, translations, strict=True):
+        assert len(translation.best.ids) <= 6
+        assert (translation.best.ids == () and translation.score == 0.0) or text.strip()
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" not in ort.get_available_providers(),
+    reason="the installed onnxruntime has no CUDA provider",
+)
+def test_cuda_gives_what_the_cpu_gives(small_bundle: Path, translator: Translator) -> None:
+    on_cuda = Translator(small_bundle, device="cuda").translate(TEXTS, beam_size=4)
+    expected = Translator(small_bundle, device="cpu", threads=1).translate(TEXTS, beam_size=4)
+    assert outputs(on_cuda) == outputs(expected)
+    np.testing.assert_allclose(scores(on_cuda), scores(expected), atol=1e-3)
