@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import resource
 import statistics
 import sys
 import time
@@ -162,6 +161,8 @@ def latency(seconds: Sequence[float]) -> Latency:
 
 def peak_memory_bytes() -> int:
     """Largest resident size of this process so far."""
+    import resource  # not on Windows
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -192,6 +192,17 @@ def _verify(recipe: Recipe, origin: str) -> None:
         "tokenizer.vocab_size": tokenizer.vocab_size,
     }
     problems = [f"`{key}` must be positive, but is {value}" for key, value in positive.items() if not value > 0]
+    not_negative = {
+        "train.seed": train.seed,
+        "data.seed": data.seed,
+        "train.patience": train.patience,
+        "train.threads": train.threads,
+        "train.validate_sentences": train.validate_sentences,
+        "train.cooldown_steps": train.cooldown_steps,
+        "train.clip_norm": train.clip_norm,
+        "train.weight_decay": train.weight_decay,
+    }
+    problems += [f"`{key}` must be at least 0, but is {value}" for key, value in not_negative.items() if not value >= 0]
     if not 0 <= train.label_smoothing < 1:
         problems.append(f"`train.label_smoothing` must be at least 0 and below 1, but is {train.label_smoothing}")
     if train.max_minutes is not None and not train.max_minutes > 0:

@@ -40,6 +40,8 @@ class CommandGroup(click.Group):
             if extra is None:
                 raise
             click.echo(f"Error: this command needs `{error.name}`: pip install 'edgeformer[{extra}]'.", err=True)
+        except BrokenPipeError:
+            raise  # whoever reads our output has seen enough; click ends quietly
         except OSError as error:
             click.echo(f"Error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", err=True)
         sys.exit(1)

@@ -25,6 +25,7 @@ from edgeformer_export.parity import ParityReport, compare
 from edgeformer_export.passes.pipeline import PassRecord, run_passes
 from edgeformer_export.passes.quantize import QuantizeStatic, activations, projection_digests
 from edgeformer_export.passes.simplify import Simplify
+from edgeformer_export.passes.strip import Strip
 from edgeformer_export.to_onnx import Graphs, to_onnx
 from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
@@ -104,8 +105,12 @@ def export_run(
             encoder_passes += more
             decoder, more = run_passes(decoder, [QuantizeStatic(ranges[1], target, projections)])
             decoder_passes += more
-            graphs = Graphs(encoder, decoder)
         progress("write", 0.0)
+        encoder, more = run_passes(encoder, [Strip()])
+        encoder_passes += more
+        decoder, more = run_passes(decoder, [Strip()])
+        decoder_passes += more
+        graphs = Graphs(encoder, decoder)
         passes = {contract.ENCODER_FILE: encoder_passes, contract.DECODER_FILE: decoder_passes}
         _write_graphs(graphs, folder)
         manifest = _manifest(run, model, graphs, precision, target, special, passes)
@@ -142,7 +147,6 @@ def optimisations() -> list[ir.passes.PassBase]:
         common.DeduplicateInitializersPass(),
         common.RemoveUnusedNodesPass(),
         common.RemoveUnusedOpsetsPass(),
-        common.ClearMetadataAndDocStringPass(),
     ]
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         EdgeformerError,
         InputError,
         InputTooLongError,
+        ModelError,
         OptionError,
     )
     from edgeformer_runtime.options import DecodeOptions
@@ -35,6 +36,7 @@ __all__ = [
     "EdgeformerError",
     "InputError",
     "InputTooLongError",
+    "ModelError",
     "OptionError",
     "TextHypothesis",
     "Translation",
@@ -45,7 +47,15 @@ __all__ = [
 _MODULES = {
     "bundle": ("Bundle", "open_bundle"),
     "decode": ("Counters",),
-    "errors": ("BundleError", "DeviceError", "EdgeformerError", "InputError", "InputTooLongError", "OptionError"),
+    "errors": (
+        "BundleError",
+        "DeviceError",
+        "EdgeformerError",
+        "InputError",
+        "InputTooLongError",
+        "ModelError",
+        "OptionError",
+    ),
     "options": ("DecodeOptions",),
     "translator": ("TextHypothesis", "Translation", "Translator"),
 }

@@ -5,6 +5,7 @@
     EdgeformerError
     ├── BundleError            a bundle is missing, damaged, or of another revision
     ├── DeviceError            a provider is missing or unknown
+    ├── ModelError             a model computes values that are not numbers
     ├── OptionError            a decoding option is out of its range
     └── InputError             a text cannot be translated
         └── InputTooLongError  a text has more tokens than the model takes
@@ -25,6 +26,10 @@ class BundleError(EdgeformerError):
 
 class DeviceError(EdgeformerError):
     """The asked execution provider is unknown or not installed."""
+
+
+class ModelError(EdgeformerError):
+    """A model computes values from which no token can be chosen."""
 
 
 class OptionError(EdgeformerError):

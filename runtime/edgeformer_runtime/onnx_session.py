@@ -60,12 +60,17 @@ class OnnxSession:
             threads: CPU threads of one operator; 0 takes all that this process may use.
 
         Raises:
-            DeviceError: the provider is unknown, or not in the installed onnxruntime.
+            DeviceError: the provider is unknown, not in the installed onnxruntime, or does not suit the bundle.
             BundleError: onnxruntime is too old or refuses a graph, or its inputs and outputs differ from the manifest.
         """
         self._manifest = bundle.manifest
         self._table = bundle.manifest.state
         self._device = _checked_device(device)
+        if device != "cpu" and "int8" in bundle.manifest.precision.values():
+            raise DeviceError(
+                f"int8 graphs run on the CPU only, so `{device}` would copy every tensor back and forth; "
+                "export the model with --precision fp32."
+            )
         _check_version(bundle.manifest.min_onnxruntime)
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads or available_cpus()

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.session import FloatArray, IntArray
@@ -75,9 +76,10 @@ class GreedySearch:
     def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
         self.token = logits.argmax(axis=1)
+        peak = logits[np.arange(len(logits)), self.token][:, None]
+        check_finite(peak, self.history)
         if self._options.return_scores:
-            best = logits.max(axis=1)
-            self._log_probability -= np.log(np.exp(logits - best[:, None]).sum(axis=1))
+            self._log_probability -= np.log(np.exp(logits - peak).sum(axis=1))
         ended = self.token == self._eos
         if not ended.any():
             self.history = np.concatenate((self.history, self.token[:, None]), axis=1)
@@ -133,7 +135,9 @@ class BeamSearch:
         # Each row's 2K best tokens hold all of the sentence's 2K best extensions.
         best, candidate = largest(logits, 2 * self._beams)
         peak = best[:, :1]
-        log_sum = peak + np.log(np.exp(logits - peak).sum(axis=1, keepdims=True))
+        with np.errstate(invalid="ignore"):  # checked right below
+            log_sum = peak + np.log(np.exp(logits - peak).sum(axis=1, keepdims=True))
+        check_finite(log_sum, self.history)
         total = self._log_probability.reshape(-1, 1) + (best - log_sum)
         # (N, 2K) best extensions, best first: at most K of them end, so K go on
         value, position = largest(total.reshape(sentences, -1), 2 * self._beams)
@@ -175,6 +179,23 @@ class BeamSearch:
         if len(results) < self._beams:
             score = normalised(log_probability, len(ids) + finished, self._options.length_penalty)
             results.append(Hypothesis(tuple(ids.tolist()), score, finished))
+
+
+def check_finite(values: FloatArray, history: IntArray) -> None:
+    """Refuse to choose among values that are not numbers.
+
+    Args:
+        values: largest logit of each row, or the logarithm of the sum of exponentials, ``(R, 1)``.
+        history: tokens of each row so far, ``(R, T)``.
+
+    Raises:
+        ModelError: a row has no finite logit, or one that is not a number.
+    """
+    if not np.isfinite(values).all():
+        raise ModelError(
+            f"At step {history.shape[1] + 1} no token has a finite logit: the model's weights are damaged, or "
+            "`min_length` and `no_repeat_ngram_size` together forbid every token."
+        )
 
 
 def normalised(log_probability: float, length: int, length_penalty: float) -> float:

@@ -1,0 +1,29 @@
+"""Removes what the engine does not need from a finished graph."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+
+class Strip(ir.passes.InPlacePass):
+    """Drop documentation, metadata of the tracer and the simplifier, and types of inner tensors (the engine infers
+    them).
+
+    Shapes of inputs and outputs stay: they carry the contract's letters.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Strip in place."""
+        graph = model.graph
+        kept = {*graph.inputs, *graph.outputs}
+        model.doc_string = graph.doc_string = None
+        owners = [model, graph, *graph, *graph.inputs, *graph.initializers.values()]
+        owners += [value for node in graph for value in node.outputs]
+        for owner in owners:
+            owner.metadata_props.clear()
+        for node in graph:
+            node.doc_string = None
+            for value in node.outputs:
+                if value not in kept:
+                    value.shape = value.type = None
+        return ir.passes.PassResult(model, modified=True)

@@ -1,0 +1,230 @@
+"""Writing bundles: content, atomicity, refusal of what is not the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import Tensor
+
+import edgeformer_export.to_onnx
+from edgeformer.cli import main
+from edgeformer.train.run import Run, save_weights
+from edgeformer_export import kernels
+from edgeformer_export.export import export_run
+from edgeformer_export.weights import ALIGNMENT, write_weights
+from edgeformer_export.writer import ExportError, atomic_folder
+from edgeformer_runtime import contract
+from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.errors import ModelError
+from edgeformer_runtime.golden import check_golden
+from edgeformer_runtime.translator import Translator
+from factory import PAIRS, small_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return small_run(tmp_path_factory.mktemp("run") / "run")
+
+
+@pytest.fixture(scope="module")
+def fp32(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fp32") / "bundle"
+    export_run(run, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def int8(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("int8") / "bundle"
+    export_run(run, folder, precision="int8")
+    return folder
+
+
+def test_manifest_tells_what_is_in_the_bundle(fp32: Path, run: Run) -> None:
+    manifest = open_bundle(fp32).manifest
+    model = run.load_model()
+    assert manifest.state == model.state_table()
+    assert manifest.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert manifest.provenance["recipe"]["model"]["family"] == "transformer"
+    assert manifest.report["parity"]["logits"]["max_difference"] <= 1e-4
+    assert set(manifest.files) == {path.name for path in fp32.iterdir()} - {"manifest.json", "manifest.json.sha256"}
+    for name in (contract.ENCODER_FILE, contract.DECODER_FILE):
+        graph = onnx.load(fp32 / name, load_external_data=False).graph
+        assert sum(manifest.report["operators"][name].values()) == len(graph.node)
+    card = (fp32 / "README.md").read_text(encoding="utf-8")
+    assert f"{manifest.parameters:,}" in card
+
+
+def test_both_graphs_read_the_tied_table_from_one_place(fp32: Path, int8: Path) -> None:
+    for bundle, wanted in ((fp32, (300, 32)), (int8, (32, 300))):
+        places = []
+        for name in (contract.ENCODER_FILE, contract.DECODER_FILE):
+            graph = onnx.load(bundle / name, load_external_data=False).graph
+            places += [
+                {entry.key: entry.value for entry in tensor.external_data}["offset"]
+                for tensor in graph.initializer
+                if tuple(tensor.dims) == wanted
+            ]
+        assert len(places) >= 2
+        assert len(set(places)) == 1
+    stored = (fp32 / contract.WEIGHTS_FILE).stat().st_size
+    parameters = open_bundle(fp32).manifest.parameters
+    positions = (256 + 40) * 32
+    assert stored < 4 * (parameters + positions) * 1.05
+
+
+def test_graphs_hold_no_trace_of_the_tracer(fp32: Path) -> None:
+    for name in (contract.ENCODER_FILE, contract.DECODER_FILE):
+        model = onnx.load(fp32 / name, load_external_data=False)
+        assert not model.metadata_props
+        assert all(not node.metadata_props and not node.doc_string for node in model.graph.node)
+        axes = {d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
+        assert axes <= {"N", "R", "S", "P"}
+
+
+def test_int8_graphs_multiply_integers(int8: Path) -> None:
+    operators = open_bundle(int8).manifest.report["operators"]
+    assert operators[contract.DECODER_FILE]["MatMulIntegerToFloat"] == 17
+    assert "MatMul" not in operators[contract.DECODER_FILE]
+    assert "Gemm" not in operators[contract.DECODER_FILE]
+    assert "DynamicQuantizeLinear" not in operators[contract.ENCODER_FILE]
+
+
+def test_golden_examples_pass_where_they_were_made(fp32: Path, int8: Path) -> None:
+    for bundle in (fp32, int8):
+        result = check_golden(Translator(bundle))
+        assert result.problems == ()
+        assert result.cases >= 8
+
+
+def test_export_is_reproducible(run: Run, int8: Path, tmp_path: Path) -> None:
+    export_run(run, tmp_path / "again", precision="int8")
+    for name in (contract.WEIGHTS_FILE, contract.ENCODER_FILE, contract.DECODER_FILE, contract.GOLDEN_FILE):
+        assert (tmp_path / "again" / name).read_bytes() == (int8 / name).read_bytes(), name
+
+
+def test_a_dropped_mask_is_not_exported(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unmasked(query: Tensor, key: Tensor, value: Tensor, **settings: Any) -> Tensor:
+        return kernels.portable_attention(query, key, value, **{**settings, "padding": None})
+
+    monkeypatch.setattr(edgeformer_export.to_onnx, "ort_attention", unmasked)
+    with pytest.raises(ExportError, match="not equal to torch: logits differ by up to"):
+        export_run(run, tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_are_not_numbers_are_not_exported(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run")
+    model = run.load_model()
+    with torch.no_grad():
+        next(iter(model.parameters()))[7, 3] = float("nan")
+    save_weights(model, run.model_path)
+    with pytest.raises(ModelError, match="no token has a finite logit"):
+        export_run(run, tmp_path / "bundle")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_existing_folders_are_safe(run: Run, fp32: Path, tmp_path: Path) -> None:
+    before = (fp32 / "manifest.json").read_bytes()
+    with pytest.raises(ExportError, match="--overwrite"):
+        export_run(run, fp32)
+    assert (fp32 / "manifest.json").read_bytes() == before
+    other = tmp_path / "photos"
+    other.mkdir()
+    (other / "cat.jpg").write_bytes(b"meow")
+    with pytest.raises(ExportError, match="is not a bundle"):
+        export_run(run, other, overwrite=True)
+    assert (other / "cat.jpg").read_bytes() == b"meow"
+
+
+def test_atomic_folder_replaces_or_leaves_all(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    folders = atomic_folder(out, overwrite=False)
+    (folders.__enter__() / "manifest.json").write_text("half")
+    assert not folders.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert list(tmp_path.iterdir()) == []
+    for content in ("one", "two"):
+        with atomic_folder(out, overwrite=True) as folder:
+            (folder / "manifest.json").write_text(content)
+    assert (out / "manifest.json").read_text() == "two"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_equal_tensors_are_stored_once_and_large_ones_on_pages(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    large, other = random.normal(size=(200, 200)).astype(np.float32), random.normal(size=(20, 20)).astype(np.float32)
+    small = np.arange(3, dtype=np.float32)
+
+    def model(arrays: dict[str, np.ndarray]) -> ir.Model:
+        values = [ir.Value(name=name, const_value=ir.tensor(array)) for name, array in arrays.items()]
+        graph = ir.Graph([], [], nodes=[], initializers=values, opset_imports={"": 20}, name="weights")
+        return ir.Model(graph, ir_version=10)
+
+    one, two = model({"a": large, "b": other, "tiny": small}), model({"c": other, "d": large})
+    size = write_weights([one, two], tmp_path / "weights.bin")
+    assert size == (tmp_path / "weights.bin").stat().st_size
+    assert size <= large.nbytes + other.nbytes + ALIGNMENT
+    for owner, arrays in ((one, {"a": large, "b": other, "tiny": small}), (two, {"c": other, "d": large})):
+        for name, array in arrays.items():
+            tensor = owner.graph.initializers[name].const_value
+            assert tensor is not None
+            np.testing.assert_array_equal(tensor.numpy(), array)
+            assert isinstance(tensor, ir.ExternalTensor) == (array is not small)
+            if array is large:
+                assert isinstance(tensor, ir.ExternalTensor)
+                assert (tensor.offset or 0) % ALIGNMENT == 0
+
+
+def test_command_line_reports_and_refuses(run: Run, tmp_path: Path) -> None:
+    runner = CliRunner()
+    done = runner.invoke(
+        main, ["export", str(run.path), "--out", str(tmp_path / "b"), "--target", "portable", "--json"]
+    )
+    assert done.exit_code == 0
+    report = json.loads(done.stdout)
+    assert report["parity"]["precision"] == "fp32"
+    assert {record["outcome"] for record in report["passes"]["decoder.onnx"]} <= {"changed", "unchanged", "rejected"}
+    session = ort.InferenceSession(tmp_path / "b" / "decoder.onnx")
+    assert session.get_outputs()[0].name == "logits"
+
+    for arguments, message in (
+        (["export", str(tmp_path / "none"), "--out", str(tmp_path / "c")], "is not a run folder"),
+        (["export", str(run.path), "--out", str(tmp_path / "b")], "--overwrite"),
+        (["verify", str(tmp_path / "b"), "--checkpoint", str(tmp_path / "b")], "is not a run folder"),
+    ):
+        failed = runner.invoke(main, arguments)
+        assert failed.exit_code == 1
+        assert message in failed.stderr
+        assert "Traceback" not in failed.output
+    assert not (tmp_path / "c").exists()
+
+
+def test_verify_compares_with_the_checkpoint(run: Run, fp32: Path, int8: Path, tmp_path: Path) -> None:
+    runner = CliRunner()
+    (tmp_path / "text").write_text("\n".join(source for source, _ in PAIRS[:20]) + "\n\n", encoding="utf-8")
+    for bundle, precision in ((fp32, "fp32"), (int8, "int8")):
+        arguments = ["verify", str(bundle), "--checkpoint", str(run.path), "--source", str(tmp_path / "text"), "--json"]
+        done = runner.invoke(main, [*arguments, "--beam", "1", "--beam", "3"])
+        assert done.exit_code == 0, done.output
+        result = json.loads(done.stdout)
+        assert result["passed"]
+        assert result["parity"]["precision"] == precision
+        assert [(entry["beam_size"], entry["sentences"]) for entry in result["parity"]["tokens"]] == [(1, 20), (3, 20)]
+
+    other = small_run(tmp_path / "other", seed=5)
+    failed = runner.invoke(main, ["verify", str(fp32), "--checkpoint", str(other.path)])
+    assert failed.exit_code == 1
+    assert "logits differ by up to" in failed.stdout
+    stranger = small_run(tmp_path / "stranger", "pre_norm", vocab_size=280)
+    failed = runner.invoke(main, ["verify", str(fp32), "--checkpoint", str(stranger.path)])
+    assert failed.exit_code == 1
+    assert "is not the model of this bundle" in failed.stderr
