@@ -54,7 +54,7 @@ def shared_data() -> Path:
 def taught_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run folder with a small model that has half learned a toy language."""
     pytest.importorskip("torch")
-    import factory
+    from tests import factory
 
     return factory.taught_run(tmp_path_factory.mktemp("taught") / "run")
 

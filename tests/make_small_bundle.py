@@ -1,6 +1,6 @@
 """Writes a small int8 bundle with random weights, to try a runtime with where there is no torch.
 
-Usage: ``python tests/make_small_bundle.py FOLDER``
+Usage: ``python -m tests.make_small_bundle FOLDER``, from the root of the repository
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from edgeformer_export.export import export_run
-from factory import small_run
+from tests.factory import small_run
 
 
 def main() -> None:

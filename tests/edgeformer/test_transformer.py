@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -15,7 +16,7 @@ from edgeformer.model.config import TransformerConfig, base, edge, tiny
 from edgeformer.model.session import TorchSession
 from edgeformer.model.transformer import Transformer, sinusoids
 from edgeformer_export.parity import compare_logits
-from factory import SMALL, VARIANTS, randomise
+from tests.factory import SMALL, VARIANTS, randomise
 
 VOCAB = 50
 
@@ -23,9 +24,13 @@ VOCAB = 50
 TOLERANCE = 2e-5
 
 
+def transformer_config(**changes: Any) -> TransformerConfig:
+    return msgspec.convert({**SMALL, **changes}, TransformerConfig)
+
+
 def build(variant: str, seed: int = 0) -> EncoderDecoder:
     torch.manual_seed(seed)
-    config = TransformerConfig(**{**SMALL, **VARIANTS[variant]})
+    config = transformer_config(**VARIANTS[variant])
     return randomise(Transformer(config, VOCAB, VOCAB), seed)
 
 
@@ -100,14 +105,14 @@ def test_gradients_reach_every_parameter() -> None:
 
 @pytest.mark.parametrize(("tied", "tables"), [("none", 3), ("decoder", 2), ("all", 1)])
 def test_tied_embeddings_are_one_tensor(tied: Any, tables: int) -> None:
-    model = Transformer(TransformerConfig(**{**SMALL, "tied_embeddings": tied}), VOCAB, VOCAB)
+    model = Transformer(transformer_config(tied_embeddings=tied), VOCAB, VOCAB)
     weights = (model.source_embedding.tokens.weight, model.target_embedding.tokens.weight, model.projection.weight)
     assert len({id(weight) for weight in weights}) == tables
 
 
 def test_tying_all_needs_one_vocabulary() -> None:
     with pytest.raises(ValueError, match="40 and 50 entries"):
-        Transformer(TransformerConfig(**{**SMALL, "tied_embeddings": "all"}), 40, 50)
+        Transformer(transformer_config(tied_embeddings="all"), 40, 50)
 
 
 def test_sinusoids_follow_the_formula() -> None:

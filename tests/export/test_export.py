@@ -27,7 +27,7 @@ from edgeformer_runtime.bundle import open_bundle
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.golden import check_golden
 from edgeformer_runtime.translator import Translator
-from factory import PAIRS, small_run
+from tests.factory import PAIRS, small_run
 
 
 @pytest.fixture(scope="module")

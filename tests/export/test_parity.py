@@ -16,7 +16,7 @@ from edgeformer_runtime.decode import decode
 from edgeformer_runtime.manifest import Precision, Target
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
-from factory import PAIRS, VARIANTS, small_run
+from tests.factory import PAIRS, VARIANTS, small_run
 
 Export = tuple[str, Target, Precision]
 

@@ -25,7 +25,7 @@ from edgeformer_export.passes.quantize import (
 from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.to_onnx import Graphs, to_onnx
 from edgeformer_runtime.manifest import Target
-from factory import small_recipe
+from tests.factory import small_recipe
 
 RANDOM = np.random.default_rng(0)
 

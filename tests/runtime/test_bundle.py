@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.bundles import BUNDLE_FILES, copy_of
 from click.testing import CliRunner
 
-from bundles import BUNDLE_FILES, copy_of
 from edgeformer.cli import main
 from edgeformer_runtime import BundleError, Translator, open_bundle
 from edgeformer_runtime.bundle import file_sha256, manifest_hash_line

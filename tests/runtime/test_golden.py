@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.bundles import copy_of, rehash
 
-from bundles import copy_of, rehash
 from edgeformer_runtime.bundle import open_bundle
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.golden import SCORE_TOLERANCE, check_golden, golden_cases, make_golden

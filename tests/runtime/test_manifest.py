@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.bundles import copy_of, edit_manifest, write_manifest
 
-from bundles import copy_of, edit_manifest, write_manifest
 from edgeformer_runtime.bundle import open_bundle
 from edgeformer_runtime.contract import SCHEMA_REVISION, StateTensor, state_problems
 from edgeformer_runtime.errors import BundleError

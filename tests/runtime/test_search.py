@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
 
 from edgeformer_runtime.decode import decode
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.search import BeamSearch, GreedySearch, largest, normalised
-from toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
 
 MODELS = st.builds(
     ToySession,
