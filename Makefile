@@ -1,7 +1,7 @@
 # make demo    train, export, verify and time a small model, from nothing
 # make test    lint, types and tests
 # make lint    lint and types alone
-# make bench   latency of the demo's bundles
+# make bench   latency of the demo's bundles against torch, in one run
 # make clean   remove the environment and everything the demo made
 
 PYTHON ?= python3
@@ -26,8 +26,11 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-bench: $(READY)
+bench: $(READY) | $(DEMO)/int8/manifest.json
 	$(BIN)/python benchmarks/latency.py $(DEMO)/fp32 $(DEMO)/int8 --checkpoint $(DEMO)/run
+
+$(DEMO)/int8/manifest.json:
+	$(MAKE) demo
 
 clean:
 	rm -rf $(VENV) runs build dist

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.bundles import BUNDLE_FILES, copy_of
 from click.testing import CliRunner
 
 from edgeformer.cli import main
 from edgeformer_runtime import BundleError, Translator, open_bundle
 from edgeformer_runtime.bundle import file_sha256, manifest_hash_line
+from tests.bundles import BUNDLE_FILES, copy_of
 
 
 def flip_byte(path: Path) -> None:

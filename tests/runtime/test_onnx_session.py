@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.errors import BundleError, DeviceError
 from edgeformer_runtime.onnx_session import OnnxSession, OnnxState, available_cpus
 from edgeformer_runtime.session import IntArray
@@ -71,6 +72,37 @@ def test_selecting_sentences_drops_them_from_every_tensor(translator: Translator
         index = sentences if tensor.axes[0] == "N" else rows
         np.testing.assert_array_equal(selected.tensors[tensor.name].numpy(), before[tensor.name][index])
     assert selected.nbytes == sum(array.nbytes for array in arrays(selected).values()) < state.nbytes
+
+
+def test_every_kind_of_tensor_is_selected_by_its_first_axis() -> None:
+    """A constant may be repeated per row: its rows of one sentence are equal, so reordering them changes nothing."""
+    table = (
+        StateTensor(name="memory", kind="constant", dtype="float32", axes=("N", "S")),
+        StateTensor(name="bias", kind="constant", dtype="float32", axes=("R", 1)),
+        StateTensor(name="key", kind="cache", dtype="float32", axes=("R", "P")),
+        StateTensor(name="hidden", kind="recurrent", dtype="float32", axes=("R", 2)),
+    )
+    values = {
+        "memory": np.arange(4, dtype=np.float32).reshape(2, 2),
+        "bias": np.array([[7], [7], [8], [8]], dtype=np.float32),
+        "key": np.arange(12, dtype=np.float32).reshape(4, 3),
+        "hidden": np.arange(8, dtype=np.float32).reshape(4, 2),
+    }
+    tensors = {name: ort.OrtValue.ortvalue_from_numpy(array, "cpu") for name, array in values.items()}
+    state = OnnxState(tensors, table, "cpu")
+
+    rows = np.array([1, 0, 3, 3])
+    reordered = state.select(rows, None)
+    for name in ("memory", "bias"):
+        assert reordered.tensors[name] is tensors[name]
+    for name in ("key", "hidden"):
+        np.testing.assert_array_equal(reordered.tensors[name].numpy(), values[name][rows])
+
+    rows, sentences = np.array([3, 2]), np.array([1])
+    dropped = arrays(state.select(rows, sentences))
+    np.testing.assert_array_equal(dropped["memory"], values["memory"][sentences])
+    for name in ("bias", "key", "hidden"):
+        np.testing.assert_array_equal(dropped[name], values[name][rows])
 
 
 def test_a_selected_state_continues_as_the_rows_it_came_from(translator: Translator) -> None:

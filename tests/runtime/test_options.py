@@ -7,11 +7,11 @@ from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
-from tests.toy import ToySession
 
 from edgeformer_runtime.decode import decode
 from edgeformer_runtime.errors import EdgeformerError, OptionError
 from edgeformer_runtime.options import DecodeOptions
+from tests.toy import ToySession
 
 INVALID: list[tuple[dict[str, Any], str]] = [
     ({"beam_size": 0}, "`beam_size` must be at least 1, but is 0"),

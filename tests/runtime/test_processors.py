@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.toy import ToySession
 
 from edgeformer_runtime.decode import decode
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.processors import MinLength, NoRepeatNgram, RepetitionPenalty, Suppress, build_processors
 from edgeformer_runtime.session import FloatArray, IntArray
+from tests.toy import ToySession
 
 VOCAB = 6
 NOTHING = np.empty((1, 0), dtype=np.int64)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
 
 from edgeformer_runtime.decode import decode
+from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.search import BeamSearch, GreedySearch, largest, normalised
+from tests.toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
 
 MODELS = st.builds(
     ToySession,
@@ -131,6 +132,24 @@ def test_min_length_forbids_an_early_end_and_max_length_always_stops() -> None:
         # forced to the limit: no room is left for the end token
         (cut,) = decode(eager, [(4,)], replace(options, n_best=1, min_length=3, max_length=3))[0]
         assert (len(cut.ids), cut.finished) == (3, False)
+
+
+@pytest.mark.parametrize("search_type", [GreedySearch, BeamSearch])
+@pytest.mark.parametrize(
+    "row",
+    [[0, 1, np.nan, 2, 3, 4, 5], [np.nan] * 7, [-np.inf] * 7, [0, 1, np.inf, 2, 3, 4, 5]],
+    ids=["one-nan", "all-nan", "all-forbidden", "infinite"],
+)
+def test_logits_that_are_no_numbers_are_refused(
+    search_type: type[GreedySearch] | type[BeamSearch], row: list[float]
+) -> None:
+    beams = 1 if search_type is GreedySearch else 2
+    search = search_type(2, DecodeOptions(beam_size=beams), SpecialTokens())
+    search.advance(np.array([[0, 0, 0, -9, 1, 2, 3]] * 2 * beams, dtype=np.float32))
+    logits = np.zeros((2 * beams, 7), dtype=np.float32)
+    logits[-1] = row
+    with pytest.raises(ModelError, match="At step 2 no token has a finite logit"):
+        search.advance(logits)
 
 
 def test_an_empty_output_is_a_hypothesis_of_one_token() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeformer_runtime import (
@@ -28,7 +28,10 @@ TEXTS = [
     if index % 4
     else f"{verb} {noun}"[: 3 + index]
     for index, (noun, verb, number) in enumerate(
-        (noun, verb, number) for noun in NOUNS for verb in ("runs", "turns", "sings", "x") for number in (2, 14, 350, 9, 70)
+        (noun, verb, number)
+        for noun in NOUNS
+        for verb in ("runs", "turns", "sings", "x")
+        for number in (2, 14, 350, 9, 70)
     )
 ]
 BLANK = ["", " ", "\t", "\u00a0", "\u3000 \r"]
@@ -152,15 +155,14 @@ def test_defaults_are_the_bundles(translator: Translator) -> None:
     expected = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
     assert translator.options() == expected
     assert translator.options(beam_size=7).beam_size == 7
-    explicit = translator.translate(
-        TEXTS[:5], beam_size=generation.beam_size, length_penalty=generation.length_penalty
-    )
+    explicit = translator.translate(TEXTS[:5], beam_size=generation.beam_size, length_penalty=generation.length_penalty)
     assert translator.translate(TEXTS[:5]) == explicit
 
 
 def test_an_unknown_option_is_named_with_the_known_ones(translator: Translator) -> None:
-    with pytest.raises(OptionError, match=r"no decoding option `beams`, `top_k`; known are beam_size, n_best") as caught:
+    with pytest.raises(OptionError, match=r"no decoding option `beams`, `top_k`; known are") as caught:
         translator.translate(["a"], beams=2, top_k=1, beam_size=1)
+    assert "beam_size, n_best" in str(caught.value)
     assert "`beam_size`" not in str(caught.value)
 
 
@@ -255,18 +257,18 @@ def test_special_tokens_in_a_text_are_text(translator: Translator) -> None:
     assert translation != translator.translate(["The dog"], beam_size=1)[0]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.text(max_size=30), max_size=4), st.sampled_from([1, 2]))
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(st.characters(), max_size=30), max_size=4), st.sampled_from([1, 2]))
 def test_any_text_gives_one_translation(translator: Translator, texts: list[str], beam_size: int) -> None:
-    try:
-        translations = translator.translate(texts, beam_size=beam_size, max_length=6)
-    except InputError as error:
-        assert "surrogate" in str(error) or isinstance(error, InputTooLongError)
+    if any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
+        with pytest.raises(InputError, match="surrogate"):
+            translator.translate(texts, beam_size=beam_size, max_length=6)
         return
+    translations = translator.translate(texts, beam_size=beam_size, max_length=6)
     assert len(translations) == len(texts)
     for text, translation in zip(texts, translations, strict=True):
         assert len(translation.best.ids) <= 6
-        assert (translation.best.ids == () and translation.score == 0.0) or text.strip()
+        assert text.strip() or translation.best.ids == ()
 
 
 @pytest.mark.skipif(

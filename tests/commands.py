@@ -1,0 +1,49 @@
+"""Runs ``edgeformer`` inside the test process, as a user would see it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from edgeformer.cli import main
+
+
+def run(*arguments: str | Path, stdin: bytes | str | None = None) -> Result:
+    """Run a command; whatever it raises, other than its exit code, fails the test."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def error(*arguments: str | Path, stdin: bytes | str | None = None, code: int = 1) -> str:
+    """Run a command that must fail with one line of explanation and no output; gives that line."""
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    lines = [line for line in result.stderr.splitlines() if not line.endswith(" …")]  # but for notes of progress
+    if code == 2:  # click puts its usage lines before
+        lines = lines[-1:]
+    (line,) = lines
+    assert line.startswith("Error: "), line
+    return line.removeprefix("Error: ")
+
+
+def python(
+    code: str, *arguments: str | Path, check: bool = True, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a fresh interpreter, from a folder that is not the repository."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
+        check=check,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=Path(sys.executable).anchor,
+        env={**os.environ, **environment},
+        timeout=120,
+    )

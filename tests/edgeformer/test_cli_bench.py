@@ -1,0 +1,77 @@
+"""``edgeformer bench``: that its figures hang together, not how large they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+
+from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.golden import golden_cases
+from tests.commands import error, run
+
+QUICK = ("--repeat", "1", "--threads", "1")
+
+
+def measured(*arguments: str | Path) -> dict[str, Any]:
+    result = run("bench", *arguments, *QUICK, "--json", "-")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    content: dict[str, Any] = json.loads(result.stdout)
+    return content
+
+
+def test_figures_hang_together(small_bundle: Path) -> None:
+    result = measured(small_bundle)
+    texts = {case.text for case in golden_cases(open_bundle(small_bundle))}
+    assert result["calls"] == len(texts)
+    assert result["bundle"] == str(small_bundle)
+    assert result["precision"] == "fp32"
+    assert result["bytes"] == open_bundle(small_bundle).nbytes
+    assert (result["device"], result["threads"], result["batch_size"]) == ("cpu", 1, 1)
+    assert result["beam_size"] == open_bundle(small_bundle).manifest.generation.beam_size
+    assert result["onnxruntime"] == onnxruntime.__version__
+    for name in ("sentence_ms", "first_token_ms"):
+        times = result[name]
+        assert 0 < times["p50"] <= times["p95"] <= times["p99"]
+    assert result["first_token_ms"]["p50"] < result["sentence_ms"]["p50"]
+    shares = [result[f"{name}_share"] for name in ("encoder", "decoder", "host")]
+    assert all(0 < share < 1 for share in shares)
+    assert sum(shares) == pytest.approx(1)
+    assert result["sentences_per_second"] == pytest.approx(1000 / result["sentence_ms"]["mean"])
+    assert result["tokens_per_second"] > result["sentences_per_second"]
+    assert result["load_ms"] > 0
+    assert result["peak_memory_mb"] > 10
+
+
+def test_source_limit_batch_and_beam(small_bundle: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text("dog\n\nriver\n \nmachine\nhouse\nsea\nnever read\n", encoding="utf-8")
+    result = measured(small_bundle, "--source", source, "--limit", "7", "--batch", "2", "--beam", "1")
+    assert result["calls"] == 3  # five sentences that are not blank, two at a time
+    assert (result["batch_size"], result["beam_size"]) == (2, 1)
+
+
+def test_table_and_file(small_bundle: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    result = run("bench", small_bundle, *QUICK, "--repeat", "2", "--json", report)
+    assert result.exit_code == 0
+    content = json.loads(report.read_text(encoding="utf-8"))
+    assert f"{content['sentence_ms']['p50']:.2f}" in result.stdout
+    assert f"{content['decoder_step_ms']:.3f} ms" in result.stdout
+    assert content["calls"] == 2 * len({case.text for case in golden_cases(open_bundle(small_bundle))})
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_errors(small_bundle: Path, tmp_path: Path) -> None:
+    blank = tmp_path / "blank"
+    blank.write_text("\n \n", encoding="utf-8")
+    assert "no sentence to translate" in error("bench", small_bundle, "--source", blank)
+    assert "does not exist" in error("bench", small_bundle, "--source", tmp_path / "missing")
+    assert "does not exist" in error("bench", tmp_path / "missing")
+    assert "must be one of cpu, cuda" in error("bench", small_bundle, "--device", "npu")
+    folder = tmp_path / "missing"
+    assert f"Folder `{folder}` does not exist" in error("bench", small_bundle, "--json", folder / "x.json")

@@ -1,0 +1,144 @@
+"""``edgeformer evaluate``."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeformer.train.run import Run
+from edgeformer_runtime.translator import Translator
+from tests.commands import error, run
+from tests.factory import PAIRS
+
+pytest.importorskip("sacrebleu")
+
+SOURCES, REFERENCES = (list(side) for side in zip(*PAIRS[::7], strict=True))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    return written(tmp_path / "test.en", SOURCES), written(tmp_path / "test.fr", REFERENCES)
+
+
+def written(path: Path, lines: list[str]) -> Path:
+    data = "".join(f"{line}\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def evaluated(model: Path, source: Path, reference: Path, *options: str | Path) -> dict[str, Any]:
+    result = run("evaluate", model, "--source", source, "--reference", reference, "--json", *options)
+    assert result.exit_code == 0, result.output
+    content: dict[str, Any] = json.loads(result.stdout)
+    return content
+
+
+def test_a_model_is_perfect_against_its_own_output(small_bundle: Path, translator: Translator, tmp_path: Path) -> None:
+    own = [translation.text for translation in translator.translate(SOURCES)]
+    source, reference = written(tmp_path / "s", SOURCES), written(tmp_path / "r", own)
+    result = evaluated(small_bundle, source, reference)
+    assert result["kind"] == "bundle fp32"
+    assert result["model"] == str(small_bundle)
+    scores = result["scores"]
+    assert scores["sentences"] == len(SOURCES)
+    assert scores["bleu"] == pytest.approx(100)
+    assert scores["chrf"] == pytest.approx(100)
+    assert scores["exact_match"] == 1
+    assert "version:" in scores["bleu_signature"]
+    assert result["counters"]["sentences"] == len(SOURCES)
+
+
+def test_output_is_what_translate_gives(
+    small_bundle: Path, translator: Translator, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "output.fr"
+    result = evaluated(small_bundle, *files, "--output", output, "--beam", "3", "--length-penalty", "0.5")
+    expected = [translation.text for translation in translator.translate(SOURCES, beam_size=3, length_penalty=0.5)]
+    assert output.read_text(encoding="utf-8").split("\n") == [*expected, ""]
+    matches = sum(a == b for a, b in zip(expected, REFERENCES, strict=True))
+    assert result["scores"]["exact_match"] == pytest.approx(matches / len(SOURCES))
+    assert 0 < result["scores"]["bleu"] < 100
+
+
+def test_a_run_scores_as_its_bundle(small_bundle: Path, taught_run: Run, files: tuple[Path, Path]) -> None:
+    bundle, torch = evaluated(small_bundle, *files), evaluated(taught_run.path, *files)
+    assert torch["kind"] == "torch"
+    assert torch["scores"] == bundle["scores"]
+    assert torch["counters"]["tokens"] == bundle["counters"]["tokens"]
+
+
+def test_int8_is_named(small_bundle_int8: Path, files: tuple[Path, Path]) -> None:
+    assert evaluated(small_bundle_int8, *files, "--beam", "1")["kind"] == "bundle int8"
+
+
+def test_gzip_gives_what_plain_text_gives(small_bundle: Path, files: tuple[Path, Path], tmp_path: Path) -> None:
+    packed = written(tmp_path / "test.en.gz", SOURCES), written(tmp_path / "test.fr.gz", REFERENCES)
+    assert evaluated(small_bundle, *packed)["scores"] == evaluated(small_bundle, *files)["scores"]
+
+
+def test_table(small_bundle: Path, files: tuple[Path, Path]) -> None:
+    source, reference = files
+    result = run("evaluate", small_bundle, "--source", source, "--reference", reference, "--beam", "1")
+    scores = evaluated(small_bundle, source, reference, "--beam", "1")["scores"]
+    assert result.exit_code == 0
+    for words in ("bundle fp32", "beam 1", f"{scores['bleu']:.2f}", f"{scores['chrf']:.2f}", scores["bleu_signature"]):
+        assert words in result.stdout
+
+
+def test_the_tokenizer_is_that_of_the_signature(small_bundle: Path, files: tuple[Path, Path]) -> None:
+    result = evaluated(small_bundle, *files, "--beam", "1", "--tokenize", "none")
+    assert "tok:none" in result["scores"]["bleu_signature"]
+    message = error("evaluate", small_bundle, "--source", files[0], "--reference", files[1], "--tokenize", "klingon")
+    assert "`tokenize` must be one of" in message
+
+
+def test_an_empty_line_is_an_empty_translation(small_bundle: Path, tmp_path: Path) -> None:
+    source = written(tmp_path / "s", ["dog", "", "river"])
+    output = tmp_path / "o"
+    evaluated(small_bundle, source, source, "--output", output)
+    lines = output.read_text(encoding="utf-8").split("\n")
+    assert len(lines) == 4
+    assert lines[1] == ""
+
+
+def test_files_must_be_aligned(small_bundle: Path, files: tuple[Path, Path], tmp_path: Path) -> None:
+    short = written(tmp_path / "short", REFERENCES[:-1])
+    message = error("evaluate", small_bundle, "--source", files[0], "--reference", short)
+    assert f"`{files[0]}` has {len(SOURCES)} lines, but `{short}` has {len(SOURCES) - 1}" in message
+
+
+def test_files_must_exist_and_hold_something(small_bundle: Path, files: tuple[Path, Path], tmp_path: Path) -> None:
+    empty, missing = written(tmp_path / "empty", []), tmp_path / "missing"
+    assert "no sentence to score" in error("evaluate", small_bundle, "--source", empty, "--reference", empty)
+    assert f"`{missing}` does not exist" in error("evaluate", small_bundle, "--source", missing, "--reference", empty)
+    assert "does not exist" in error("evaluate", missing, "--source", files[0], "--reference", files[1])
+    assert "Missing option '--reference'" in error("evaluate", small_bundle, "--source", files[0], code=2)
+
+
+def test_a_line_too_long_is_named_by_its_number(small_bundle: Path, tmp_path: Path) -> None:
+    """Lines are sorted by length before they are translated; the number is that of the file."""
+    lines = ["dog", "x " * 300, *["river"] * 300]
+    source, output = written(tmp_path / "s", lines), tmp_path / "o"
+    message = error("evaluate", small_bundle, "--source", source, "--reference", source, "--output", output)
+    assert message.startswith("Text 2 has")
+    assert not output.exists()
+
+
+def test_a_missing_output_folder_is_told_before_the_work(
+    small_bundle: Path, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "missing" / "o"
+    result = run("evaluate", small_bundle, "--source", files[0], "--reference", files[1], "--output", output)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: Folder `{output.parent}` does not exist"), (
+        "nothing may be translated first"
+    )
+
+
+def test_a_run_names_the_devices_of_torch(taught_run: Run, files: tuple[Path, Path]) -> None:
+    options = ("--source", files[0], "--reference", files[1], "--device", "tpu")
+    assert "torch cannot use device `tpu`" in error("evaluate", taught_run.path, *options)

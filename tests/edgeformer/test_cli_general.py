@@ -1,0 +1,163 @@
+"""The command line as a whole: help, versions, errors, and what its commands print with."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+import edgeformer
+from edgeformer.cli import CommandGroup, main
+from edgeformer.cli.output import atomic_text, human_bytes, json_text, one_line, stages, table
+from edgeformer.errors import ConfigError
+from edgeformer_runtime.errors import BundleError
+from tests.commands import error, run
+
+COMMANDS = [entry.name for entry in entry_points(group="edgeformer.commands")]
+
+
+def test_every_command_is_listed_with_its_purpose() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for name in COMMANDS:
+        (line,) = [line for line in result.stdout.splitlines() if line.startswith(f"  {name} ")]
+        assert len(line.split()) > 3
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_every_command_has_help(command: str, flag: str) -> None:
+    result = run(command, flag)
+    assert result.exit_code == 0
+    assert command in result.stdout.partition("\n")[0]
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"edgeformer, version {edgeformer.__version__}\n"
+
+
+def test_unknown_commands_and_options_are_usage_errors(small_bundle: Path) -> None:
+    assert "No such command 'transalte'" in error("transalte", code=2)
+    assert "No such option" in error("translate", small_bundle, "--beams", "2", code=2)
+    assert "Missing argument 'BUNDLE'" in error("translate", code=2)
+
+
+def failing(problem: Exception) -> CommandGroup:
+    group = CommandGroup("edgeformer")
+    group.get_command = lambda ctx, cmd_name: command  # type: ignore[method-assign]  # stands for an entry point
+
+    @click.command()
+    def command() -> None:
+        raise problem
+
+    return group
+
+
+@pytest.mark.parametrize(
+    ("problem", "line"),
+    [
+        (BundleError("`x` is gone; copy it again."), "Error: `x` is gone; copy it again."),
+        (FileNotFoundError(2, "No such file or directory", "/a/b"), "Error: No such file or directory: /a/b."),
+        (OSError("disk on fire"), "Error: disk on fire."),
+        (
+            ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"),
+            "Error: this command needs `torch.nn`: pip install 'edgeformer[train]'.",
+        ),
+        (
+            ModuleNotFoundError("No module named 'onnxruntime'", name="onnxruntime"),
+            "Error: this command needs `onnxruntime`: pip install 'edgeformer[cpu]'.",
+        ),
+    ],
+)
+def test_a_users_mistake_is_one_line(problem: Exception, line: str) -> None:
+    result = CliRunner().invoke(failing(problem), ["command"])
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"{line}\n")
+
+
+@pytest.mark.parametrize("problem", [ValueError("ours"), ModuleNotFoundError("x", name="unheard_of")])
+def test_our_own_mistake_keeps_its_traceback(problem: Exception) -> None:
+    assert CliRunner().invoke(failing(problem), ["command"]).exception is problem
+
+
+def test_commands_are_found_by_name() -> None:
+    context = click.Context(main)
+    assert isinstance(main, CommandGroup)
+    assert main.list_commands(context) == sorted(COMMANDS)
+    assert main.get_command(context, "nothing") is None
+
+
+class TestAtomicText:
+    def test_the_file_appears_when_all_is_written(self, tmp_path: Path) -> None:
+        path = tmp_path / "out"
+        with atomic_text(path) as stream:
+            stream.write("é\n")
+            assert not path.exists()
+        assert path.read_bytes() == b"\xc3\xa9\n"
+        assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_an_error_leaves_what_was_there(self, tmp_path: Path) -> None:
+        path = tmp_path / "out"
+        path.write_text("old", encoding="utf-8")
+        with pytest.raises(KeyError), atomic_text(path) as stream:
+            stream.write({"new": "new"}["newer"])
+        assert path.read_text(encoding="utf-8") == "old"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_a_folder_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="is a folder"), atomic_text(tmp_path):
+            pass
+        with pytest.raises(ConfigError, match="does not exist"), atomic_text(tmp_path / "no" / "out"):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (1_234_567, "1.23 MB"), (5e9, "5.00 GB"), (2e13, "20000.00 GB")],
+)
+def test_human_bytes(count: float, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+def test_json_of_paths_dataclasses_and_what_has_none() -> None:
+    @dataclass
+    class Point:
+        x: int
+        path: Path
+
+    assert json.loads(json_text({"a": [Point(1, Path("b/c"))]})) == {"a": [{"x": 1, "path": "b/c"}]}
+    with pytest.raises(NotImplementedError, match="object has no JSON form"):
+        json_text(object())
+
+
+def test_one_line_keeps_one_line() -> None:
+    assert one_line("a\nb\n") == "a b "
+
+
+def test_tables_show_brackets_as_they_are() -> None:
+    rows = table("[/x] title", "a [b]", "c")
+    rows.add_row("[red]cell", "[/red]")
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(rows)
+    for text in ("[/x] title", "a [b]", "[red]cell", "[/red]"):
+        assert text in capture.get()
+
+
+def test_stages_are_noted_once_each_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with stages({"one": "First", "two": "Second"}) as report:
+        for fraction in (0.0, 0.5, 1.0):
+            report("one", fraction)
+        report("two", 0.0)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "First …\nSecond …\n")
+    with stages({"one": "First"}, quiet=True) as report:
+        report("one", 1.0)
+    assert capsys.readouterr().err == ""

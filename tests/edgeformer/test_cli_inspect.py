@@ -1,0 +1,60 @@
+"""``edgeformer inspect``."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.manifest import Manifest
+from tests.bundles import copy_of
+from tests.commands import error, run
+
+
+def test_json_is_the_manifest(small_bundle: Path) -> None:
+    result = run("inspect", small_bundle, "--json")
+    assert result.exit_code == 0
+    assert msgspec.json.decode(result.stdout, type=Manifest) == open_bundle(small_bundle).manifest
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_tables_show_files_operators_and_state(small_bundle: Path, small_bundle_int8: Path, precision: str) -> None:
+    bundle = {"fp32": small_bundle, "int8": small_bundle_int8}[precision]
+    result = run("inspect", bundle)
+    assert result.exit_code == 0
+    manifest = open_bundle(bundle).manifest
+    lines = result.stdout.splitlines()
+
+    def row(*words: str) -> str:
+        (line,) = [line for line in lines if all(word in line for word in words)]
+        return line
+
+    for name, entry in manifest.files.items():
+        assert f"{entry.size:,}" in row(f" {name} ", entry.sha256[:16])
+    assert precision in row(" decoder.onnx ", "…")
+    for tensor in manifest.state:
+        assert "(" + ", ".join(map(str, tensor.axes)) + ")" in row(f" {tensor.name} ", tensor.kind)
+    operators = manifest.report["operators"]["decoder.onnx"]
+    assert str(sum(operators.values())) in row(" nodes ")
+    assert str(operators["MultiHeadAttention"]) in row(" MultiHeadAttention ")
+    assert "en → fr" in row(" languages ")
+    assert f"{manifest.parameters:,}" in row(" parameters ")
+
+
+def test_names_in_brackets_are_no_markup(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "[" / "bold] [red]bundle"
+    bundle.parent.mkdir()
+    shutil.copytree(small_bundle, bundle)
+    result = run("inspect", bundle)
+    assert result.exit_code == 0
+    assert str(bundle) in result.stdout
+
+
+def test_a_damaged_bundle_is_not_shown(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    (bundle / "README.md").unlink()
+    for options in ([], ["--json"]):
+        assert "`README.md` is missing" in error("inspect", bundle, *options)

@@ -1,0 +1,226 @@
+"""``edgeformer translate``."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+import pytest
+
+from edgeformer_runtime.translator import Translator
+from tests.commands import error, python, run
+
+LINES = ["The old dog runs 2 times near the sea.", "", "The green river sings.", "  ", "machine"]
+
+
+@pytest.fixture(scope="module")
+def expected(translator: Translator) -> list[str]:
+    return [translation.text for translation in translator.translate(LINES)]
+
+
+def test_text_from_arguments(small_bundle: Path, expected: list[str]) -> None:
+    result = run("translate", small_bundle, *LINES)
+    assert result.exit_code == 0
+    assert result.stdout.split("\n") == [*expected, ""]
+    assert result.stderr == ""
+    assert expected[0]
+    assert expected[1] == expected[3] == ""
+
+
+def test_text_from_standard_input(small_bundle: Path, expected: list[str]) -> None:
+    for ending in ("\n", ""):
+        result = run("translate", small_bundle, stdin="\n".join(LINES) + ending)
+        assert result.stdout.split("\n") == [*expected, ""]
+
+
+def test_from_file_to_file(small_bundle: Path, tmp_path: Path, expected: list[str]) -> None:
+    source, target = tmp_path / "in.en", tmp_path / "out.fr"
+    source.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    result = run("translate", small_bundle, "--input", source, "--output", target)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert target.read_bytes().decode() == "".join(f"{line}\n" for line in expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en", "out.fr"]
+
+
+def test_windows_lines_and_a_byte_order_mark(small_bundle: Path, tmp_path: Path, expected: list[str]) -> None:
+    source = tmp_path / "windows.txt"
+    source.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(LINES).encode() + b"\r\n")
+    assert run("translate", small_bundle, "--input", source).stdout.split("\n") == [*expected, ""]
+
+
+def test_only_line_feeds_end_a_line(small_bundle: Path, translator: Translator) -> None:
+    text = "dog\u2028river\x0bsea\x85house\rmachine"
+    result = run("translate", small_bundle, "--beam", "1", stdin=f"{text}\ndog\n".encode())
+    expected = [translation.text for translation in translator.translate([text, "dog"], beam_size=1)]
+    assert result.stdout.split("\n") == [*expected, ""]
+
+
+def test_no_line_gives_no_line(small_bundle: Path, tmp_path: Path) -> None:
+    result = run("translate", small_bundle, stdin=b"")
+    assert (result.exit_code, result.stdout) == (0, "")
+    source, target = tmp_path / "empty", tmp_path / "out"
+    source.touch()
+    run("translate", small_bundle, "--input", source, "--output", target)
+    assert target.read_bytes() == b""
+
+
+def test_nbest(small_bundle: Path, translator: Translator) -> None:
+    result = run("translate", small_bundle, "--beam", "4", "--nbest", "3", LINES[0], "", LINES[2])
+    first, blank, last, rest = result.stdout.split("\n\n")
+    assert rest == ""
+    assert blank == "0.0000\t"
+    for block, text in ((first, LINES[0]), (last, LINES[2])):
+        (translation,) = translator.translate([text], beam_size=4, n_best=3)
+        assert block.split("\n") == [f"{one.score:.4f}\t{one.text}" for one in translation.hypotheses]
+
+
+def test_json(small_bundle: Path, translator: Translator) -> None:
+    result = run("translate", small_bundle, "--json", "--nbest", "2", *LINES)
+    records = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [record["source"] for record in records] == LINES
+    for record, translation in zip(records, translator.translate(LINES, n_best=2), strict=True):
+        assert len(record["hypotheses"]) == len(translation.hypotheses)
+        for found, expected in zip(record["hypotheses"], translation.hypotheses, strict=True):
+            assert (found["text"], tuple(found["tokens"]), tuple(found["ids"]), found["finished"]) == (
+                expected.text,
+                expected.tokens,
+                expected.ids,
+                expected.finished,
+            )
+            assert found["score"] == pytest.approx(expected.score, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes"),
+    [
+        (["--beam", "1"], {"beam_size": 1}),
+        (["--beam", "7", "--length-penalty", "0"], {"beam_size": 7, "length_penalty": 0.0}),
+        (["--min-length", "30"], {"min_length": 30}),
+        (["--max-length", "3"], {"max_length": 3}),
+        (["--no-repeat-ngram", "1"], {"no_repeat_ngram_size": 1}),
+        (["--repetition-penalty", "2.5"], {"repetition_penalty": 2.5}),
+        (["--batch-tokens", "1"], {"max_batch_tokens": 1}),
+    ],
+)
+def test_every_option_reaches_the_search(
+    small_bundle: Path, translator: Translator, arguments: list[str], changes: dict[str, Any]
+) -> None:
+    result = run("translate", small_bundle, "--json", "--threads", "1", *arguments, *LINES)
+    found = [json.loads(line)["hypotheses"][0]["ids"] for line in result.stdout.splitlines()]
+    assert found == [list(translation.best.ids) for translation in translator.translate(LINES, **changes)]
+    if "max_batch_tokens" not in changes:
+        assert found != [list(translation.best.ids) for translation in translator.translate(LINES)]
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_what_is_not_utf8_names_line_and_file(small_bundle: Path, tmp_path: Path, as_file: bool) -> None:
+    content = b"dog\nriver\nca\xff\xe9\n"
+    if as_file:
+        source, target = tmp_path / "latin.txt", tmp_path / "out"
+        source.write_bytes(content)
+        target.write_text("from before", encoding="utf-8")
+        message = error("translate", small_bundle, "--input", source, "--output", target)
+        assert f"Line 3 of {source} is not UTF-8" in message
+        assert target.read_text(encoding="utf-8") == "from before"
+        assert len(list(tmp_path.iterdir())) == 2
+    else:
+        assert "Line 3 of standard input is not UTF-8" in error("translate", small_bundle, stdin=content)
+
+
+def test_a_line_too_long_is_named_and_leaves_no_file(small_bundle: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.write_text("dog\n" * 700 + "x " * 300 + "\n", encoding="utf-8")  # behind the first block of lines
+    options = ("--beam", "1", "--max-length", "1")
+    message = error("translate", small_bundle, "--input", source, "--output", target, *options)
+    assert message.startswith("Text 701 has ")
+    assert "at most 256" in message
+    assert not target.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_an_output_that_cannot_be_written_is_named(small_bundle: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "missing"
+    assert f"Folder `{folder}` does not exist" in error("translate", small_bundle, "--output", folder / "out", "dog")
+    assert f"`{tmp_path}` is a folder" in error("translate", small_bundle, "--output", tmp_path, "dog")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_as_output_is_written_and_not_replaced(small_bundle: Path, tmp_path: Path, expected: list[str]) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[str] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text(encoding="utf-8")), daemon=True)
+    reader.start()
+    assert run("translate", small_bundle, "--output", pipe, LINES[0]).exit_code == 0
+    reader.join(timeout=30)
+    assert received == [f"{expected[0]}\n"]
+    assert pipe.is_fifo()
+
+
+def test_a_wrong_input_is_named(small_bundle: Path, tmp_path: Path) -> None:
+    assert str(tmp_path / "missing") in error("translate", small_bundle, "--input", tmp_path / "missing")
+    assert str(tmp_path) in error("translate", small_bundle, "--input", tmp_path)
+    assert "does not exist" in error("translate", tmp_path / "missing", "dog")
+    assert "not both" in error("translate", small_bundle, "--input", tmp_path / "in", "dog", code=2)
+    assert "surrogate" in error("translate", small_bundle, "caf\udce9")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--device", "tpu"], "`device` must be one of cpu, cuda, but is `tpu`"),
+        (["--beam", "2", "--nbest", "3"], "`--nbest` must be at most `--beam` (2), but is 3"),
+        (["--length-penalty", "nan"], "`length_penalty` must be finite, but is nan"),
+        (["--min-length", "9", "--max-length", "8"], "`min_length` must be at most `max_length` (8), but is 9"),
+        (["--repetition-penalty", "0"], "`repetition_penalty` must be positive and finite, but is 0.0"),
+    ],
+)
+def test_a_wrong_value_is_an_error_even_without_text(small_bundle: Path, arguments: list[str], message: str) -> None:
+    assert message in error("translate", small_bundle, *arguments, stdin=b"")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--beam", "0"], ["--beam", "x"], ["--nbest", "0"], ["--batch-tokens", "0"], ["--threads", "-1"]]
+)
+def test_a_value_out_of_range_is_a_usage_error(small_bundle: Path, arguments: list[str]) -> None:
+    assert f"Invalid value for '{arguments[0]}'" in error("translate", small_bundle, *arguments, "dog", code=2)
+
+
+def test_output_is_utf8_whatever_the_locale(small_bundle: Path, expected: list[str]) -> None:
+    code = "from edgeformer.cli import main; main()"
+    done = python(code, "translate", small_bundle, LINES[0], PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C")
+    assert done.stdout == f"{expected[0]}\n"
+    assert not expected[0].isascii()
+
+
+def test_whoever_reads_may_stop_reading(small_bundle: Path) -> None:
+    """As ``| head -1`` does."""
+    code = """
+import os, subprocess, sys
+command = [sys.executable, "-c", "from edgeformer.cli import main; main()", "translate", sys.argv[1], "--beam", "1"]
+process = subprocess.Popen(
+    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+)
+process.stdout.close()
+_, errors = process.communicate("dog\\n" * 2000)
+print(errors, end="")
+"""
+    assert python(code, small_bundle).stdout == ""
+
+
+def test_cuda_translates_as_the_cpu_does(small_bundle: Path) -> None:
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        pytest.skip("the installed onnxruntime has no CUDA provider")
+    on_cuda = run("translate", small_bundle, "--device", "cuda", *LINES)
+    assert on_cuda.exit_code == 0
+    assert on_cuda.stdout == run("translate", small_bundle, "--device", "cpu", *LINES).stdout
+
+
+def test_cuda_that_is_not_installed_names_what_to_install(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    message = error("translate", small_bundle, "--device", "cuda", "dog")
+    assert "pip uninstall onnxruntime && pip install 'edgeformer[gpu]'" in message

@@ -1,0 +1,119 @@
+"""``edgeformer verify``: its exit code is what a build script looks at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeformer.train.run import Run
+from tests.bundles import copy_of, rehash
+from tests.commands import error, run
+from tests.factory import PAIRS, small_run
+
+
+def verified(bundle: Path, *options: str | Path, code: int = 0) -> dict[str, Any]:
+    result = run("verify", bundle, "--json", *options)
+    assert result.exit_code == code, result.output
+    content: dict[str, Any] = json.loads(result.stdout)
+    assert content["passed"] == (code == 0)
+    assert bool(content["problems"]) == (code != 0)
+    return content
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_sound_bundle_passes(small_bundle: Path, small_bundle_int8: Path, precision: str) -> None:
+    bundle = {"fp32": small_bundle, "int8": small_bundle_int8}[precision]
+    content = verified(bundle)
+    assert content["golden"]["cases"] == 12
+    assert content["parity"] is None
+    result = run("verify", bundle)
+    assert result.exit_code == 0
+    assert "Golden examples: 12 of 12 ok" in result.stdout
+    assert result.stdout.endswith("PASSED\n")
+
+
+def test_an_example_changed_with_its_hash_fails(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    cases = json.loads((bundle / "golden.json").read_bytes())
+    cases[4]["ids"][0] += 1
+    cases[7]["score"] -= 0.5
+    (bundle / "golden.json").write_text(json.dumps(cases), encoding="utf-8")
+    assert "`golden.json`" in error("verify", bundle)  # the hash tells, as long as it is the old one
+    rehash(bundle)
+    token, score = verified(bundle, code=1)["problems"]
+    assert "example 5 (beam 1), token 1 differs" in token
+    assert "example 8 (beam 4) has score" in score
+    result = run("verify", bundle)
+    assert result.exit_code == 1
+    assert "Golden examples: 10 of 12 ok" in result.stdout
+    assert "example 5 (beam 1)" in result.stdout
+    assert result.stdout.endswith("FAILED\n")
+
+
+def test_weights_changed_with_their_hash_fail(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    weights = bytearray((bundle / "weights.bin").read_bytes())
+    weights[1000:3000] = bytes(2000)
+    (bundle / "weights.bin").write_bytes(weights)
+    assert verified(rehash(bundle), code=1)["problems"]
+
+
+def test_a_bundle_passes_against_the_run_it_comes_from(small_bundle: Path, taught_run: Run) -> None:
+    content = verified(small_bundle, "--checkpoint", taught_run.path)
+    parity = content["parity"]
+    assert parity["precision"] == "fp32"
+    assert parity["logits"]["max_difference"] <= 1e-4
+    assert parity["logits"]["top1_agreement"] == 1
+    assert [(entry["beam_size"], entry["sentences"], entry["identical"]) for entry in parity["tokens"]] == [
+        (1, len(PAIRS), len(PAIRS)),
+        (4, len(PAIRS), len(PAIRS)),
+    ]
+
+
+def test_int8_passes_against_its_run_and_reports_what_differs(small_bundle_int8: Path, taught_run: Run) -> None:
+    parity = verified(small_bundle_int8, "--checkpoint", taught_run.path, "--beam", "1")["parity"]
+    assert parity["precision"] == "int8"
+    assert 0.9 <= parity["logits"]["top1_agreement"] <= 1
+    assert parity["logits"]["max_difference"] > 0
+    assert [entry["beam_size"] for entry in parity["tokens"]] == [1]
+
+
+def test_source_and_beams_are_those_asked_for(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text("The old dog runs.\n\nriver\n", encoding="utf-8")
+    options = ("--checkpoint", taught_run.path, "--source", source, "--beam", "3", "--beam", "2")
+    parity = verified(small_bundle, *options)["parity"]
+    assert [(entry["beam_size"], entry["sentences"]) for entry in parity["tokens"]] == [(2, 2), (3, 2)]
+    result = run("verify", small_bundle, *options)
+    assert "identical output, beam 3" in result.stdout
+
+
+def test_another_model_of_the_same_shape_fails(small_bundle: Path, tmp_path: Path) -> None:
+    other = small_run(tmp_path / "other", seed=7)
+    problems = " ".join(verified(small_bundle, "--checkpoint", other.path, "--beam", "1", code=1)["problems"])
+    assert "logits differ by up to" in problems
+    assert "beam 1:" in problems
+
+
+def test_a_model_of_another_shape_is_refused(small_bundle: Path, tmp_path: Path) -> None:
+    other = small_run(tmp_path / "other", "uneven_depth", vocab_size=290)
+    message = error("verify", small_bundle, "--checkpoint", other.path)
+    assert "is not the model of this bundle" in message
+    assert "`target_vocab_size` is 290 in the run and 300 in the bundle" in message
+    assert "state table" in message
+    assert "tokenizer `tokenizer.json` differs" in message
+
+
+def test_source_or_beam_need_a_checkpoint(small_bundle: Path) -> None:
+    assert "need --checkpoint" in error("verify", small_bundle, "--source", "x", code=2)
+    assert "need --checkpoint" in error("verify", small_bundle, "--beam", "2", code=2)
+
+
+def test_what_cannot_be_opened_is_named(small_bundle: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert f"`{missing}` does not exist" in error("verify", missing)
+    assert f"`{missing}`" in error("verify", small_bundle, "--checkpoint", missing)
+    assert "must be one of cpu, cuda" in error("verify", small_bundle, "--device", "npu")

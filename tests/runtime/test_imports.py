@@ -1,0 +1,131 @@
+"""What is loaded, and what may be imported: the runtime runs on a device that has neither torch nor onnx."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import edgeformer
+import edgeformer_runtime
+from tests.commands import python
+
+TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "pytorch_lightning", "lightning", "sacrebleu"}
+COMMANDS = ("bench", "data", "evaluate", "export", "inspect", "train", "translate", "verify")
+RUN_COMMAND = """
+import json, sys
+from edgeformer.cli import main
+try:
+    main()
+except SystemExit as stop:
+    code = stop.code
+print(json.dumps([code, sorted(name for name in sys.modules if "." not in name)]), file=sys.stderr)
+"""
+
+
+def loaded_by(code: str) -> set[str]:
+    names = python(code + "\nimport sys, json\nprint(json.dumps([n for n in sys.modules if '.' not in n]))").stdout
+    return set(json.loads(names))
+
+
+def loaded_by_command(*arguments: str | Path) -> tuple[set[str], str]:
+    """Top-level modules after a command that must succeed, and its output."""
+    done = python(RUN_COMMAND, *arguments)
+    code, names = json.loads(done.stderr.splitlines()[-1])
+    assert code == 0, done.stderr
+    return set(names), done.stdout
+
+
+def test_importing_the_packages_is_light() -> None:
+    heavy = TRAINING | {"onnxruntime", "edgeformer_export"}
+    assert not loaded_by("import edgeformer_runtime") & heavy
+    assert not loaded_by("import edgeformer") & heavy
+    assert not loaded_by("from edgeformer_runtime import EdgeformerError, DecodeOptions, open_bundle") & heavy
+
+
+def test_the_translator_loads_nothing_of_training() -> None:
+    names = loaded_by("from edgeformer_runtime import Translator")
+    assert "onnxruntime" in names
+    assert not names & (TRAINING | {"edgeformer_export", "edgeformer", "click", "rich"})
+
+
+def test_the_list_of_commands_is_light_and_complete() -> None:
+    names, output = loaded_by_command("--help")
+    assert not names & (TRAINING | {"onnxruntime"})
+    listed = [line.split()[0] for line in output.partition("Commands:")[2].splitlines() if line.strip()]
+    assert set(COMMANDS) <= set(listed)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_every_command_is_light(command: str) -> None:
+    names, output = loaded_by_command(command, "--help")
+    assert f"edgeformer {command}" in output or f"Usage: -c {command}" in output
+    assert not names & (TRAINING | {"onnxruntime"})
+
+
+def test_translating_loads_nothing_of_training(small_bundle: Path) -> None:
+    names, output = loaded_by_command("translate", small_bundle, "The old dog runs.", "--threads", "1")
+    assert output.strip()
+    assert "onnxruntime" in names
+    assert not names & (TRAINING | {"edgeformer_export"})
+
+
+def test_inspecting_opens_no_graph(small_bundle: Path) -> None:
+    names, _ = loaded_by_command("inspect", small_bundle, "--json")
+    assert not names & (TRAINING | {"edgeformer_export", "onnxruntime"})
+
+
+def test_every_public_name_exists_and_no_other() -> None:
+    for name in edgeformer_runtime.__all__:
+        assert getattr(edgeformer_runtime, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'Transformer'"):
+        _ = edgeformer_runtime.Transformer
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Each imported top-level package, and whether importing the file imports it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    guarded = {
+        id(node)
+        for parent in ast.walk(tree)
+        if isinstance(parent, ast.FunctionDef)
+        or (isinstance(parent, ast.If) and ast.unparse(parent.test) == "TYPE_CHECKING")
+        for node in ast.walk(parent)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [node.module or ""]
+        else:
+            continue
+        yield from ((name.partition(".")[0], id(node) not in guarded) for name in names)
+
+
+def sources(package: Path) -> list[Path]:
+    found = sorted(package.rglob("*.py"))
+    assert len(found) > 10
+    return found
+
+
+def test_the_runtime_imports_its_four_libraries_only() -> None:
+    allowed = {"numpy", "onnxruntime", "tokenizers", "msgspec", "edgeformer_runtime", *sys.stdlib_module_names}
+    for path in sources(Path(edgeformer_runtime.__file__).parent):
+        assert not {name for name, _ in imports(path)} - allowed, path
+
+
+def test_edgeformer_never_imports_the_exporter() -> None:
+    for path in sources(Path(edgeformer.__file__).parent):
+        assert "edgeformer_export" not in {name for name, _ in imports(path)}, path
+
+
+def test_torch_is_imported_at_once_only_where_models_and_training_are() -> None:
+    root = Path(edgeformer.__file__).parent
+    for path in sources(root):
+        if path.relative_to(root).parts[0] not in {"model", "train"}:
+            assert "torch" not in {name for name, at_once in imports(path) if at_once}, path
