@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnxruntime
-
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.decode import Counters
-from edgeformer_runtime.onnx_session import available_cpus
+from edgeformer_runtime.onnx_session import ENGINE_VERSION, available_cpus
 from edgeformer_runtime.translator import Translator
 
 
@@ -74,8 +72,8 @@ class BenchmarkResult:
     """Mean time of one decoder step."""
     load_ms: float
     """Time to check all hashes and open the bundle."""
-    peak_memory_mb: float
-    """Largest resident size of this process, in 10^6 bytes."""
+    peak_memory_mb: float | None
+    """Largest resident size of this process, in 10^6 bytes; none where the system does not tell."""
 
 
 def benchmark(
@@ -134,7 +132,7 @@ def benchmark(
         precision="+".join(sorted(set(manifest.precision.values()))),
         bytes=translator.bundle.nbytes,
         machine=machine(),
-        onnxruntime=onnxruntime.__version__,
+        onnxruntime=ENGINE_VERSION,
         device=device,
         threads=threads or available_cpus(),
         beam_size=beam_size,
@@ -149,7 +147,7 @@ def benchmark(
         host_share=1 - (total.encoder_seconds + total.decoder_seconds) / spent,
         decoder_step_ms=1000 * total.decoder_seconds / total.steps,
         load_ms=1000 * load_seconds,
-        peak_memory_mb=peak_memory_bytes() / 1e6,
+        peak_memory_mb=peak_memory_mb(),
     )
 
 
@@ -159,12 +157,14 @@ def latency(seconds: Sequence[float]) -> Latency:
     return Latency(p50=1000 * cuts[49], p95=1000 * cuts[94], p99=1000 * cuts[98], mean=1000 * statistics.fmean(seconds))
 
 
-def peak_memory_bytes() -> int:
-    """Largest resident size of this process so far."""
-    import resource  # not on Windows
-
+def peak_memory_mb() -> float | None:
+    """Largest resident size of this process so far, in 10^6 bytes; none on Windows."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
 def machine() -> str:

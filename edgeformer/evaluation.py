@@ -9,10 +9,10 @@ from pathlib import Path
 
 from edgeformer.data.text import read_lines
 from edgeformer.errors import DataError
-from edgeformer.scores import Scores, score
+from edgeformer.scores import Scores, metrics, score
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.decode import Counters
-from edgeformer_runtime.errors import InputTooLongError
+from edgeformer_runtime.errors import InputError
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.session import AnySession
 from edgeformer_runtime.tokenizer import Tokenizer
@@ -107,13 +107,15 @@ def evaluate_text(
 
     Raises:
         DataError: a file cannot be read, or the numbers of lines differ.
-        InputTooLongError: a line has more tokens than the model takes.
+        InputError: a line has more tokens than the model takes, or is not valid Unicode.
+        ConfigError: the tokenizer of sacreBLEU is unknown.
     """
     texts, references = read_lines(source), read_lines(reference)
     if len(texts) != len(references):
         raise DataError(
             f"`{source}` has {len(texts)} lines, but `{reference}` has {len(references)}; align them line by line."
         )
+    metrics(tokenize)
     options = system.options
     if beam_size is not None:
         options = replace(options, beam_size=beam_size)
@@ -134,8 +136,8 @@ def evaluate_text(
                 options,
                 counters,
             )
-        except InputTooLongError as error:
-            raise InputTooLongError(block[error.index], error.length, error.limit) from None
+        except InputError as error:
+            raise error.at(block[error.index]) from None
         for index, translation in zip(block, output, strict=True):
             translations[index] = translation.text
         progress(min(1.0, (start + CHUNK) / len(order)))

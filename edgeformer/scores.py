@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from edgeformer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
 
 
 class Scores(msgspec.Struct, kw_only=True, frozen=True):
@@ -26,6 +31,26 @@ class Scores(msgspec.Struct, kw_only=True, frozen=True):
     """Share of translations that equal their reference, 0 … 1."""
 
 
+def metrics(tokenize: str) -> tuple[BLEU, CHRF]:
+    """sacreBLEU's metrics, set up; call it before long work to hear of a wrong tokenizer early.
+
+    Raises:
+        ConfigError: the tokenizer is unknown, or needs a package that is not installed.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ConfigError(f"`tokenize` must be one of {', '.join(BLEU.TOKENIZERS)}, but is `{tokenize}`.")
+    try:
+        # `force` keeps sacreBLEU from warning of text that looks tokenised; the caller has said so with `tokenize`.
+        return BLEU(tokenize=tokenize, force=True), CHRF()
+    except (ImportError, RuntimeError) as error:
+        raise ConfigError(
+            f"sacreBLEU's tokenizer `{tokenize}` cannot be used: {' '.join(str(error).split())}"
+        ) from None
+
+
 def score(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Scores:
     """Score translations against one reference each.
 
@@ -35,17 +60,11 @@ def score(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = 
         tokenize: sacreBLEU's tokenizer; ``none`` for text that is tokenised already.
 
     Raises:
-        ConfigError: the tokenizer is unknown, or there is nothing to score.
+        ConfigError: the tokenizer cannot be used, or there is nothing to score.
     """
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-
-    if tokenize not in BLEU.TOKENIZERS:
-        raise ConfigError(f"`tokenize` must be one of {', '.join(BLEU.TOKENIZERS)}, but is `{tokenize}`.")
+    bleu, chrf = metrics(tokenize)
     if not hypotheses:
         raise ConfigError("There is no sentence to score; the source file is empty.")
-    # `force` keeps sacreBLEU from warning about text that looks tokenised, which the caller has said with `tokenize`.
-    bleu, chrf = BLEU(tokenize=tokenize, force=True), CHRF()
     bleu_score = bleu.corpus_score(list(hypotheses), [list(references)])
     chrf_score = chrf.corpus_score(list(hypotheses), [list(references)])
     matches = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from importlib.metadata import entry_points
 from typing import Any
@@ -31,6 +32,9 @@ class CommandGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; print known errors without a traceback."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a terminal or pipe that cannot show a character gets a ? for it
+                stream.reconfigure(errors="replace")
         try:
             return super().invoke(ctx)
         except EdgeformerError as error:
@@ -44,6 +48,8 @@ class CommandGroup(click.Group):
             raise  # whoever reads our output has seen enough; click ends quietly
         except OSError as error:
             click.echo(f"Error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", err=True)
+        except MemoryError:
+            click.echo("Error: not enough memory; give a smaller --beam or --batch-tokens.", err=True)
         sys.exit(1)
 
 
@@ -52,11 +58,10 @@ _EXTRA_OF_MODULE = {
     "lightning": "train",
     "onnx": "export",
     "onnx_ir": "export",
-    "onnxruntime": "cpu",
     "onnxscript": "export",
     "onnxsim": "export",
     "pytorch_lightning": "train",
-    "sacrebleu": "train",
+    "sacrebleu": "eval",
     "safetensors": "train",
     "torch": "train",
 }

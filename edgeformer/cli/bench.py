@@ -94,7 +94,7 @@ def bench(
         "decoder step": f"{result.decoder_step_ms:.3f} ms",
         "encoder / decoder / host": " / ".join(f"{share:.0%}" for share in shares),
         "load, hashes checked": f"{result.load_ms:.0f} ms",
-        "peak memory": f"{result.peak_memory_mb:.0f} MB",
+        "peak memory": "not known" if result.peak_memory_mb is None else f"{result.peak_memory_mb:.0f} MB",
         "bundle": human_bytes(result.bytes),
         "calls measured": f"{result.calls:,}",
         "machine": result.machine,

@@ -61,7 +61,8 @@ def evaluate(
             stream.writelines(f"{one_line(line)}\n" for line in result.translations)
     scores = result.scores
     if as_json:
-        print_json({"model": model, "kind": system.kind, "scores": scores, "counters": result.counters})
+        speed = {"beam_size": result.beam_size, "sentences_per_second": result.sentences_per_second}
+        print_json({"model": model, "kind": system.kind, "scores": scores, **speed, "counters": result.counters})
         return
     rows = table(f"{model} ({system.kind}), {scores.sentences:,} sentences, beam {result.beam_size}", "", "")
     rows.add_row("BLEU", f"{scores.bleu:.2f}")

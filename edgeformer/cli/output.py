@@ -13,33 +13,27 @@ from typing import Any, TextIO
 
 import click
 import msgspec
-from rich.console import Console, RenderableType
-from rich.markup import escape
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from edgeformer.errors import ConfigError
 
 
-class PlainTable(Table):
-    """A table whose cells are shown as they are: a file name or a version may hold square brackets."""
-
-    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
-        """Add a row; see :meth:`rich.table.Table.add_row`."""
-        super().add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in cells), **options)
-
-
 @cache
 def console(stderr: bool = False) -> Console:
-    """The console for people; results on standard output, notes and progress on standard error."""
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    """The console for people; results on standard output, notes and progress on standard error.
+
+    Text is shown as it is: a file name or a translation may hold square brackets, which rich would read as markup.
+    """
+    return Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
 
 
 def table(title: str, *columns: str) -> Table:
-    """An empty table; the first column is left-aligned, the others right-aligned. Cells are plain text, not markup."""
-    rows = PlainTable(title=escape(title), title_justify="left", title_style="bold", show_header=any(columns))
+    """An empty table; the first column is left-aligned, the others right-aligned."""
+    rows = Table(title=title, title_justify="left", title_style="bold", show_header=any(columns))
     for index, column in enumerate(columns):
-        rows.add_column(escape(column), justify="right" if index else "left")
+        rows.add_column(column, justify="right" if index else "left")
     return rows
 
 

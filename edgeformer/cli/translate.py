@@ -12,7 +12,8 @@ import click
 import msgspec
 
 from edgeformer.cli.output import atomic_text, one_line
-from edgeformer_runtime.errors import InputError, OptionError
+from edgeformer.errors import DataError
+from edgeformer_runtime.errors import OptionError
 
 if TYPE_CHECKING:
     from edgeformer_runtime.translator import Translation
@@ -136,7 +137,7 @@ def _decoded(stream: IO[bytes], name: str) -> Iterator[str]:
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
-            raise InputError(
+            raise DataError(
                 f"Line {number} of {name} is not UTF-8 ({error.reason}); convert it, for example with iconv."
             ) from None
 

@@ -17,7 +17,6 @@ from babel.dates import (
     TIMEDELTA_UNITS,
     format_date,
     format_datetime,
-    format_interval,
     format_skeleton,
     format_time,
     format_timedelta,
@@ -49,7 +48,6 @@ _DATE_SKELETONS = (
     "Md",
 )
 _TIME_SKELETONS = ("Hm", "Hms", "EHm", "EHms")
-_INTERVAL_SKELETONS = ("yMMMd", "yMMMEd", "yMd", "MMMd", "MMMEd", "yMMM", "yMMMM")
 _CURRENCIES = ("EUR", "USD", "GBP", "JPY", "CHF", "CAD", "AUD", "INR", "BRL", "CNY", "MXN", "SEK", "NOK", "PLN")
 _UNITS = (
     "length-kilometer",
@@ -143,16 +141,6 @@ def _date_and_time(random: Random) -> Pair:
     return _both(format_datetime, _moment(random), "medium")
 
 
-def _interval(random: Random) -> Pair:
-    start = _moment(random).date()
-    skeleton = random.choice(_INTERVAL_SKELETONS)
-    longest = 700 if "d" not in skeleton else random.choice((20, 300))
-    end = date.fromordinal(min(start.toordinal() + random.randint(1, longest), _LAST_DAY))
-    if "y" not in skeleton and start.year != end.year:
-        start, end = end.replace(month=1, day=1), end  # without a year, an interval runs within one
-    return _both(format_interval, start, end, skeleton)
-
-
 def _amount(random: Random) -> int:
     """A number of one to six digits, each length as often."""
     return random.randrange(10 ** random.randint(1, 6))
@@ -204,7 +192,6 @@ _MAKERS: dict[_Maker, int] = {
     _time: 8,
     _clock: 8,
     _date_and_time: 14,
-    _interval: 12,
     _number: 8,
     _compact_number: 2,
     _percentage: 3,

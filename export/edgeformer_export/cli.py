@@ -98,6 +98,8 @@ def verify(
     In fp32, logits must agree within 1e-4 and output token by token. In int8, which rounds, the most probable token
     must agree at 90 % of positions, and the share of identical outputs is reported. Exits with 1 if a check fails.
     """
+    if checkpoint is None and (source is not None or beams):
+        raise click.UsageError("--source and --beam need --checkpoint.")
     from edgeformer.cli.output import print_json, stages
     from edgeformer_runtime.golden import check_golden
     from edgeformer_runtime.translator import Translator
@@ -114,8 +116,6 @@ def verify(
             parity = verify_against_run(
                 translator, Run.open(checkpoint), source, beams, lambda fraction: progress("compare", fraction)
             )
-        elif source is not None or beams:
-            raise click.UsageError("--source and --beam need --checkpoint.")
     problems = [*golden.problems, *(parity.problems if parity is not None else [])]
     if as_json:
         print_json({"passed": not problems, "problems": problems, "golden": golden, "parity": parity})
@@ -138,9 +138,8 @@ def _print_export(report: ExportReport) -> None:
             )
         console().print(rows)
     _print_parity(report.parity)
-    console().print(
-        f"Wrote [bold]{report.bundle}[/bold], {human_bytes(report.nbytes)}. Next: edgeformer translate {report.bundle}"
-    )
+    size = human_bytes(report.nbytes)
+    console().print(f"Wrote {report.bundle}, {size}. Next: edgeformer translate {report.bundle}")
 
 
 def _print_verify(golden: GoldenResult, parity: ParityReport | None, problems: list[str]) -> None:
@@ -155,8 +154,8 @@ def _print_verify(golden: GoldenResult, parity: ParityReport | None, problems: l
     if parity is not None:
         _print_parity(parity)
     for problem in problems:
-        console().print(f"[red]FAILED[/red] {problem}.", markup=True, highlight=False)
-    console().print("[green]PASSED[/green]" if not problems else "[red]FAILED[/red]")
+        console().print(f"FAILED {problem}.", style="red")
+    console().print("FAILED" if problems else "PASSED", style="red" if problems else "green")
 
 
 def _print_parity(parity: ParityReport) -> None:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import platform
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import onnx_ir as ir
@@ -84,7 +84,7 @@ def export_run(
     with atomic_folder(out, overwrite=overwrite) as folder:
         model = run.load_model()
         special = SpecialTokens()
-        pairs = _sample_ids(run, model, special)
+        pairs = sample_pairs(run, model, special)
         progress("trace", 0.0)
         graphs = to_onnx(model, target)
         progress("optimise", 0.0)
@@ -96,7 +96,7 @@ def export_run(
                 graphs,
                 (activations(encoder.graph), activations(decoder.graph)),
                 model.state_table(),
-                pairs[:CALIBRATION_PAIRS],
+                [(pair.source, pair.target) for pair in spread(pairs, CALIBRATION_PAIRS)],
                 special,
                 lambda fraction: progress("calibrate", fraction),
             )
@@ -105,6 +105,8 @@ def export_run(
             encoder_passes += more
             decoder, more = run_passes(decoder, [QuantizeStatic(ranges[1], target, projections)])
             decoder_passes += more
+            if not encoder_passes[-1].outcome == decoder_passes[-1].outcome == "changed":
+                raise ExportError("This model has no weights worth quantizing; export it with --precision fp32.")
         progress("write", 0.0)
         encoder, more = run_passes(encoder, [Strip()])
         encoder_passes += more
@@ -124,14 +126,14 @@ def export_run(
         parity = compare(
             model,
             translator.session,
-            [source for source, _ in pairs[:PARITY_TEXTS]],
+            [pair.source for pair in spread(pairs, PARITY_TEXTS)],
             options,
             precision,
             lambda fraction: progress("compare", fraction),
         )
         if parity.problems:
             raise ExportError("The exported graphs are not equal to torch: " + "; ".join(parity.problems) + ".")
-        (folder / contract.GOLDEN_FILE).write_bytes(make_golden(translator, _golden_texts(run)))
+        (folder / contract.GOLDEN_FILE).write_bytes(make_golden(translator, _golden_texts(pairs)))
         manifest = msgspec.structs.replace(manifest, report={**manifest.report, "parity": msgspec.to_builtins(parity)})
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
@@ -150,24 +152,47 @@ def optimisations() -> list[ir.passes.PassBase]:
     ]
 
 
-def _sample_ids(run: Run, model: EncoderDecoder, special: SpecialTokens) -> list[tuple[list[int], list[int]]]:
-    """The run's sample of training pairs as ids, without those too long for the model."""
-    if not run.sample:
-        raise ExportError(f"Run `{run.path}` has no sample of its training text; train it again with this version.")
+@dataclass(frozen=True)
+class SamplePair:
+    """One pair of the run's sample of training text, as text and as ids."""
+
+    text: str
+    source: list[int]
+    """Source ids with end token."""
+    target: list[int]
+    """Target ids without special tokens."""
+
+
+def sample_pairs(run: Run, model: EncoderDecoder, special: SpecialTokens) -> list[SamplePair]:
+    """The run's sample, without pairs that are too long for the model or blank.
+
+    Raises:
+        ExportError: nothing is left.
+    """
     sources = run.source_tokenizer.encode_batch([source for source, _ in run.sample])
     targets = run.target_tokenizer.encode_batch([target for _, target in run.sample])
-    return [
-        ([*source, special.eos], target)
-        for source, target in zip(sources, targets, strict=True)
-        if len(source) < model.max_source_length and len(target) < model.max_target_length
+    pairs = [
+        SamplePair(text, [*source, special.eos], target)
+        for (text, _), source, target in zip(run.sample, sources, targets, strict=True)
+        if text.strip() and len(source) < model.max_source_length and len(target) < model.max_target_length
     ]
+    if not pairs:
+        raise ExportError(f"Run `{run.path}` has no sample of its training text; train it again with this version.")
+    return pairs
 
 
-def _golden_texts(run: Run) -> list[str]:
-    """Short, middling and long sources of the sample."""
-    texts = sorted({source for source, _ in run.sample}, key=lambda text: (len(text), text))
-    spread = {round(index * (len(texts) - 1) / max(1, GOLDEN_TEXTS - 1)) for index in range(GOLDEN_TEXTS)}
-    return [texts[index] for index in sorted(spread)]
+T = TypeVar("T")
+
+
+def spread(items: Sequence[T], count: int) -> list[T]:
+    """At most ``count`` items at even distances, the first and the last among them."""
+    count = min(count, len(items))
+    return [items[round(index * (len(items) - 1) / max(1, count - 1))] for index in range(count)]
+
+
+def _golden_texts(pairs: Sequence[SamplePair]) -> list[str]:
+    """Short, middling and long sources."""
+    return spread(sorted({pair.text for pair in pairs}, key=lambda text: (len(text), text)), GOLDEN_TEXTS)
 
 
 def _write_graphs(graphs: Graphs, folder: Path) -> None:

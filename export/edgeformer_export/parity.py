@@ -85,6 +85,8 @@ class ParityReport:
     def problems(self) -> list[str]:
         """One sentence for each bound that is broken; empty if the bundle is the model."""
         problems, logits = [], self.logits
+        if logits.positions == 0:
+            return ["there was nothing to compare"]
         where = f"sentence {logits.worst_sentence + 1}, step {logits.worst_step + 1}"
         if not np.isfinite(logits.max_difference):
             problems.append(f"logits are not finite, first at {where}")

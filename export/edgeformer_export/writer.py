@@ -14,7 +14,7 @@ import msgspec
 from edgeformer.errors import EdgeformerError
 from edgeformer_runtime.bundle import file_sha256, manifest_hash_line
 from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE
-from edgeformer_runtime.manifest import FileEntry, Manifest, manifest_problems
+from edgeformer_runtime.manifest import FileEntry, Manifest, decode_manifest, manifest_problems
 
 
 class ExportError(EdgeformerError):
@@ -28,16 +28,13 @@ def atomic_folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
     Raises:
         ExportError: ``out`` exists and may not be overwritten, or is a folder that holds something else than a bundle.
     """
-    if out.exists():
-        if not overwrite:
-            raise ExportError(f"`{out}` exists; choose another folder or give --overwrite.")
-        if not out.is_dir() or (any(out.iterdir()) and not (out / MANIFEST_FILE).exists()):
-            raise ExportError(f"`{out}` is not a bundle and is not overwritten; choose another folder.")
+    _refuse(out, overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
         yield temporary
         temporary.chmod(0o777 & ~_umask())
+        _refuse(out, overwrite)  # once more: the work before took time
         if out.exists():
             # A folder with content cannot be replaced in one step, so the old one steps aside first.
             aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
@@ -48,6 +45,22 @@ def atomic_folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
             temporary.replace(out)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _refuse(out: Path, overwrite: bool) -> None:
+    """Raise unless ``out`` is free, or a bundle with no file of its own that may be overwritten."""
+    if not out.exists():
+        return
+    if not overwrite:
+        raise ExportError(f"`{out}` exists; choose another folder or give --overwrite.")
+    own = {MANIFEST_FILE, MANIFEST_HASH_FILE}
+    if out.is_dir():
+        found = {path.name for path in out.iterdir()}
+        with contextlib.suppress(EdgeformerError, OSError):
+            own |= decode_manifest((out / MANIFEST_FILE).read_bytes()).files.keys()
+        if found <= own:
+            return
+    raise ExportError(f"`{out}` holds something else than a bundle and is not overwritten; choose another folder.")
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:

@@ -15,6 +15,8 @@ Messages are whole sentences that say what is wrong, with the value found, and w
 
 from __future__ import annotations
 
+from copy import copy
+
 
 class EdgeformerError(Exception):
     """Base of all errors that a user can cause and mend."""
@@ -37,20 +39,38 @@ class OptionError(EdgeformerError):
 
 
 class InputError(EdgeformerError):
-    """A text cannot be translated."""
+    """A text cannot be translated.
+
+    Attributes:
+        problem: what is wrong with it, as the end of a sentence about it.
+        index: position of the text in the call, from 0.
+    """
+
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(f"Text {index + 1} {problem}")
+        self.index, self.problem = index, problem
+
+    def __copy__(self) -> InputError:
+        return InputError(self.index, self.problem)
+
+    def at(self, index: int) -> InputError:
+        """The same error of a text at another position, for callers that pass on parts of a longer list."""
+        moved = copy(self)
+        InputError.__init__(moved, index, self.problem)
+        return moved
 
 
 class InputTooLongError(InputError):
     """A text has more tokens than the model takes.
 
     Attributes:
-        index: position of the text in the call, from 0.
         length: its tokens, end token included.
         limit: the most the model takes.
     """
 
     def __init__(self, index: int, length: int, limit: int) -> None:
-        super().__init__(
-            f"Text {index + 1} has {length} tokens, but the model takes at most {limit}; split it into sentences."
-        )
-        self.index, self.length, self.limit = index, length, limit
+        super().__init__(index, f"has {length} tokens, but the model takes at most {limit}; split it into sentences.")
+        self.length, self.limit = length, limit
+
+    def __copy__(self) -> InputTooLongError:
+        return InputTooLongError(self.index, self.length, self.limit)

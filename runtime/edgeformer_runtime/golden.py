@@ -58,9 +58,12 @@ def golden_cases(bundle: Bundle) -> tuple[GoldenCase, ...]:
         BundleError: the file of examples cannot be parsed.
     """
     try:
-        return msgspec.json.decode(bundle.file(GOLDEN_FILE).read_bytes(), type=tuple[GoldenCase, ...])
+        cases = msgspec.json.decode(bundle.file(GOLDEN_FILE).read_bytes(), type=tuple[GoldenCase, ...])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BundleError(f"`{GOLDEN_FILE}` cannot be parsed ({error}); export the bundle again.") from None
+    if not cases:
+        raise BundleError(f"`{GOLDEN_FILE}` holds no example; export the bundle again.")
+    return cases
 
 
 def check_golden(translator: Translator) -> GoldenResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any, Literal
 
@@ -20,6 +19,10 @@ from edgeformer_runtime.errors import BundleError
 
 Precision = Literal["fp32", "int8"]
 Target = Literal["ort", "portable"]
+
+
+MAX_LENGTH_PENALTY = 10
+"""Bound of the exponent of the length: far beyond any use, and far from overflow."""
 
 
 class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -146,12 +149,15 @@ def manifest_problems(manifest: Manifest) -> list[str]:
         if getattr(manifest, name) < 1:
             problems.append(f"`{name}` must be at least 1, but is {getattr(manifest, name)}")
     for name in ("bos", "eos", "pad"):
-        if not 0 <= getattr(manifest.special, name) < manifest.target_vocab_size:
-            problems.append(f"special token `{name}` is outside the target vocabulary")
+        if not 0 <= getattr(manifest.special, name) < min(manifest.source_vocab_size, manifest.target_vocab_size):
+            problems.append(f"special token `{name}` is outside the vocabulary")
     if manifest.generation.beam_size < 1:
         problems.append(f"default beam size must be at least 1, but is {manifest.generation.beam_size}")
-    if not math.isfinite(manifest.generation.length_penalty):
-        problems.append(f"default length penalty must be finite, but is {manifest.generation.length_penalty}")
+    if not abs(manifest.generation.length_penalty) <= MAX_LENGTH_PENALTY:
+        problems.append(
+            f"default length penalty must be from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}, "
+            f"but is {manifest.generation.length_penalty}"
+        )
     if not re.fullmatch(r"[0-9]+\.[0-9]+", manifest.min_onnxruntime):
         problems.append(f"`min_onnxruntime` must have the form major.minor, but is `{manifest.min_onnxruntime}`")
     for name in manifest.files:

@@ -9,15 +9,23 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import onnxruntime as ort
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle import Bundle
 from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.errors import BundleError, DeviceError
+from edgeformer_runtime.errors import BundleError, DeviceError, ModelError
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.session import FloatArray, IntArray
 
+try:
+    import onnxruntime as ort
+except ModuleNotFoundError:
+    raise DeviceError(
+        "onnxruntime is not installed: pip install 'edgeformer[cpu]', or 'edgeformer[gpu]' for CUDA."
+    ) from None
+
+ENGINE_VERSION: str = ort.__version__
+"""Version of the installed onnxruntime."""
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Device names and their execution providers."""
 
@@ -110,7 +118,7 @@ class OnnxSession:
         emitted = [tensor.name for tensor in self._table if tensor.from_encoder]
         for name in emitted:
             binding.bind_output(name, self._device)
-        self._encoder.run_with_iobinding(binding)
+        _run(self._encoder, binding, contract.ENCODER_FILE)
         tensors = dict(zip(emitted, binding.get_outputs(), strict=True))
         sentences = len(source)
         for tensor in self._table:
@@ -126,7 +134,8 @@ class OnnxSession:
         """Run the decoder once; see :meth:`~edgeformer_runtime.session.StepSession.step`."""
         binding = self._decoder.io_binding()
         binding.bind_cpu_input(contract.TOKEN, token)
-        binding.bind_cpu_input(contract.POSITION, np.array(position, dtype=np.int64))
+        where = np.array(position, dtype=np.int64)  # held until the run is over
+        binding.bind_cpu_input(contract.POSITION, where)
         binding.bind_output(contract.LOGITS, "cpu")
         carried = []
         for tensor in self._table:
@@ -134,7 +143,7 @@ class OnnxSession:
             if tensor.kind != "constant":
                 binding.bind_output(tensor.output_name, self._device)
                 carried.append(tensor.name)
-        self._decoder.run_with_iobinding(binding)
+        _run(self._decoder, binding, contract.DECODER_FILE)
         logits, *values = binding.get_outputs()
         new_state = OnnxState({**state.tensors, **dict(zip(carried, values, strict=True))}, self._table, self._device)
         return logits.numpy(), new_state
@@ -167,18 +176,25 @@ def _check_version(minimum: str) -> None:
     def numbers(version: str) -> tuple[int, ...]:
         return tuple(int(part) for part in version.split(".")[:2])
 
-    if numbers(ort.__version__) < numbers(minimum):
-        raise BundleError(f"The bundle needs onnxruntime {minimum} or newer, but {ort.__version__} is installed.")
+    if numbers(ENGINE_VERSION) < numbers(minimum):
+        raise BundleError(f"The bundle needs onnxruntime {minimum} or newer, but {ENGINE_VERSION} is installed.")
 
 
 def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.InferenceSession:
     try:
         session = ort.InferenceSession(path, options, providers=[PROVIDERS[device]])
     except Exception as error:  # onnxruntime's own exceptions share no base class
-        raise BundleError(f"onnxruntime {ort.__version__} cannot open `{path.name}`: {error}") from None
+        raise BundleError(f"onnxruntime {ENGINE_VERSION} cannot open `{path.name}`: {error}") from None
     if session.get_providers()[0] != PROVIDERS[device]:
         raise DeviceError(f"{PROVIDERS[device]} could not be started; check the driver, or use --device cpu.")
     return session
+
+
+def _run(session: ort.InferenceSession, binding: ort.IOBinding, name: str) -> None:
+    try:
+        session.run_with_iobinding(binding)
+    except Exception as error:  # onnxruntime's own exceptions share no base class
+        raise ModelError(f"onnxruntime {ENGINE_VERSION} failed in `{name}`: {error}") from None
 
 
 def _check_names(bundle: Bundle, encoder: ort.InferenceSession, decoder: ort.InferenceSession) -> None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.manifest import MAX_LENGTH_PENALTY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,24 +43,39 @@ class DecodeOptions:
         Raises:
             OptionError: lists every value out of its range.
         """
+        whole = {
+            "beam_size": (self.beam_size, 1),
+            "n_best": (self.n_best, 1),
+            "min_length": (self.min_length, 0),
+            "max_length": (1 if self.max_length is None else self.max_length, 1),
+            "no_repeat_ngram_size": (self.no_repeat_ngram_size, 0),
+            "max_batch_tokens": (self.max_batch_tokens, 1),
+        }
+        numbers = {"length_penalty": self.length_penalty, "repetition_penalty": self.repetition_penalty}
         problems = [
+            f"`{name}` must be a whole number, but is {value!r}"
+            for name, (value, _) in whole.items()
+            if not isinstance(value, int) or isinstance(value, bool)
+        ]
+        problems += [
+            f"`{name}` must be a number, but is {value!r}"
+            for name, value in numbers.items()
+            if not isinstance(value, int | float)
+        ]
+        if problems:  # the comparisons below need numbers
+            raise OptionError("; ".join(problems) + ".")
+        problems += [
             f"`{name}` must be at least {least}, but is {value}"
-            for name, value, least in (
-                ("beam_size", self.beam_size, 1),
-                ("n_best", self.n_best, 1),
-                ("min_length", self.min_length, 0),
-                ("max_length", 1 if self.max_length is None else self.max_length, 1),
-                ("no_repeat_ngram_size", self.no_repeat_ngram_size, 0),
-                ("max_batch_tokens", self.max_batch_tokens, 1),
-            )
+            for name, (value, least) in whole.items()
             if value < least
         ]
         if self.n_best > self.beam_size >= 1:
             problems.append(f"`n_best` must be at most `beam_size` ({self.beam_size}), but is {self.n_best}")
         if self.max_length is not None and self.min_length > self.max_length >= 1:
             problems.append(f"`min_length` must be at most `max_length` ({self.max_length}), but is {self.min_length}")
-        if not math.isfinite(self.length_penalty):
-            problems.append(f"`length_penalty` must be finite, but is {self.length_penalty}")
+        if not abs(self.length_penalty) <= MAX_LENGTH_PENALTY:
+            bounds = f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}"
+            problems.append(f"`length_penalty` must be {bounds}, but is {self.length_penalty}")
         if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
             problems.append(f"`repetition_penalty` must be positive and finite, but is {self.repetition_penalty}")
         if problems:

@@ -106,7 +106,7 @@ class Tokenizer:
                 text.encode("utf-8")
             except UnicodeEncodeError:
                 raise InputError(
-                    f"Text {index} must be valid Unicode, but holds a lone surrogate; decode it with errors='replace'."
+                    index, "must be valid Unicode, but holds a lone surrogate; decode it with errors='replace'."
                 ) from None
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
@@ -123,12 +123,12 @@ class Tokenizer:
         """The vocabulary's entry of each id.
 
         Raises:
-            InputError: an id is not in the vocabulary.
+            ValueError: an id is not in the vocabulary.
         """
         found = []
         for index in ids:
             token = self._tokenizer.id_to_token(int(index)) if index >= 0 else None
             if token is None:
-                raise InputError(f"A token id must be from 0 to {self.vocab_size - 1}, but is {index}.")
+                raise ValueError(f"A token id must be from 0 to {self.vocab_size - 1}, but is {index}.")
             found.append(token)
         return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from edgeformer_runtime.bundle import Bundle, open_bundle
 from edgeformer_runtime.decode import Counters, decode
-from edgeformer_runtime.errors import InputTooLongError, OptionError
+from edgeformer_runtime.errors import BundleError, InputError, InputTooLongError, OptionError
 from edgeformer_runtime.onnx_session import OnnxSession
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.search import Hypothesis
@@ -116,6 +116,17 @@ class Translator:
             if manifest.tokenizers.target == manifest.tokenizers.source
             else Tokenizer.from_file(self.bundle.file(manifest.tokenizers.target))
         )
+        for side, tokenizer, size in (
+            ("source", self.source_tokenizer, manifest.source_vocab_size),
+            ("target", self.target_tokenizer, manifest.target_vocab_size),
+        ):
+            special = manifest.special
+            ids = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id)
+            if tokenizer.vocab_size > size or ids != (special.pad, special.bos, special.eos):
+                raise BundleError(
+                    f"Bundle `{self.bundle.path}`: the {side} tokenizer, of {tokenizer.vocab_size} tokens, is not the "
+                    "model's; export it again."
+                )
 
     def options(self, **changes: Any) -> DecodeOptions:
         """The bundle's decoding defaults with some values changed.
@@ -161,8 +172,8 @@ class Translator:
         while block := list(islice(iterator, chunk)):
             try:
                 yield from self.translate(block, counters=counters, **changes)
-            except InputTooLongError as error:
-                raise InputTooLongError(done + error.index, error.length, error.limit) from None
+            except InputError as error:
+                raise error.at(done + error.index) from None
             done += len(block)
 
 

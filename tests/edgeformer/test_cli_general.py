@@ -11,11 +11,10 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 import edgeformer
 from edgeformer.cli import CommandGroup, main
-from edgeformer.cli.output import atomic_text, human_bytes, json_text, one_line, stages, table
+from edgeformer.cli.output import atomic_text, console, human_bytes, json_text, one_line, stages, table
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.errors import BundleError
 from tests.commands import error, run
@@ -71,9 +70,10 @@ def failing(problem: Exception) -> CommandGroup:
             "Error: this command needs `torch.nn`: pip install 'edgeformer[train]'.",
         ),
         (
-            ModuleNotFoundError("No module named 'onnxruntime'", name="onnxruntime"),
-            "Error: this command needs `onnxruntime`: pip install 'edgeformer[cpu]'.",
+            ModuleNotFoundError("No module named 'sacrebleu'", name="sacrebleu"),
+            "Error: this command needs `sacrebleu`: pip install 'edgeformer[eval]'.",
         ),
+        (MemoryError(), "Error: not enough memory; give a smaller --beam or --batch-tokens."),
     ],
 )
 def test_a_users_mistake_is_one_line(problem: Exception, line: str) -> None:
@@ -144,9 +144,8 @@ def test_one_line_keeps_one_line() -> None:
 def test_tables_show_brackets_as_they_are() -> None:
     rows = table("[/x] title", "a [b]", "c")
     rows.add_row("[red]cell", "[/red]")
-    console = Console(width=80)
-    with console.capture() as capture:
-        console.print(rows)
+    with console().capture() as capture:
+        console().print(rows)
     for text in ("[/x] title", "a [b]", "[red]cell", "[/red]"):
         assert text in capture.get()
 

@@ -174,7 +174,7 @@ def test_a_wrong_input_is_named(small_bundle: Path, tmp_path: Path) -> None:
     [
         (["--device", "tpu"], "`device` must be one of cpu, cuda, but is `tpu`"),
         (["--beam", "2", "--nbest", "3"], "`--nbest` must be at most `--beam` (2), but is 3"),
-        (["--length-penalty", "nan"], "`length_penalty` must be finite, but is nan"),
+        (["--length-penalty", "nan"], "`length_penalty` must be from -10 to 10, but is nan"),
         (["--min-length", "9", "--max-length", "8"], "`min_length` must be at most `max_length` (8), but is 9"),
         (["--repetition-penalty", "0"], "`repetition_penalty` must be positive and finite, but is 0.0"),
     ],

@@ -102,9 +102,8 @@ def test_a_model_of_another_shape_is_refused(small_bundle: Path, tmp_path: Path)
     other = small_run(tmp_path / "other", "uneven_depth", vocab_size=290)
     message = error("verify", small_bundle, "--checkpoint", other.path)
     assert "is not the model of this bundle" in message
-    assert "`target_vocab_size` is 290 in the run and 300 in the bundle" in message
-    assert "state table" in message
-    assert "tokenizer `tokenizer.json` differs" in message
+    for part in ("source vocabulary", "target vocabulary", "state table", "source tokenizer", "target tokenizer"):
+        assert f"its {part} differs from the bundle's" in message
 
 
 def test_source_or_beam_need_a_checkpoint(small_bundle: Path) -> None:
@@ -117,3 +116,29 @@ def test_what_cannot_be_opened_is_named(small_bundle: Path, tmp_path: Path) -> N
     assert f"`{missing}` does not exist" in error("verify", missing)
     assert f"`{missing}`" in error("verify", small_bundle, "--checkpoint", missing)
     assert "must be one of cpu, cuda" in error("verify", small_bundle, "--device", "npu")
+
+
+def test_nothing_to_compare_is_an_error(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
+    for content in ("", "\n \n"):
+        (tmp_path / "empty").write_text(content, encoding="utf-8")
+        message = error("verify", small_bundle, "--checkpoint", taught_run.path, "--source", tmp_path / "empty")
+        assert "holds no sentence to compare on" in message
+
+
+def test_a_line_too_long_is_named_by_its_number(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
+    lines = ["The sea."] * 40 + ["", "word " * 400, "The sea."]
+    (tmp_path / "text").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    message = error("verify", small_bundle, "--checkpoint", taught_run.path, "--source", tmp_path / "text")
+    assert "Text 42 has" in message
+
+
+def test_a_failing_example_may_hold_brackets(small_bundle: Path, tmp_path: Path) -> None:
+    copy = copy_of(small_bundle, tmp_path / "copy")
+    golden = json.loads((copy / "golden.json").read_text(encoding="utf-8"))
+    golden[0]["text"] += "[/red]"
+    (copy / "golden.json").write_text(json.dumps(golden), encoding="utf-8")
+    rehash(copy)
+    result = run("verify", copy)
+    assert result.exit_code == 1
+    assert "[/red]" in result.stdout
+    assert "Traceback" not in result.output

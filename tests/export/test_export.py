@@ -19,7 +19,7 @@ import edgeformer_export.to_onnx
 from edgeformer.cli import main
 from edgeformer.train.run import Run, save_weights
 from edgeformer_export import kernels
-from edgeformer_export.export import export_run
+from edgeformer_export.export import export_run, spread
 from edgeformer_export.weights import ALIGNMENT, write_weights
 from edgeformer_export.writer import ExportError, atomic_folder
 from edgeformer_runtime import contract
@@ -141,7 +141,12 @@ def test_existing_folders_are_safe(run: Run, fp32: Path, tmp_path: Path) -> None
     other = tmp_path / "photos"
     other.mkdir()
     (other / "cat.jpg").write_bytes(b"meow")
-    with pytest.raises(ExportError, match="is not a bundle"):
+    with pytest.raises(ExportError, match="something else than a bundle"):
+        export_run(run, other, overwrite=True)
+    assert (other / "cat.jpg").read_bytes() == b"meow"
+    # A manifest alone makes no bundle: browsers' extensions have one too.
+    (other / "manifest.json").write_text("{}")
+    with pytest.raises(ExportError, match="something else than a bundle"):
         export_run(run, other, overwrite=True)
     assert (other / "cat.jpg").read_bytes() == b"meow"
 
@@ -155,6 +160,10 @@ def test_atomic_folder_replaces_or_leaves_all(tmp_path: Path) -> None:
     for content in ("one", "two"):
         with atomic_folder(out, overwrite=True) as folder:
             (folder / "manifest.json").write_text(content)
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(ExportError, match="something else"), atomic_folder(out, overwrite=True):
+        pass
+    (out / "notes.txt").unlink()
     assert (out / "manifest.json").read_text() == "two"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -228,3 +237,22 @@ def test_verify_compares_with_the_checkpoint(run: Run, fp32: Path, int8: Path, t
     failed = runner.invoke(main, ["verify", str(fp32), "--checkpoint", str(stranger.path)])
     assert failed.exit_code == 1
     assert "is not the model of this bundle" in failed.stderr
+
+
+def test_a_sample_with_sentences_too_long_for_the_model_is_no_obstacle(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "run")
+    sample = run.path / "sample.tsv"
+    text = sample.read_text(encoding="utf-8")
+    sample.write_text("word " * 400 + "\tmot\n" + text + "The sea.\t" + "mot " * 100 + "\n", encoding="utf-8")
+    report = export_run(Run.open(run.path), tmp_path / "bundle")
+    assert report.parity.logits.positions > 0
+    sample.write_text("word " * 400 + "\tmot\n", encoding="utf-8")
+    with pytest.raises(ExportError, match="no sample of its training text"):
+        export_run(Run.open(run.path), tmp_path / "other")
+
+
+def test_items_are_spread_evenly() -> None:
+    assert spread(range(10), 4) == [0, 3, 6, 9]
+    assert spread(range(3), 8) == [0, 1, 2]
+    assert spread(range(5), 1) == [0]
+    assert spread([], 3) == []

@@ -10,6 +10,7 @@ import pytest
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
+from edgeformer.train.run import Run
 from edgeformer_export.export import export_run
 from edgeformer_export.parity import MAX_LOGIT_DIFFERENCE, compare, compare_logits
 from edgeformer_runtime.decode import decode
@@ -119,3 +120,16 @@ def test_a_wrong_model_is_told_with_sentence_and_step(exported: Exported, tmp_pa
     logits, tokens = report.problems
     assert f"sentence {report.logits.worst_sentence + 1}, step {report.logits.worst_step + 1}" in logits
     assert f"sentence {report.tokens[0].first.sentence + 1} at step {report.tokens[0].first.step + 1}" in tokens
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_rows_that_finish_at_different_steps_equal_torch(
+    taught_run: Run, translator: Translator, beam_size: int
+) -> None:
+    sources = [[*ids, 3] for ids in translator.source_tokenizer.encode_batch([source for source, _ in PAIRS[::5]])]
+    options = DecodeOptions(beam_size=beam_size)
+    outputs = [best for best, *_ in decode(translator.session, sources, options)]
+    assert all(best.finished for best in outputs)
+    assert len({len(best.ids) for best in outputs}) > 1
+    report = compare(taught_run.load_model(), translator.session, sources, [options], "fp32")
+    assert report.problems == []

@@ -110,8 +110,8 @@ def test_a_traversal_is_refused_before_the_file_is_touched(small_bundle: Path, t
     [
         (lambda tree: tree.update(max_source_length=0), "`max_source_length` must be at least 1, but is 0"),
         (lambda tree: tree.update(target_vocab_size=-1), "`target_vocab_size` must be at least 1, but is -1"),
-        (lambda tree: tree["special"].update(eos=10**6), "special token `eos` is outside the target vocabulary"),
-        (lambda tree: tree["special"].update(pad=-1), "special token `pad` is outside the target vocabulary"),
+        (lambda tree: tree["special"].update(eos=10**6), "special token `eos` is outside the vocabulary"),
+        (lambda tree: tree["special"].update(pad=-1), "special token `pad` is outside the vocabulary"),
         (lambda tree: tree["files"].pop("decoder.onnx"), "file `decoder.onnx` is used but not listed with a hash"),
         (lambda tree: tree["files"].pop("weights.bin"), "file `weights.bin` is used but not listed with a hash"),
         (lambda tree: tree["tokenizers"].update(source="x.json"), "file `x.json` is used but not listed with a hash"),

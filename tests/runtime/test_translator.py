@@ -245,7 +245,7 @@ def test_a_stream_needs_a_chunk(translator: Translator) -> None:
 
 
 def test_a_lone_surrogate_is_an_input_error_that_names_the_text(translator: Translator) -> None:
-    with pytest.raises(InputError, match=r"Text 2 .*surrogate"):
+    with pytest.raises(InputError, match=r"Text 3 .*surrogate"):
         translator.translate(["", "fine", "bad \ud800"])
 
 
