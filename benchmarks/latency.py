@@ -27,15 +27,11 @@ from edgeformer_runtime.options import DecodeOptions
 @click.command()
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Run folder of the torch model to compare with.")
-@click.option(
-    "--source", type=click.Path(path_type=Path), help="Text, one sentence per line."
-)
+@click.option("--source", type=click.Path(path_type=Path), help="Text, one sentence per line.")
 @click.option("--limit", default=50, show_default=True, help="Sentences to take from --source.")
 @click.option("--beam", "beams", multiple=True, type=click.IntRange(1), default=(1, 4), show_default=True)
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
-@click.option(
-    "--repeat", default=7, show_default=True, type=click.IntRange(1), help="Measured rounds."
-)
+@click.option("--repeat", default=7, show_default=True, type=click.IntRange(1), help="Measured rounds.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Also write the figures to this file.")
 def main(
     bundles: tuple[Path, ...],

@@ -123,9 +123,7 @@ def test_a_wrong_model_is_told_with_sentence_and_step(exported: Exported, tmp_pa
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_rows_that_finish_at_different_steps_equal_torch(
-    taught_run: Run, translator: Translator, beam_size: int
-) -> None:
+def test_rows_that_finish_at_different_steps(taught_run: Run, translator: Translator, beam_size: int) -> None:
     sources = [[*ids, 3] for ids in translator.source_tokenizer.encode_batch([source for source, _ in PAIRS[::5]])]
     options = DecodeOptions(beam_size=beam_size)
     outputs = [best for best, *_ in decode(translator.session, sources, options)]
