@@ -45,7 +45,8 @@ def export(run: Path, out: Path, precision: str, target: str, overwrite: bool, a
     """Export the trained model of the folder RUN as a bundle.
 
     A bundle holds an encoder and a step-decoder graph, their weights, tokenizers, golden examples and a manifest with
-    the SHA-256 of each. It is written only if its output equals torch's.
+    the SHA-256 of each. An fp32 bundle is written only if its output equals torch's; an int8 bundle only if it stays
+    close.
     """
     from edgeformer.cli.output import print_json, stages
     from edgeformer.train.run import Run
