@@ -16,6 +16,9 @@ import msgspec
 
 from edgeformer.errors import ConfigError
 
+_LIMIT = 2**63
+"""Numbers from here on, infinity among them, fit neither torch's integers nor JSON."""
+
 
 class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """How text becomes token ids."""
@@ -152,7 +155,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         raise ConfigError(f"`{name_or_path}` is neither a recipe nor a file. Recipes: {known}.")
     try:
         tree = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
+    except (tomllib.TOMLDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise ConfigError(f"Recipe `{name_or_path}` cannot be parsed: {error}.") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"Recipe `{name_or_path}` must be a table of sections, but is {type(tree).__name__}.")
@@ -169,12 +172,11 @@ def recipe_from_tree(tree: dict[str, Any], origin: str) -> Recipe:
         recipe = msgspec.convert(tree, Recipe)
     except msgspec.ValidationError as error:
         raise ConfigError(f"Recipe `{origin}`: {error}.") from None
-    model_config(recipe.model)
-    _verify(recipe, origin)
+    _verify(recipe, model_config(recipe.model), origin)
     return recipe
 
 
-def _verify(recipe: Recipe, origin: str) -> None:
+def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
     """Raise one error that lists every value out of its range."""
     train, data, tokenizer = recipe.train, recipe.data, recipe.tokenizer
     positive = {
@@ -185,13 +187,18 @@ def _verify(recipe: Recipe, origin: str) -> None:
         "train.warmup_steps": train.warmup_steps,
         "train.validate_every": train.validate_every,
         "train.average": train.average,
+        "train.adam_eps": train.adam_eps,
         "data.max_words": data.max_words,
         "data.max_ratio": data.max_ratio,
         "data.valid_size": data.valid_size,
         "data.test_size": data.test_size,
         "tokenizer.vocab_size": tokenizer.vocab_size,
     }
-    problems = [f"`{key}` must be positive, but is {value}" for key, value in positive.items() if not value > 0]
+    problems = [
+        f"`{key}` must be positive{_bound(value)}, but is {value}"
+        for key, value in positive.items()
+        if not 0 < value < _LIMIT
+    ]
     not_negative = {
         "train.seed": train.seed,
         "data.seed": data.seed,
@@ -202,11 +209,20 @@ def _verify(recipe: Recipe, origin: str) -> None:
         "train.clip_norm": train.clip_norm,
         "train.weight_decay": train.weight_decay,
     }
-    problems += [f"`{key}` must be at least 0, but is {value}" for key, value in not_negative.items() if not value >= 0]
+    problems += [
+        f"`{key}` must be at least 0{_bound(value)}, but is {value}"
+        for key, value in not_negative.items()
+        if not 0 <= value < _LIMIT
+    ]
     if not 0 <= train.label_smoothing < 1:
         problems.append(f"`train.label_smoothing` must be at least 0 and below 1, but is {train.label_smoothing}")
-    if train.max_minutes is not None and not train.max_minutes > 0:
-        problems.append(f"`train.max_minutes` must be positive, but is {train.max_minutes}")
+    if not all(0 <= beta < 1 for beta in train.adam_betas):
+        problems.append(f"`train.adam_betas` must be at least 0 and below 1, but are {list(train.adam_betas)}")
+    if train.max_minutes is not None and not 0 < train.max_minutes < _LIMIT:
+        minutes = train.max_minutes
+        problems.append(f"`train.max_minutes` must be positive{_bound(minutes)}, but is {minutes}")
+    if getattr(model, "tied_embeddings", None) == "all" and not tokenizer.shared:
+        problems.append('`model.tied_embeddings` = "all" needs `tokenizer.shared` = true, but it is false')
     if bool(data.corpus) == bool(data.train):
         problems.append("give either `data.corpus` or `data.train`")
     for key, files in {"data.train": data.train, "data.valid": data.valid, "data.test": data.test}.items():
@@ -214,6 +230,11 @@ def _verify(recipe: Recipe, origin: str) -> None:
             problems.append(f"`{key}` takes one tab-separated file or two aligned files, but has {len(files)}")
     if problems:
         raise ConfigError(f"Recipe `{origin}`: " + "; ".join(problems) + ".")
+
+
+def _bound(value: float) -> str:
+    """The upper limit, where a value is beyond it."""
+    return " and below 2^63" if value >= _LIMIT else ""
 
 
 def _apply_override(tree: dict[str, Any], override: str) -> None:

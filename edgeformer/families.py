@@ -81,7 +81,7 @@ def model_config(section: Mapping[str, Any]) -> msgspec.Struct:
     family = get_family(str(fields.pop("family", "")))
     preset = fields.pop("preset", None)
     if preset is not None:
-        if preset not in family.presets:
+        if not isinstance(preset, str) or preset not in family.presets:
             known = ", ".join(family.presets) or "none"
             raise ConfigError(f"`model.preset` must be one of {known}, but is `{preset}`.")
         fields = {**msgspec.structs.asdict(family.presets[preset]()), **fields}

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import click
 
+from edgeformer.config import DataConfig
 from edgeformer.data.catalogue import CORPORA
+
+_DEFAULTS = DataConfig()
 
 
 @click.group()
@@ -38,23 +41,34 @@ def list_corpora(as_json: bool) -> None:
     Console().print(table)
 
 
-@data.command()
+@data.command(context_settings={"show_default": True})
 @click.argument("name", type=click.Choice(list(CORPORA)), metavar="NAME")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write to.")
 @click.option("--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus in.")
+@click.option("--seed", type=click.IntRange(0), default=_DEFAULTS.seed, help="Seed of the split: data.seed.")
+@click.option(
+    "--valid-size", type=click.IntRange(1), default=_DEFAULTS.valid_size, help="Source sentences: data.valid_size."
+)
+@click.option(
+    "--test-size", type=click.IntRange(1), default=_DEFAULTS.test_size, help="Source sentences: data.test_size."
+)
 @click.option("--overwrite", is_flag=True, help="Replace a corpus written to the folder before.")
-def prepare(name: str, out: Path, data_dir: Path | None, overwrite: bool) -> None:
+def prepare(
+    name: str, out: Path, data_dir: Path | None, seed: int, valid_size: int, test_size: int, overwrite: bool
+) -> None:
     """Write corpus NAME, filtered and split, as aligned text files with a report.
 
     The corpus is looked for in the --data folder, then in the cache ($EDGEFORMER_CACHE, else ~/.cache/edgeformer), then
     downloaded.
+
+    --seed, --valid-size and --test-size must match the recipe's data.seed, data.valid_size and data.test_size:
+    otherwise the test set written here holds text that a model of that recipe was trained on.
     """
-    from edgeformer.config import DataConfig
     from edgeformer.data.corpora import load_corpus
     from edgeformer.data.prepare import ensure_writable, write_corpus
 
     ensure_writable(out, overwrite=overwrite)
-    corpus = load_corpus(DataConfig(corpus=name), data_dir)
+    corpus = load_corpus(DataConfig(corpus=name, seed=seed, valid_size=valid_size, test_size=test_size), data_dir)
     write_corpus(corpus, out, overwrite=overwrite)
     click.echo(f"{name}: {corpus.report.summary()}")
     click.echo(f"train {len(corpus.train):,}, valid {len(corpus.valid):,}, test {len(corpus.test):,} pairs")

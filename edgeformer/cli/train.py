@@ -34,9 +34,10 @@ def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple
     from rich.console import Console
     from rich.table import Table
 
+    from edgeformer.train.trainer import process_rank
     from edgeformer.train.trainer import train as run_training
 
-    console = Console()
+    console = Console(quiet=process_rank() > 0)
     result = run_training(loaded, out, data_dir, resume=resume, console=console)
     command = f"edgeformer train --out {out} --resume" + (f" --data {data_dir}" if data_dir else "")
     if not result.finished:

@@ -216,6 +216,11 @@ def in_order(pairs: EncodedPairs, batch_tokens: int) -> Iterator[Batch]:
         yield pairs.collate(chosen, int((pairs.target.length[chosen] - 1).sum()))
 
 
+def evenly_spaced(total: int, count: int) -> Ids:
+    """At most ``count`` of the numbers below ``total``, rising, the first and the last among them."""
+    return np.linspace(0, total - 1, min(count, total)).round().astype(np.int64)
+
+
 def length_cuts(pairs: EncodedPairs, rows: Ids, batch_tokens: int) -> Ids:
     """Where to cut sorted rows so that no batch exceeds ``batch_tokens`` on its longer side; from 0 to the end."""
     widths = np.maximum(pairs.source.length[rows], pairs.target.length[rows] - 1).tolist()

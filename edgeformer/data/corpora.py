@@ -11,11 +11,12 @@ import msgspec
 
 from edgeformer.config import DataConfig
 from edgeformer.data.catalogue import CORPORA, Corpus, PinnedFile
-from edgeformer.data.download import Progress, cache_folder, download, write_atomically
+from edgeformer.data.download import Progress, cache_folder, download
 from edgeformer.data.filters import FilterReport, filter_pairs
 from edgeformer.data.split import split_by_source
 from edgeformer.data.text import Pair, decompress, read_content, read_pairs
 from edgeformer.errors import ConfigError, DataError
+from edgeformer.files import write_atomically
 
 
 class Provenance(msgspec.Struct, kw_only=True, frozen=True):
@@ -64,7 +65,7 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None, progress: Prog
 
     Raises:
         ConfigError: neither or both of a corpus and files are given, or the corpus is unknown.
-        DataError: a file is missing, damaged or not the pinned one, or too few sentences are left.
+        DataError: a file is missing, empty, damaged or not the pinned one, or too few sentences are left.
     """
     if bool(config.corpus) == bool(config.train):
         raise ConfigError("Give either `data.corpus` or `data.train`.")
@@ -121,6 +122,8 @@ def _generate(config: DataConfig, hashes: dict[str, str]) -> list[Pair]:
 def _read_own(files: Sequence[str], data_dir: Path | None, hashes: dict[str, str]) -> list[Pair]:
     paths = [str((data_dir or Path()) / file) for file in files]
     pairs = read_pairs(paths)
+    if not pairs:
+        raise DataError(f"`{'` and `'.join(paths)}` must hold sentence pairs, but there is none; give other files.")
     hashes.update({file: _sha256(read_content(path)) for file, path in zip(files, paths, strict=True)})
     return pairs
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 import edgeformer
 from edgeformer.errors import DataError
@@ -59,19 +58,6 @@ def download(url: str, *, attempts: int = 3, pause_seconds: float = 1.0, progres
         f"`{name}` cannot be downloaded from {url}: {reason}. "
         "Check the network, or put the file into a folder and give that with --data."
     )
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that no reader ever sees a part of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            file.write(content)
-            file.close()
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
 
 
 def _fetch(url: str, report: Progress) -> bytes:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -13,6 +11,7 @@ import msgspec
 from edgeformer.data.corpora import ParallelCorpus
 from edgeformer.data.text import Pair
 from edgeformer.errors import DataError
+from edgeformer.files import can_be_replaced, staged_folder
 
 REPORT_FILE = "report.json"
 
@@ -34,32 +33,28 @@ def write_corpus(corpus: ParallelCorpus, folder: Path, *, overwrite: bool = Fals
     """
     languages = (corpus.source_language or "source", corpus.target_language or "target")
     ensure_writable(folder, overwrite=overwrite)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        incoming, outgoing = Path(temporary) / "incoming", Path(temporary) / "outgoing"
-        incoming.mkdir()
+    with staged_folder(folder, overwrite=overwrite) as staged:
         for part, pairs in _parts(corpus):
             for language, sentences in zip(languages, _sides(pairs), strict=True):
                 content = "".join(f"{sentence}\n" for sentence in sentences)
-                (incoming / f"{part}.{language}").write_bytes(content.encode("utf-8"))
+                (staged / f"{part}.{language}").write_bytes(content.encode("utf-8"))
         report = msgspec.json.format(msgspec.json.encode(corpus_report(corpus)), indent=2)
-        (incoming / REPORT_FILE).write_bytes(report + b"\n")
-        if folder.exists():
-            folder.replace(outgoing)
-        incoming.replace(folder)
-        shutil.rmtree(outgoing, ignore_errors=True)
+        (staged / REPORT_FILE).write_bytes(report + b"\n")
 
 
 def ensure_writable(folder: Path, *, overwrite: bool) -> None:
     """Check that a corpus may be written to a folder.
 
     Raises:
-        DataError: the folder exists and is not to be overwritten, or holds something else than a prepared corpus.
+        DataError: the folder exists and is not to be overwritten, holds something else than a prepared corpus, or is
+            the current folder or a mount point.
     """
     if not folder.exists():
         return
     if not folder.is_dir():
         raise DataError(f"`{folder}` is a file; give another folder with --out.")
+    if not can_be_replaced(folder):
+        raise DataError(f"`{folder}` is the current folder or a mount point; give a folder inside it with --out.")
     entries = [entry.name for entry in folder.iterdir()]
     if not entries:
         return

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edgeformer.train.run import METRICS_FILE, write_atomically
+from edgeformer.files import write_atomically
+from edgeformer.train.run import METRICS_FILE
 
 COLUMNS = (
     "step",

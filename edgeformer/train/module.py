@@ -100,8 +100,7 @@ class TrainingModule(pl.LightningModule):
         if not torch.isfinite(self.gradient_norm):
             raise TrainingError(
                 f"The gradient became infinite or not a number in step {self.trainer.global_step + 1} "
-                f"(loss {self.update_loss.item():.4g}); the checkpoints before it are kept. "
-                "Lower `train.learning_rate` or raise `train.warmup_steps`."
+                f"(loss {self.update_loss.item():.4g})."
             )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,8 +15,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save
 
 from edgeformer.config import Recipe, recipe_from_tree
+from edgeformer.data.filters import FilterReport
 from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.families import get_family, model_config
+from edgeformer.files import can_be_replaced, staged_folder, write_atomically
 from edgeformer.model.base import EncoderDecoder
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.tokenizer import Tokenizer
@@ -35,6 +35,10 @@ CHECKPOINT_FOLDER = "checkpoints"
 RESUME_FILE = "last.ckpt"
 
 SAMPLE_SIZE = 1000
+AFTER_DIVERGENCE = (
+    "To train further, begin anew in another folder with a lower `train.learning_rate` or more `train.warmup_steps`."
+)
+"""What to do then; resuming would only diverge again."""
 _LIBRARIES = ("edgeformer", "torch", "pytorch-lightning", "tokenizers", "safetensors", "sacrebleu", "numpy")
 
 
@@ -60,8 +64,8 @@ class Validation(msgspec.Struct, kw_only=True, frozen=True):
 class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
     """What happened in a run."""
 
-    status: Literal["running", "interrupted", "finished"] = "running"
-    """A run is finished once it has a final model."""
+    status: Literal["running", "interrupted", "finished", "diverged"] = "running"
+    """A run is finished once it has a final model; one that diverged after its first validation has a model too."""
     stopped_by: str = ""
     """Why training stopped, for people."""
     steps: int = 0
@@ -90,6 +94,8 @@ class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
     """Steps of the checkpoints whose mean is the final model."""
     final: Validation | None = None
     """Validation of the final model."""
+    filters: FilterReport | None = None
+    """What the corpus filters dropped; none in a run of an earlier version."""
     provenance: dict[str, Any] = {}
     """Where the text comes from."""
     versions: dict[str, str] = {}
@@ -103,7 +109,7 @@ class Run:
 
         recipe.json  run.json  metrics.csv  sample.tsv
         tokenizer.json, or source.tokenizer.json and target.tokenizer.json
-        model.safetensors            once finished
+        model.safetensors            once finished or diverged
         checkpoints/last.ckpt        to resume from
         checkpoints/step-*.safetensors
     """
@@ -136,12 +142,11 @@ class Run:
 
         Raises:
             CheckpointError: the folder exists and is not empty.
+            ConfigError: it is the current folder or a mount point.
         """
         refuse_used(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as temporary:
-            folder = Path(temporary) / "run"
-            (folder / CHECKPOINT_FOLDER).mkdir(parents=True)
+        with staged_folder(path) as folder:
+            (folder / CHECKPOINT_FOLDER).mkdir()
             (folder / RECIPE_FILE).write_bytes(_json(recipe))
             (folder / INFO_FILE).write_bytes(_json(info))
             if recipe.tokenizer.shared:
@@ -150,12 +155,7 @@ class Run:
                 files = {SOURCE_TOKENIZER_FILE: source_tokenizer, TARGET_TOKENIZER_FILE: target_tokenizer}
             for name, tokenizer in files.items():
                 (folder / name).write_text(tokenizer.to_str(), encoding="utf-8")
-            lines = [
-                "\t".join(text.replace("\t", " ").replace("\n", " ") for text in pair) + "\n"
-                for pair in sample[:SAMPLE_SIZE]
-            ]
-            (folder / SAMPLE_FILE).write_bytes("".join(lines).encode("utf-8"))
-            folder.replace(path)
+            (folder / SAMPLE_FILE).write_bytes(_lines(sample))
         return cls(path, recipe, info)
 
     @classmethod
@@ -173,7 +173,7 @@ class Run:
         try:
             recipe = recipe_from_tree(msgspec.json.decode((path / RECIPE_FILE).read_bytes()), str(path / RECIPE_FILE))
             info = msgspec.json.decode((path / INFO_FILE).read_bytes(), type=RunInfo)
-        except (msgspec.DecodeError, ConfigError, OSError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ConfigError, OSError) as error:
             raise CheckpointError(f"Run `{path}` is damaged: {error} Train again into a new folder.") from None
         return cls(path, recipe, info)
 
@@ -204,8 +204,13 @@ class Run:
         """The final model, in evaluation mode.
 
         Raises:
-            CheckpointError: the run is not finished, or its weights are damaged or of another model.
+            CheckpointError: the run has no final model, or its weights are damaged or of another model.
         """
+        if not self.model_path.is_file() and self.info.status == "diverged":
+            raise CheckpointError(
+                f"Run `{self.path}` has no {MODEL_FILE}: it diverged before its first validation. "
+                f"{self.info.stopped_by}. {AFTER_DIVERGENCE}"
+            )
         if not self.model_path.is_file():
             raise CheckpointError(
                 f"Run `{self.path}` has no {MODEL_FILE}: training has not finished. "
@@ -218,10 +223,13 @@ class Run:
         self.info = msgspec.structs.replace(self.info, **changes)
         write_atomically(self.path / INFO_FILE, _json(self.info))
 
-    def replace_recipe(self, recipe: Recipe) -> None:
-        """Write another recipe, after a resume that changed a limit."""
-        write_atomically(self.path / RECIPE_FILE, _json(recipe))
-        self.recipe = recipe
+    def write_recipe(self) -> None:
+        """Write :attr:`recipe`, after a resume that changed a limit."""
+        write_atomically(self.path / RECIPE_FILE, _json(self.recipe))
+
+    def write_sample(self, sample: Sequence[tuple[str, str]]) -> None:
+        """Replace :attr:`sample`."""
+        write_atomically(self.path / SAMPLE_FILE, _lines(sample))
 
 
 def refuse_used(path: Path) -> None:
@@ -229,11 +237,14 @@ def refuse_used(path: Path) -> None:
 
     Raises:
         CheckpointError: the path is in use.
+        ConfigError: it is the current folder or a mount point.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise CheckpointError(
             f"`{path}` is not an empty folder; choose another --out, or continue its run with --resume."
         )
+    if path.exists() and not can_be_replaced(path):
+        raise ConfigError(f"`{path}` is the current folder or a mount point; give a folder inside it with --out.")
 
 
 def build_model(recipe: Recipe, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
@@ -273,19 +284,6 @@ def save_weights(model: EncoderDecoder, path: Path) -> None:
     write_atomically(path, save({name: state[name].cpu().contiguous() for name in stored.values()}))
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that readers see the old or the new content and nothing between."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def library_versions() -> dict[str, str]:
     """Versions of Python and of the libraries that a result depends on."""
     versions = {"python": platform.python_version()}
@@ -307,6 +305,12 @@ def differing_keys(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str
         elif left != right:
             keys.append(f"{prefix}{key}")
     return keys
+
+
+def _lines(pairs: Sequence[tuple[str, str]]) -> bytes:
+    """Tab-separated text of at most :data:`SAMPLE_SIZE` pairs."""
+    lines = ("\t".join(text.replace("\t", " ").replace("\n", " ") for text in pair) for pair in pairs[:SAMPLE_SIZE])
+    return "".join(f"{line}\n" for line in lines).encode("utf-8")
 
 
 def _json(value: msgspec.Struct) -> bytes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -15,6 +16,8 @@ import pytorch_lightning as pl
 import torch.distributed
 from torch import Tensor
 
+from edgeformer.config import TrainConfig
+from edgeformer.errors import TrainingError
 from edgeformer.train.averaging import best_steps, keep_only, weights_path
 from edgeformer.train.metrics import MetricsLog
 from edgeformer.train.module import TensorBatch, TrainingModule
@@ -26,6 +29,19 @@ LOG_SECONDS = 5.0
 """Least time between two rows of the log; reading the loss waits for the device."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def limit_reached(config: TrainConfig, step: int, minutes: float, validations: Sequence[Validation]) -> str:
+    """The limit that ends a training which has come so far; empty if none does."""
+    if step >= config.max_steps:
+        return f"max_steps = {config.max_steps}"
+    if config.max_minutes is not None and minutes >= config.max_minutes:
+        return f"max_minutes = {config.max_minutes:g}"
+    if config.patience and validations:
+        best = best_steps(validations, 1)[0]
+        if sum(validation.step > best for validation in validations) >= config.patience:
+            return f"patience = {config.patience}"
+    return ""
 
 
 class Supervisor(pl.Callback):
@@ -144,16 +160,7 @@ class Supervisor(pl.Callback):
 
     def limit_reached(self, step: int) -> str:
         """The limit of the recipe that ends training after ``step`` updates; empty if none does."""
-        config = self.config
-        if step >= config.max_steps:
-            return f"max_steps = {config.max_steps}"
-        if config.max_minutes is not None and self.minutes >= config.max_minutes:
-            return f"max_minutes = {config.max_minutes:g}"
-        if config.patience and self.validations:
-            best = best_steps(self.validations, 1)[0]
-            if sum(validation.step > best for validation in self.validations) >= config.patience:
-                return f"patience = {config.patience}"
-        return ""
+        return limit_reached(self.config, step, self.minutes, self.validations)
 
     def _reason_to_stop(self, trainer: pl.Trainer) -> str:
         """A signal or a limit; the same on every process."""
@@ -196,12 +203,20 @@ class Supervisor(pl.Callback):
         self._mark, self._marked_step, self._marked_tokens = time.monotonic(), step, self._tokens
 
     def _validate(self, trainer: pl.Trainer, module: TrainingModule) -> None:
-        """Validate, write weights and resume state, drop the weights that are not among the best."""
+        """Validate, write weights and resume state, drop the weights that are not among the best.
+
+        Raises:
+            TrainingError: the loss is infinite or not a number; raised on all processes.
+        """
         self._report(trainer, module)
         step = trainer.global_step
+        validation: Validation | None = None
         if trainer.is_global_zero:
             bf16 = self.config.precision == "bf16"
             validation = self.validator(module.model, step=step, minutes=self.minutes, bf16=bf16)
+        if not trainer.strategy.broadcast(validation is None or math.isfinite(validation.loss)):
+            raise TrainingError(f"The validation loss became infinite or not a number by step {step}.")
+        if validation is not None:
             self.validations = [*(v for v in self.validations if v.step < step), validation]
             steps = best_steps(self.validations, self.config.average)
             if step in steps:

@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 
 from edgeformer.config import Recipe
-from edgeformer.data.batches import BatchStream, EncodedPairs
+from edgeformer.data.batches import BatchStream, EncodedPairs, evenly_spaced
 from edgeformer.data.corpora import ParallelCorpus, load_corpus
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError, TrainingError
@@ -27,7 +27,9 @@ from edgeformer.train.averaging import best_steps, load_average, weights_path
 from edgeformer.train.dropout import use_fast_dropout
 from edgeformer.train.module import TrainingModule
 from edgeformer.train.progress import Reporter, figures
+from edgeformer.train.resume import limit_of_finished, require_checkpoint, restore, resumable_recipe
 from edgeformer.train.run import (
+    AFTER_DIVERGENCE,
     RESUME_FILE,
     SAMPLE_SIZE,
     Run,
@@ -40,9 +42,6 @@ from edgeformer.train.run import (
 )
 from edgeformer.train.supervisor import Supervisor
 from edgeformer.train.validation import Validator
-
-CHANGEABLE = frozenset({"train.max_steps", "train.max_minutes", "train.patience", "train.threads", "description"})
-"""Keys of a recipe that a resumed run may change; any other would make it another training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,15 +86,18 @@ def train(
         CheckpointError: ``out`` is in use, cannot be resumed, or is of another recipe.
         ConfigError: the recipe does not fit together.
         DataError: the corpus cannot be read, or nothing of it fits the model.
-        TrainingError: training diverged.
+        TrainingError: training diverged; a model of the checkpoints before is kept if there are any.
     """
-    console = Console(quiet=True) if console is None or _rank() else console
+    console = Console(quiet=True) if console is None or process_rank() else console
     run = Run.open(out) if resume else None
     if run is not None:
-        recipe = _resumable(run, recipe)
+        recipe = resumable_recipe(run, recipe)
+        if limit := limit_of_finished(run, recipe):
+            return _nothing_to_do(run, limit, console)
+        require_checkpoint(run)
     if recipe is None:
         raise ConfigError("A recipe is needed to begin a run.")
-    if run is None and _rank() == 0:
+    if run is None and process_rank() == 0:
         refuse_used(out)  # before the corpus is read, and not after
     if recipe.train.threads:
         torch.set_num_threads(recipe.train.threads)
@@ -107,8 +109,10 @@ def train(
         raise CheckpointError(
             f"Run `{out}` was trained on other text than is found now; give the same files with --data."
         )
-    elif _rank() == 0:
-        run.replace_recipe(recipe)
+    else:
+        run.recipe = recipe  # on every process, since all must agree on the limits
+        if process_rank() == 0:
+            run.write_recipe()
     return _fit(run, corpus, resume, console)
 
 
@@ -131,7 +135,7 @@ def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> Tr
         batch_tokens=config.batch_tokens,
         seed=config.seed,
         accumulate=config.accumulate,
-        rank=_rank(),
+        rank=process_rank(),
         world_size=_world_size(),
     )
     validator = Validator(
@@ -147,7 +151,7 @@ def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> Tr
     reporter = Reporter(console, config.max_steps, config.max_minutes)
     supervisor = Supervisor(run, validator, reporter)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    if _rank() == 0:
+    if process_rank() == 0:
         run.update(
             status="running",
             parameters=parameters,
@@ -155,14 +159,17 @@ def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> Tr
             valid_pairs=len(valid),
             too_long=pairs.too_long,
             padding=stream.padding,
+            filters=corpus.report,
         )
+        run.write_sample([corpus.train[index] for index in pairs.kept[evenly_spaced(len(pairs), SAMPLE_SIZE)]])
+        reporter.line(corpus.report.summary())
         reporter.line(
             f"{len(pairs):,} training pairs ({pairs.too_long:,} too long for the model), "
             f"{stream.epoch_batches:,} batches an epoch, {stream.padding:.1%} padding, {parameters:,} parameters"
         )
 
     checkpoint = run.checkpoints / RESUME_FILE if resume else None
-    step = _restore(checkpoint, supervisor) if checkpoint else 0
+    step = restore(checkpoint, supervisor) if checkpoint else 0
     if limit := supervisor.limit_reached(step):
         reporter.line(f"Nothing is left to train: {limit} was reached after {step:,} steps.")
         supervisor.stopped_by = limit
@@ -172,33 +179,55 @@ def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> Tr
         module = TrainingModule(model, config, stream, getattr(model_config(run.recipe.model), "d_model", 1))
         with _quiet_lightning(), supervisor.catching_signals():
             trainer = _lightning_trainer(run, supervisor)
-            trainer.fit(module, ckpt_path=checkpoint if step else None, weights_only=True)
+            try:
+                trainer.fit(module, ckpt_path=checkpoint if step else None, weights_only=True)
+            except TrainingError as error:
+                raise _diverged(run, supervisor, model, str(error)) from None
         step = trainer.global_step
 
     finished = not supervisor.interrupted
-    final: Validation | None = None
-    averaged: tuple[int, ...] = ()
-    if _rank() == 0:
+    if process_rank() == 0:
         if finished:
-            final, averaged = _finish(run, supervisor, model)
-            reporter.line(f"final model, mean of steps {', '.join(map(str, averaged))}: {figures(final)}")
-        run.update(
-            status="finished" if finished else "interrupted",
-            stopped_by=supervisor.stopped_by,
-            final=final,
-            averaged_steps=averaged,
-        )
+            _finish(run, supervisor, model)
+        run.update(status="finished" if finished else "interrupted", stopped_by=supervisor.stopped_by)
     return TrainResult(
         run=run,
         finished=finished,
         stopped_by=supervisor.stopped_by,
         steps=step,
         minutes=run.info.minutes,
-        final=final,
+        final=run.info.final if finished else None,
     )
 
 
-def _finish(run: Run, supervisor: Supervisor, model: EncoderDecoder) -> tuple[Validation, tuple[int, ...]]:
+def _nothing_to_do(run: Run, limit: str, console: Console) -> TrainResult:
+    """Say so, and leave a finished run as it is."""
+    info = run.info
+    Reporter(console, run.recipe.train.max_steps, None).line(
+        f"There is nothing to do: {limit} was reached after {info.steps:,} steps. "
+        f"To go on, raise it with --set train.{limit.partition(' ')[0]}=VALUE."
+    )
+    return TrainResult(
+        run=run, finished=True, stopped_by=limit, steps=info.steps, minutes=info.minutes, final=info.final
+    )
+
+
+def _diverged(run: Run, supervisor: Supervisor, model: EncoderDecoder, reason: str) -> TrainingError:
+    """Keep what was reached before training diverged; returns the error to raise, on every process."""
+    message = reason
+    if process_rank() == 0:
+        kept = "There is no checkpoint yet."
+        if supervisor.validations:
+            _finish(run, supervisor, model)
+            kept = f"The best checkpoint so far was kept as `{run.model_path}`."
+        run.update(status="diverged", stopped_by=reason.removesuffix("."))
+        message = f"{reason} {kept} {AFTER_DIVERGENCE}"
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()  # when one process ends with an error, the others are killed
+    return TrainingError(message)
+
+
+def _finish(run: Run, supervisor: Supervisor, model: EncoderDecoder) -> None:
     """Write the mean of the best checkpoints, or the best one alone where that has the lower loss."""
     config = run.recipe.train
     steps = best_steps(supervisor.validations, config.average)
@@ -215,12 +244,13 @@ def _finish(run: Run, supervisor: Supervisor, model: EncoderDecoder) -> tuple[Va
         steps = steps[:1]
         final = validated(steps)
     save_weights(model, run.model_path)
-    return final, tuple(sorted(steps))
+    run.update(final=final, averaged_steps=tuple(sorted(steps)))
+    supervisor.reporter.line(f"final model, mean of steps {', '.join(map(str, sorted(steps)))}: {figures(final)}")
 
 
 def _create(out: Path, recipe: Recipe, corpus: ParallelCorpus) -> Run:
     """Make the run folder on the first process; the others wait for it."""
-    if _rank():
+    if process_rank():
         deadline = time.monotonic() + 600
         while not (out / "run.json").is_file():
             if time.monotonic() > deadline:
@@ -234,21 +264,7 @@ def _create(out: Path, recipe: Recipe, corpus: ParallelCorpus) -> Run:
         provenance=msgspec.to_builtins(corpus.provenance),
         versions=library_versions(),
     )
-    stride = max(1, len(corpus.train) // SAMPLE_SIZE)
-    return Run.create(out, recipe, source_tokenizer, target_tokenizer, corpus.train[::stride], info)
-
-
-def _resumable(run: Run, recipe: Recipe | None) -> Recipe:
-    """The recipe to go on with."""
-    if recipe is None:
-        return run.recipe
-    trees = (msgspec.to_builtins(one) for one in (run.recipe, recipe))
-    if fixed := [key for key in differing_keys(*trees) if key not in CHANGEABLE]:
-        raise CheckpointError(
-            f"Run `{run.path}` cannot be resumed with another recipe; these keys differ: {', '.join(fixed)}. "
-            "Leave RECIPE out, or train into a new folder."
-        )
-    return recipe
+    return Run.create(out, recipe, source_tokenizer, target_tokenizer, sample=(), info=info)
 
 
 def _lightning_trainer(run: Run, supervisor: Supervisor) -> pl.Trainer:
@@ -295,23 +311,8 @@ def _quiet_lightning() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _restore(path: Path, supervisor: Supervisor) -> int:
-    """Check a checkpoint and restore the counts; Lightning restores the rest. Returns its step, 0 if there is none."""
-    if not path.is_file():
-        return 0
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        supervisor.load_state_dict(state["callbacks"][supervisor.state_key])
-        step = int(state["global_step"])
-    except Exception as error:  # torch.load raises RuntimeError, OSError, UnpicklingError and others
-        raise CheckpointError(
-            f"Checkpoint `{path}` is damaged: {str(error).splitlines()[0] if str(error) else error!r}. "
-            "Restore it, or train again into a new folder."
-        ) from None
-    return step
-
-
-def _rank() -> int:
+def process_rank() -> int:
+    """Number of this process, as ``torchrun`` gives it; the first one, 0, alone writes and reports."""
     return int(os.environ.get("RANK", 0))
 
 

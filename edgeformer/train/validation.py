@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-import numpy as np
-import sacrebleu
 import torch
 
-from edgeformer.data.batches import EncodedPairs, in_order
+from edgeformer.data.batches import EncodedPairs, evenly_spaced, in_order
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
+from edgeformer.scores import score
 from edgeformer.train.loss import smoothed_cross_entropy
 from edgeformer.train.run import Validation
 from edgeformer_runtime.decode import decode
@@ -80,10 +79,9 @@ class Validator:
 
     def _decoded(self, model: EncoderDecoder) -> tuple[float, float, int]:
         """BLEU, fraction of exact matches, and the number of sentences decoded greedily."""
-        count = min(self.sentences, len(self.encoded))
-        if count == 0:
+        rows = evenly_spaced(len(self.encoded), self.sentences)
+        if not len(rows):
             return 0.0, 0.0, 0
-        rows = np.linspace(0, len(self.encoded) - 1, count).round().astype(np.int64)
         source = self.encoded.source
         sources = [source.flat[source.start[row] : source.start[row] + source.length[row]].tolist() for row in rows]
         # An untrained model does not end its sentences; twice the longest reference is enough to see that.
@@ -94,5 +92,5 @@ class Validator:
         references = [self.references[row] for row in rows]
         if self.lowercase:
             references = [reference.lower() for reference in references]
-        bleu = sacrebleu.corpus_bleu(texts, [references], tokenize="none" if self.tokenized else "13a", force=True)
-        return float(bleu.score), float(np.mean([a == b for a, b in zip(texts, references, strict=True)])), count
+        scores = score(texts, references, tokenize="none" if self.tokenized else "13a")
+        return scores.bleu, scores.exact_match, scores.sentences

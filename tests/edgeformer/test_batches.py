@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeformer.config import TokenizerConfig
-from edgeformer.data.batches import Batch, BatchStream, EncodedPairs, Ragged, in_order
+from edgeformer.data.batches import Batch, BatchStream, EncodedPairs, Ragged, evenly_spaced, in_order
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import DataError
 from edgeformer_runtime.tokenizer import Tokenizer
@@ -40,6 +40,15 @@ def rows_of(batch: Batch) -> list[int]:
 def same(one: Batch, other: Batch) -> bool:
     names = ("source", "source_length", "target", "labels")
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+
+
+@given(total=st.integers(0, 5000), count=st.integers(0, 1200))
+def test_evenly_spaced(total: int, count: int) -> None:
+    rows = evenly_spaced(total, count).tolist()
+    gaps = {after - before for before, after in pairwise(rows)}
+    assert len(rows) == min(total, count)
+    assert len(rows) < 2 or (rows[0], rows[-1]) == (0, total - 1)
+    assert not gaps or (min(gaps) >= 1 and max(gaps) - min(gaps) <= 1)
 
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=60)

@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgeformer.cli import main
+from edgeformer.config import DataConfig
 from edgeformer.data.catalogue import CORPORA
+from edgeformer.data.corpora import load_corpus
 from edgeformer.data.text import read_pairs
 
 
@@ -52,6 +54,22 @@ def test_prepare_and_overwrite(tmp_path: Path) -> None:
     assert invoke("prepare", "dates-en-fr", "--out", str(out), "--overwrite").exit_code == 0
     assert len(read_pairs([out / "train.en", out / "train.fr"])) == 58_000
     assert [path.name for path in out.parent.iterdir()] == ["dates"]
+
+
+def test_prepare_splits_as_a_recipe_of_the_same_numbers(tmp_path: Path) -> None:
+    out = tmp_path / "dates"
+    options = ["--seed", "7", "--valid-size", "30", "--test-size", "40"]
+    assert invoke("prepare", "dates-en-fr", "--out", str(out), *options).exit_code == 0
+    corpus = load_corpus(DataConfig(corpus="dates-en-fr", seed=7, valid_size=30, test_size=40))
+    assert (len(corpus.valid), len(corpus.test)) == (30, 40)
+    assert read_pairs([out / "test.en", out / "test.fr"]) == corpus.test
+    assert read_pairs([out / "train.en", out / "train.fr"]) == corpus.train
+
+
+def test_prepare_names_the_defaults_and_what_they_must_match() -> None:
+    text = " ".join(invoke("prepare", "--help").output.split())
+    assert "must match the recipe's data.seed, data.valid_size and data.test_size" in text
+    assert text.count("default: 1000") == 2
 
 
 def test_prepare_never_replaces_other_files(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
+import stat
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -12,13 +14,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import MappingProxyType
 
+import msgspec
 import pytest
 
 from edgeformer.config import DataConfig
 from edgeformer.data import corpora, download
 from edgeformer.data.catalogue import CORPORA, Corpus, PinnedFile
 from edgeformer.data.corpora import load_corpus
+from edgeformer.data.prepare import ensure_writable
 from edgeformer.errors import ConfigError, DataError
+from edgeformer.files import can_be_replaced, staged_folder, write_atomically
 
 SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
 PARTS = {"train": 40, "val": 5, "test": 4}
@@ -168,7 +173,7 @@ def test_no_network(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    download.write_atomically(tmp_path / "new" / "file", b"content")
+    write_atomically(tmp_path / "new" / "file", b"content")
     assert (tmp_path / "new" / "file").read_bytes() == b"content"
 
     def fail(_self: Path, _target: Path) -> Path:
@@ -176,8 +181,68 @@ def test_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        download.write_atomically(tmp_path / "new" / "other", b"content")
+        write_atomically(tmp_path / "new" / "other", b"content")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["file"]
+
+
+def test_what_is_written_has_the_permissions_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "file", b"content")
+        with staged_folder(tmp_path / "folder"):
+            pass
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("file", "folder")]
+    assert modes == [0o640, 0o750]
+
+
+def folder_with(path: Path, name: str) -> Path:
+    path.mkdir()
+    (path / name).write_text(name)
+    return path
+
+
+def test_a_staged_folder_comes_whole_or_not_at_all(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), staged_folder(tmp_path / "run") as staged:
+        folder_with(staged / "part", "absent/file")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "run").mkdir()  # an empty folder may be there
+    with staged_folder(tmp_path / "run") as staged:
+        (staged / "part").touch()
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["run", "run/part"]
+
+
+def test_a_staged_folder_replaces_only_what_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = folder_with(tmp_path / "run", "old")
+    with pytest.raises(OSError, match="not empty"), staged_folder(target):
+        pass
+    with staged_folder(target, overwrite=True) as staged:
+        (staged / "new").touch()
+    assert [path.name for path in target.iterdir()] == ["new"]
+
+    replace_really = Path.replace
+
+    def fail_once(self: Path, to: Path) -> Path:
+        if self.name == "incoming":
+            raise OSError("disk full")
+        return replace_really(self, to)
+
+    monkeypatch.setattr(Path, "replace", fail_once)
+    with pytest.raises(OSError, match="disk full"), staged_folder(target, overwrite=True):
+        pass
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["run", "run/new"]
+
+
+def test_the_current_folder_cannot_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not can_be_replaced(Path())
+    assert not can_be_replaced(Path("/"))
+    assert can_be_replaced(folder_with(tmp_path / "run", "file"))
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(DataError, match=r"`\.` is the current folder"):
+        ensure_writable(Path(), overwrite=False)
 
 
 def test_zip_member_of_a_pinned_archive(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -218,6 +283,15 @@ def test_own_files_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.Mon
     assert (len(loaded.train), len(loaded.valid), len(loaded.test)) == (18, 1, 1)
     with pytest.raises(DataError, match="has 20; lower these sizes"):
         load_corpus(DataConfig(train=("train.tsv",)))
+
+
+@pytest.mark.parametrize("part", ["valid", "test"])
+def test_an_own_file_without_pairs(tmp_path: Path, part: str) -> None:
+    own_files(tmp_path)
+    (tmp_path / "empty.tsv").touch()
+    config = DataConfig(train=("train.tsv",), valid_size=1, test_size=1)
+    with pytest.raises(DataError, match=r"empty\.tsv` must hold sentence pairs, but there is none"):
+        load_corpus(msgspec.structs.replace(config, **{part: ("empty.tsv",)}), tmp_path)
 
 
 def test_wrong_configurations(tmp_path: Path) -> None:

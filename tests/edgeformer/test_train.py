@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,9 @@ def test_run_folder_holds_what_later_stages_need(corpus: Path, tmp_path: Path) -
         rows = list(csv.DictReader(file))
     assert [row["step"] for row in rows if row["valid_loss"]] == ["3", "6", "9"]
     assert "step 9  valid loss" in output.getvalue()
+    assert info.filters is not None
+    assert info.filters.total == 400
+    assert info.filters.summary() in output.getvalue()
 
 
 def test_rows_of_lost_updates_are_dropped_on_resume(corpus: Path, tmp_path: Path) -> None:
@@ -217,6 +221,18 @@ def test_two_processes_equal_two_accumulated_batches(corpus: Path, tmp_path: Pat
     for name, tensor in one.items():
         torch.testing.assert_close(two[name], tensor, atol=1e-5, rtol=1e-4)
     assert Run.open(tmp_path / "two").info.status == "finished"
+    assert finished.stdout.count("validation loss") == 1
+
+    options = ["train", "--out", str(tmp_path / "two"), "--resume", "--set", "train.max_steps=9"]
+    resumed = subprocess.run(
+        [sys.executable, *command, *edgeformer, *options],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    assert Run.open(tmp_path / "two").info.steps == resume_state(tmp_path / "two")["global_step"] == 9
 
 
 class FixedLosses:
@@ -284,12 +300,41 @@ def test_divergence_names_the_step_and_keeps_the_checkpoint(
         return step(self, batch, batch_idx) * (float("nan") if batch_idx == 4 else 1.0)
 
     monkeypatch.setattr(TrainingModule, "training_step", broken_step)
-    with pytest.raises(TrainingError, match=r"in step 5 .* checkpoints before it are kept"):
+    with pytest.raises(
+        TrainingError, match=r"in step 5 .* kept as `.*model\.safetensors`.* lower `train\.learning_rate`"
+    ):
         train(recipe(corpus), tmp_path / "run")
     state = resume_state(tmp_path / "run")
     assert state["global_step"] == 3
     assert all(torch.isfinite(tensor).all() for tensor in state["state_dict"].values())
-    assert Run.open(tmp_path / "run").info.steps == 3
+    run = Run.open(tmp_path / "run")
+    assert (run.info.status, run.info.steps, run.info.averaged_steps) == ("diverged", 3, (3,))
+    assert run.info.stopped_by.startswith("The gradient became infinite or not a number in step 5")
+    assert run.info.final is not None
+    assert run.info.final.loss == run.info.validations[0].loss
+    assert run.model_path.read_bytes() == (run.checkpoints / "step-00000003.safetensors").read_bytes()
+    assert all(torch.isfinite(tensor).all() for tensor in run.load_model().state_dict().values())
+
+
+def test_divergence_before_the_first_validation(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = TrainingModule.training_step
+    monkeypatch.setattr(TrainingModule, "training_step", lambda *arguments: step(*arguments) * float("nan"))
+    with pytest.raises(TrainingError, match=r"in step 1 .* no checkpoint yet\. .*begin anew in another folder"):
+        train(recipe(corpus), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    assert (run.info.status, run.info.final) == ("diverged", None)
+    with pytest.raises(CheckpointError, match=r"in step 1 .* begin anew in another folder"):
+        run.load_model()
+
+
+def test_a_validation_loss_that_is_no_number_counts_as_divergence(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_losses(monkeypatch, [1.0, float("nan")])
+    with pytest.raises(TrainingError, match=r"validation loss .* by step 6\. The best checkpoint so far was kept"):
+        train(recipe(corpus), tmp_path / "run")
+    info = Run.open(tmp_path / "run").info
+    assert (info.status, info.averaged_steps, len(info.validations)) == ("diverged", (3,), 1)
 
 
 def test_refuses_a_used_folder(corpus: Path, tmp_path: Path) -> None:
@@ -321,6 +366,53 @@ def test_resume_of_a_damaged_checkpoint_says_so(corpus: Path, tmp_path: Path) ->
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
     with pytest.raises(CheckpointError, match=r"last\.ckpt` is damaged"):
         train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True)
+
+
+def test_resume_without_the_checkpoint_says_so(corpus: Path, tmp_path: Path) -> None:
+    train(recipe(corpus), tmp_path / "run")
+    model = (tmp_path / "run" / "model.safetensors").read_bytes()
+    (tmp_path / "run" / "checkpoints" / "last.ckpt").unlink()
+    with pytest.raises(CheckpointError, match=r"has made 6 steps, but `.*last\.ckpt` is missing"):
+        train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
+
+
+def test_resume_of_a_run_that_made_no_step_begins_it(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("edgeformer.train.trainer.Supervisor", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe(corpus), tmp_path / "run")
+    result = train(None, tmp_path / "run", resume=True)
+    assert (result.steps, result.run.info.status, len(result.run.sample)) == (6, "finished", 306)
+
+
+def test_resume_sets_the_recipe_on_every_process(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(recipe(corpus), tmp_path / "run")
+    seen: list[Run] = []
+    monkeypatch.setattr("edgeformer.train.trainer._fit", lambda run, *_: seen.append(run))
+    for rank in ("1", "0"):
+        monkeypatch.setenv("RANK", rank)
+        train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True)
+        assert seen.pop().recipe.train.max_steps == 9
+        assert Run.open(tmp_path / "run").recipe.train.max_steps == (9 if rank == "0" else 6)
+
+
+def test_the_sample_is_spread_over_the_pairs_that_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short sentences come first, as in Tatoeba; the longest do not fit."""
+    lines = [" ".join("abcd"[(number >> 2 * place) % 4] for place in range(4 + number // 40)) for number in range(240)]
+    path = tmp_path / "sorted.tsv"
+    path.write_text("".join(f"{line}\t{line}\n" for line in lines), encoding="utf-8")
+    monkeypatch.setattr("edgeformer.train.trainer.SAMPLE_SIZE", 20)
+    run = train(recipe(path, {"max_source_length": 9}, max_steps=1, validate_every=1), tmp_path / "run").run
+    found = [lines.index(source) for source, _ in run.sample]
+    assert len(found) == 20
+    assert found == sorted(found)
+    assert {len(source.split()) for source, _ in run.sample} == {4, 5, 6, 7, 8}
+    assert max(after - before for before, after in pairwise(found)) <= 20  # 10, and what was split off or dropped
+    assert run.info.filters is not None
+    assert run.info.filters.total == 240
 
 
 def test_resume_of_nothing(tmp_path: Path) -> None:

@@ -61,6 +61,33 @@ def test_resume_without_recipe_may_raise_a_limit(folder: Path) -> None:
     assert "stopped by max_steps = 6" in result.output
 
 
+def test_a_finished_run_is_left_as_it_is(folder: Path) -> None:
+    CliRunner().invoke(main, arguments(folder))
+    before = {path: path.read_bytes() for path in (folder / "run").rglob("*") if path.is_file()}
+    result = CliRunner().invoke(main, ["train", "--out", str(folder / "run"), "--data", str(folder), "--resume"])
+    assert result.exit_code == 0, result.output
+    assert "There is nothing to do: max_steps = 4 was reached after 4 steps." in result.output
+    assert "--set train.max_steps=VALUE" in result.output
+    assert {path: path.read_bytes() for path in (folder / "run").rglob("*") if path.is_file()} == before
+
+
+def test_processes_other_than_the_first_print_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    CliRunner().invoke(main, arguments(folder))
+    monkeypatch.setenv("RANK", "1")
+    options = ["--out", str(folder / "run"), "--data", str(folder), "--resume"]
+    result = CliRunner().invoke(main, ["train", *options])
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_the_current_folder_is_refused_early(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "empty").mkdir()
+    monkeypatch.chdir(folder / "empty")
+    monkeypatch.setattr("edgeformer.train.trainer.load_corpus", lambda *_: pytest.fail("too late"))
+    result = CliRunner().invoke(main, [*arguments(folder)[:-1], "."])
+    assert result.exit_code == 1
+    assert "`.` is the current folder" in result.output
+
+
 def test_used_folder_is_one_line_and_exit_code_1(folder: Path) -> None:
     CliRunner().invoke(main, arguments(folder))
     result = CliRunner().invoke(main, arguments(folder))

@@ -14,8 +14,9 @@ from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.train.averaging import best_steps, keep_only, load_average, weights_path
 from edgeformer.train.dropout import FastDropout, use_fast_dropout
-from edgeformer.train.run import Run, RunInfo, Validation, build_model, differing_keys, save_weights
+from edgeformer.train.run import SAMPLE_SIZE, Run, RunInfo, Validation, build_model, differing_keys, save_weights
 
+DEEP = b'{"model": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 PAIRS = [("a b c", "c b a"), ("d\te", "e\nd"), ("été", "noël \u2028 x\ry")]
 
 
@@ -102,7 +103,7 @@ def test_weights_of_another_model(tmp_path: Path, change: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["recipe.json", "run.json", "tokenizer.json"])
-@pytest.mark.parametrize("content", [None, b"", b"{", b'{"model": 3}', b"\xff\xfe"])
+@pytest.mark.parametrize("content", [None, b"", b"{", b'{"model": 3}', b"\xff\xfe", b'{"status": "\xff"}', DEEP])
 def test_damaged_folder(tmp_path: Path, name: str, content: bytes | None) -> None:
     path = create(tmp_path / "run").path / name
     if content is None:
@@ -123,6 +124,19 @@ def test_create_refuses_a_used_path(tmp_path: Path) -> None:
             create(path)
     (tmp_path / "empty").mkdir()
     assert create(tmp_path / "empty").path.is_dir()
+
+
+def test_create_refuses_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"`\.` is the current folder .* give a folder inside it"):
+        create(Path())
+    assert create(Path("run")).path.is_dir()
+
+
+def test_the_sample_can_be_replaced(tmp_path: Path) -> None:
+    run = create(tmp_path / "run")
+    run.write_sample([("one", "two")] * (SAMPLE_SIZE + 1))
+    assert run.sample == [("one", "two")] * SAMPLE_SIZE
 
 
 def test_tying_all_needs_one_vocabulary() -> None:

@@ -1,0 +1,62 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that readers, and a crash, see the old or the new content and nothing between.
+
+    Missing folders above it are made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:  # unlike tempfile's functions, `open` gives the permissions of the umask
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A new folder beside ``path`` that takes its name when the block ends without an error, else is removed.
+
+    Args:
+        path: missing, or an empty folder. See :func:`can_be_replaced`.
+        overwrite: replace what is at ``path``, whatever it holds.
+
+    Raises:
+        OSError: something is at ``path`` and is not to be overwritten.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True) as temporary:
+        incoming, outgoing = Path(temporary) / "incoming", Path(temporary) / "outgoing"
+        incoming.mkdir()
+        yield incoming
+        if not path.exists():
+            incoming.replace(path)
+        elif not overwrite:
+            path.rmdir()  # refuses a folder that has been filled meanwhile
+            incoming.replace(path)
+        else:
+            path.replace(outgoing)
+            try:
+                incoming.replace(path)
+            except OSError:
+                outgoing.replace(path)
+                raise
+
+
+def can_be_replaced(folder: Path) -> bool:
+    """Whether a folder can give its name to another: the current folder and mount points cannot."""
+    return folder.resolve() != Path.cwd() and not folder.is_mount()

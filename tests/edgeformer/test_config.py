@@ -1,0 +1,54 @@
+"""Recipes with values that no training can use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeformer.config import load_recipe
+from edgeformer.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.adam_betas=[2.0, 3.0]", r"`train\.adam_betas` must be at least 0 and below 1, but are \[2\.0, 3\.0\]"),
+        ("train.adam_betas=[0.9, nan]", r"`train\.adam_betas` must be"),
+        ("train.adam_betas=[0.9]", r"train\.adam_betas"),
+        ("train.adam_eps=-1.0", r"`train\.adam_eps` must be positive, but is -1\.0"),
+        ("train.adam_eps=0", r"`train\.adam_eps` must be positive"),
+        ("train.learning_rate=inf", r"`train\.learning_rate` must be positive and below 2\^63, but is inf"),
+        ("train.learning_rate=nan", r"`train\.learning_rate` must be positive, but is nan"),
+        ("train.max_minutes=inf", r"`train\.max_minutes` must be positive and below 2\^63"),
+        ("train.clip_norm=inf", r"`train\.clip_norm` must be at least 0 and below 2\^63"),
+        ("train.seed=9223372036854775808", r"`train\.seed` must be at least 0 and below 2\^63"),
+        ("train.seed=-1", r"`train\.seed` must be at least 0, but is -1"),
+        ('model.preset=["tiny"]', r"`model\.preset` must be one of tiny, edge, base, but is `\['tiny'\]`"),
+        ('model.preset={name = "tiny"}', r"`model\.preset` must be one of"),
+        ("model.preset=tiniest", r"`model\.preset` must be one of tiny, edge, base, but is `tiniest`"),
+        ('model.family=["transformer"]', r"`model\.family` must be one of"),
+        ("tokenizer.shared=false", r'`model\.tied_embeddings` = "all" needs `tokenizer\.shared` = true'),
+    ],
+)
+def test_a_wrong_value_is_named(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_recipe("dates-en-fr", [override])
+
+
+def test_all_wrong_values_are_listed_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"max_steps.*; .*adam_betas.*; .*tied_embeddings"):
+        load_recipe("dates-en-fr", ["train.max_steps=0", "train.adam_betas=[1.0, 0.9]", "tokenizer.shared=false"])
+
+
+def test_two_vocabularies_without_a_common_table() -> None:
+    overrides = ["tokenizer.shared=false", "model.tied_embeddings=decoder"]
+    assert not load_recipe("dates-en-fr", overrides).tokenizer.shared
+
+
+@pytest.mark.parametrize(("name", "key"), [("recipe.toml", "a = "), ("recipe.json", "")])
+def test_a_deeply_nested_file(tmp_path: Path, name: str, key: str) -> None:
+    path = tmp_path / name
+    path.write_text(key + "[" * 100_000 + "]" * 100_000)
+    with pytest.raises(ConfigError, match="cannot be parsed"):
+        load_recipe(str(path))
