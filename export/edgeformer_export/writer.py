@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from edgeformer.errors import EdgeformerError
+from edgeformer.files import staged_folder
 from edgeformer_runtime.bundle import file_sha256, manifest_hash_line
 from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE
 from edgeformer_runtime.manifest import FileEntry, Manifest, decode_manifest, manifest_problems
@@ -29,22 +27,9 @@ def atomic_folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
         ExportError: ``out`` exists and may not be overwritten, or is a folder that holds something else than a bundle.
     """
     _refuse(out, overwrite)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    try:
-        yield temporary
-        temporary.chmod(0o777 & ~_umask())
+    with staged_folder(out, overwrite=overwrite) as folder:
+        yield folder
         _refuse(out, overwrite)  # once more: the work before took time
-        if out.exists():
-            # A folder with content cannot be replaced in one step, so the old one steps aside first.
-            aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
-            out.replace(aside / out.name)
-            temporary.replace(out)
-            shutil.rmtree(aside)
-        else:
-            temporary.replace(out)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _refuse(out: Path, overwrite: bool) -> None:
@@ -84,9 +69,3 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     (folder / MANIFEST_FILE).write_bytes(data)
     (folder / MANIFEST_HASH_FILE).write_bytes(manifest_hash_line(data))
     return manifest
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
