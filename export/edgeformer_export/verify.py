@@ -10,9 +10,8 @@ from edgeformer.errors import CheckpointError, DataError
 from edgeformer.train.run import Run
 from edgeformer_export.export import sample_pairs
 from edgeformer_export.parity import ParityReport, compare
-from edgeformer_runtime.errors import InputTooLongError
 from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.translator import Translator
+from edgeformer_runtime.translator import Translator, encode_sources
 
 
 def verify_against_run(
@@ -39,8 +38,8 @@ def verify_against_run(
             ("source vocabulary", model.source_vocab_size, manifest.source_vocab_size),
             ("target vocabulary", model.target_vocab_size, manifest.target_vocab_size),
             ("state table", model.state_table(), manifest.state),
-            ("source tokenizer", _content(run.source_tokenizer_path), _content(_file(translator, "source"))),
-            ("target tokenizer", _content(run.target_tokenizer_path), _content(_file(translator, "target"))),
+            ("source tokenizer", run.source_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "source")),
+            ("target tokenizer", run.target_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "target")),
         )
         if found != expected
     ]
@@ -50,7 +49,9 @@ def verify_against_run(
     if source is None:
         sources = [pair.source for pair in sample_pairs(run, model, special)]
     else:
-        sources = _encoded(translator, read_lines(source), source)
+        sources = list(encode_sources(translator.session, translator.source_tokenizer, read_lines(source)).values())
+        if not sources:
+            raise DataError(f"`{source}` holds no sentence to compare on.")
     defaults = translator.options()
     sizes = sorted(set(beams)) or sorted({1, defaults.beam_size})
     options = [DecodeOptions(beam_size=size, length_penalty=defaults.length_penalty) for size in sizes]
@@ -58,28 +59,5 @@ def verify_against_run(
     return compare(model, translator.session, sources, options, precision, progress)
 
 
-def _encoded(translator: Translator, texts: Sequence[str], file: Path) -> list[list[int]]:
-    """Token ids of all lines that are not blank.
-
-    Raises:
-        DataError: there are none.
-        InputTooLongError: a line has more tokens than the model takes; its index is that of the line.
-    """
-    session = translator.session
-    filled = [index for index, text in enumerate(texts) if text.strip()]
-    if not filled:
-        raise DataError(f"`{file}` holds no sentence to compare on.")
-    encoded = translator.source_tokenizer.encode_batch([texts[index] for index in filled])
-    sources = [[*ids, session.special.eos] for ids in encoded]
-    for index, ids in zip(filled, sources, strict=True):
-        if len(ids) > session.max_source_length:
-            raise InputTooLongError(index, len(ids), session.max_source_length)
-    return sources
-
-
-def _file(translator: Translator, side: str) -> Path:
-    return translator.bundle.file(getattr(translator.bundle.manifest.tokenizers, side))
-
-
-def _content(path: Path) -> bytes:
-    return path.read_bytes()
+def _tokenizer_bytes(translator: Translator, side: str) -> bytes:
+    return translator.bundle.file(getattr(translator.bundle.manifest.tokenizers, side)).read_bytes()

@@ -15,8 +15,6 @@ Messages are whole sentences that say what is wrong, with the value found, and w
 
 from __future__ import annotations
 
-from copy import copy
-
 
 class EdgeformerError(Exception):
     """Base of all errors that a user can cause and mend."""
@@ -50,14 +48,9 @@ class InputError(EdgeformerError):
         super().__init__(f"Text {index + 1} {problem}")
         self.index, self.problem = index, problem
 
-    def __copy__(self) -> InputError:
-        return InputError(self.index, self.problem)
-
     def at(self, index: int) -> InputError:
         """The same error of a text at another position, for callers that pass on parts of a longer list."""
-        moved = copy(self)
-        InputError.__init__(moved, index, self.problem)
-        return moved
+        return InputError(index, self.problem)
 
 
 class InputTooLongError(InputError):
@@ -72,5 +65,6 @@ class InputTooLongError(InputError):
         super().__init__(index, f"has {length} tokens, but the model takes at most {limit}; split it into sentences.")
         self.length, self.limit = length, limit
 
-    def __copy__(self) -> InputTooLongError:
-        return InputTooLongError(self.index, self.length, self.limit)
+    def at(self, index: int) -> InputTooLongError:
+        """See :meth:`InputError.at`."""
+        return InputTooLongError(index, self.length, self.limit)

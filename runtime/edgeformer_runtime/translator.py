@@ -66,6 +66,20 @@ EMPTY = Translation((TextHypothesis("", (), (), 0.0, True),))
 """What a text without anything but white space translates to."""
 
 
+def encode_sources(session: AnySession, tokenizer: Tokenizer, texts: Sequence[str]) -> dict[int, list[int]]:
+    """Source ids with end token by position in ``texts``; those of white space alone are left out.
+
+    Raises:
+        InputError: a text has more tokens than the model takes, or is not valid Unicode.
+    """
+    encoded, eos = tokenizer.encode_batch(texts), session.special.eos
+    sources = {index: [*encoded[index], eos] for index, text in enumerate(texts) if text.strip()}
+    for index, ids in sources.items():
+        if len(ids) > session.max_source_length:
+            raise InputTooLongError(index, len(ids), session.max_source_length)
+    return sources
+
+
 def translate_texts(
     session: AnySession,
     source: Tokenizer,
@@ -80,14 +94,9 @@ def translate_texts(
         InputTooLongError: a text has more tokens than the model takes; ``index`` counts within ``texts``.
         OptionError: an option is out of its range.
     """
-    filled = [index for index, text in enumerate(texts) if text.strip()]
-    encoded, eos = source.encode_batch(texts), session.special.eos
-    sources = [[*encoded[index], eos] for index in filled]
-    for index, ids in zip(filled, sources, strict=True):
-        if len(ids) > session.max_source_length:
-            raise InputTooLongError(index, len(ids), session.max_source_length)
+    sources = encode_sources(session, source, texts)
     translations = [EMPTY] * len(texts)
-    for index, hypotheses in zip(filled, decode(session, sources, options, counters), strict=True):
+    for index, hypotheses in zip(sources, decode(session, list(sources.values()), options, counters), strict=True):
         translations[index] = Translation(tuple(_with_text(hypothesis, target) for hypothesis in hypotheses))
     return translations
 
