@@ -1,17 +1,19 @@
-# make demo    train, export, verify and time a small model, from nothing
-# make test    lint, types and tests
-# make lint    lint and types alone
-# make bench   latency of the demo's bundles against torch, in one run
-# make clean   remove the environment and everything the demo made
+# make demo      train, export, verify and time a small model, from nothing
+# make test      lint, types and tests
+# make lint      lint and types alone
+# make bench     latency of the demo's bundles against torch, in one run
+# make families  train, export and measure every model family: an hour
+# make clean     remove the environment and everything the demo made
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO ?= runs/demo
+FAMILIES ?= runs/families
 PYTEST_ARGS ?=
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo test lint types bench families clean
 
 demo: $(READY)
 	$(BIN)/python benchmarks/demo.py --out $(DEMO)
@@ -28,6 +30,9 @@ types: $(READY)
 
 bench: $(READY) | $(DEMO)/int8/manifest.json
 	$(BIN)/python benchmarks/latency.py $(DEMO)/fp32 $(DEMO)/int8 --checkpoint $(DEMO)/run
+
+families: $(READY)
+	$(BIN)/python benchmarks/families.py --out $(FAMILIES)
 
 $(DEMO)/int8/manifest.json:
 	$(MAKE) demo

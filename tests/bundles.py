@@ -13,6 +13,7 @@ from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE
 
 BUNDLE_FILES = (
     "README.md",
+    "attention.onnx",
     "decoder.onnx",
     "encoder.onnx",
     "golden.json",
@@ -21,7 +22,7 @@ BUNDLE_FILES = (
     "tokenizer.json",
     "weights.bin",
 )
-"""All files of a bundle with one tokenizer."""
+"""All files of a bundle with attention weights and one tokenizer."""
 
 
 def copy_of(bundle: Path, folder: Path) -> Path:

@@ -29,27 +29,61 @@ PAIRS = [
 ]
 
 SMALL = {"d_model": 32, "d_ff": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_target_length": 40}
+SMALL_LSTM = {"d_model": 32, "hidden_size": 32, "max_target_length": 40}
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "post_norm": {"tied_embeddings": "all"},
-    "pre_norm": {"norm": "pre", "tied_embeddings": "decoder", "activation": "gelu"},
-    "untied_silu": {"tied_embeddings": "none", "activation": "silu", "scale_embeddings": False},
-    "free_widths": {"d_k": 6, "d_v": 10, "attention_bias": False, "attention_output_bias": False},
+    "post_norm": {"family": "transformer", **SMALL, "tied_embeddings": "all"},
+    "pre_norm": {
+        "family": "transformer",
+        **SMALL,
+        "norm": "pre",
+        "tied_embeddings": "decoder",
+        "activation": "gelu",
+    },
+    "untied_silu": {
+        "family": "transformer",
+        **SMALL,
+        "tied_embeddings": "none",
+        "activation": "silu",
+        "scale_embeddings": False,
+    },
+    "free_widths": {
+        "family": "transformer",
+        **SMALL,
+        "d_k": 6,
+        "d_v": 10,
+        "attention_bias": False,
+        "attention_output_bias": False,
+    },
     "shared_heads": {
+        "family": "transformer",
+        **SMALL,
         "positions": "learned",
         "share_head_projection": True,
         "attention_bias": False,
         "attention_scale": "d_model",
         "dropout_after_norm": True,
     },
-    "uneven_depth": {"encoder_layers": 3, "decoder_layers": 1},
+    "uneven_depth": {"family": "transformer", **SMALL, "encoder_layers": 3, "decoder_layers": 1},
+    "ssru": {"family": "ssru", **SMALL, "norm": "pre", "tied_embeddings": "all"},
+    "lstm": {"family": "lstm", **SMALL_LSTM, "hidden_size": 24},
+    "lstm_bridge": {"family": "lstm", **SMALL_LSTM, "bidirectional": True, "tied_embeddings": "all"},
+    "lstm_mlp": {
+        "family": "lstm_attention",
+        **SMALL_LSTM,
+        "num_layers": 1,
+        "bidirectional": True,
+        "tied_embeddings": "decoder",
+    },
+    "lstm_dot": {"family": "lstm_attention", **SMALL_LSTM, "attention": "dot", "hidden_size": 24},
 }
+"""Sections ``[model]`` of small models: every family, and every variation of one."""
 
 
 def small_recipe(variant: str = "post_norm", **tokenizer: Any) -> Recipe:
     """A recipe of one of :data:`VARIANTS`."""
     tree = {
-        "model": {"family": "transformer", **SMALL, **VARIANTS[variant]},
+        "model": VARIANTS[variant],
         "tokenizer": {"vocab_size": 300, **tokenizer},
         "data": {"train": ["unused.tsv"]},
         "source_language": "en",

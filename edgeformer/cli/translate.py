@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice, repeat
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from edgeformer.cli.output import atomic_text, one_line
-from edgeformer.errors import DataError
+from edgeformer.cli.output import atomic_text, console, one_line
+from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime.errors import OptionError
 
 if TYPE_CHECKING:
+    from edgeformer_runtime.attention import Attention
     from edgeformer_runtime.translator import Translation
+
+
+def _png(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value and Path(value).suffix.lower() != ".png":
+        raise click.BadParameter(f"`{value}` does not end in .png; put BUNDLE and TEXT before --attention.")
+    return value
 
 
 @click.command()
@@ -53,6 +62,15 @@ if TYPE_CHECKING:
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON object per line: source, text, score, tokens of each hypothesis."
 )
+@click.option(
+    "--attention",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE.png]",
+    callback=_png,
+    help="Show which source tokens each target token looks at: a picture per translation, attention.png unless named; "
+    "with --json, numbers in each object, and pictures only if FILE.png is given. Put it after TEXT.",
+)
 def translate(
     bundle: Path,
     text: tuple[str, ...],
@@ -69,6 +87,7 @@ def translate(
     device: str,
     threads: int,
     as_json: bool,
+    attention: str | None,
 ) -> None:
     """Translate TEXT, the lines of --input, or standard input with a BUNDLE.
 
@@ -77,7 +96,10 @@ def translate(
     """
     if text and input_file is not None:
         raise click.UsageError("Give TEXT or --input, not both.")
-    from edgeformer_runtime.translator import Translator
+    pictures = None
+    if attention or (attention is not None and not as_json):
+        pictures = _Pictures(Path(attention or "attention.png"), input_file, output_file)
+    from edgeformer_runtime.translator import EMPTY, Translator
 
     translator = Translator(bundle, device=device, threads=threads)
     changes: dict[str, Any] = {
@@ -97,17 +119,105 @@ def translate(
     if nbest > options.beam_size:
         raise OptionError(f"`--nbest` must be at most `--beam` ({options.beam_size}), but is {nbest}.")
     options.verify()  # even if there is no line to translate
+    if attention is not None:
+        translator.attention(
+            ["."], [EMPTY]
+        )  # a bundle that cannot do it is an error now, and not when all is translated
     with _lines(text, input_file) as lines, _writer(output_file) as write:
         # Someone who types sees each translation at once; a file is translated in large blocks.
         chunk = 1 if input_file is None and not text and sys.stdin.isatty() else 512
         sources: list[str] = []
-        for translation in translator.translate_stream(_remember(lines, sources), chunk=chunk, **changes):
-            write(_format(sources.pop(0), translation, nbest, as_json))
+        stream = translator.translate_stream(_remember(lines, sources), chunk=chunk, **changes)
+        while block := list(islice(stream, chunk)):
+            maps = repeat(None) if attention is None else translator.attention(sources, block)
+            for source, translation, weights in zip(sources, block, maps, strict=False):
+                write(_format(source, translation, nbest, as_json, weights))
+                if pictures and weights:
+                    pictures.add(weights)
+            sources.clear()
+    if pictures:
+        pictures.finish()
 
 
-def _format(source: str, translation: Translation, nbest: int, as_json: bool) -> str:
+class _Pictures:
+    """Heat maps of translations: one takes the name that was given, several the number of their line as well.
+
+    A picture that cannot be written stops no translation; :meth:`finish` raises what happened.
+    """
+
+    def __init__(self, path: Path, *taken: Path | None) -> None:
+        """Check what can be checked before the work.
+
+        Args:
+            path: name of the file; with a number N, ``name-N.png``.
+            taken: files of the same command that must stay as they are.
+
+        Raises:
+            ConfigError: matplotlib is missing, or the file cannot be written there.
+            click.UsageError: a picture would replace a file of the same command.
+        """
+        from edgeformer.attention_map import draw_attention
+
+        if not path.parent.is_dir():
+            raise ConfigError(f"Folder `{path.parent}` does not exist; create it, or write `{path.name}` elsewhere.")
+        if path.is_dir():
+            raise ConfigError(f"`{path}` is a folder; give the name of a picture to write.")
+        for other in taken:
+            if other is not None and other.parent.resolve() == path.parent.resolve() and self._takes(path, other):
+                raise click.UsageError(f"A picture may replace `{other}`; give --attention another name.")
+        self._draw, self._path = draw_attention, path
+        self._lines = self._sentences = self._written = 0
+        self._first: tuple[Attention, int] | None = None
+        self._failure: Exception | None = None
+
+    @staticmethod
+    def _takes(path: Path, other: Path) -> bool:
+        pattern = re.escape(path.stem) + r"(-\d+)?" + re.escape(path.suffix)
+        return re.fullmatch(pattern, other.name, re.IGNORECASE) is not None  # some file systems ignore case
+
+    def add(self, attention: Attention) -> None:
+        """Draw the attention of the next line; nothing for a blank one."""
+        self._lines += 1
+        if not attention.weights.size:
+            return
+        self._sentences += 1
+        if self._sentences == 1:
+            self._first = attention, self._lines  # its name is known when a second one comes, or none
+            return
+        if self._first is not None:
+            self._write(*self._first)
+            self._first = None
+        self._write(attention, self._lines)
+
+    def finish(self) -> None:
+        """Write what is left and tell how many there are."""
+        if self._first is not None:
+            self._write(self._first[0], None)
+        if self._failure is not None:
+            raise self._failure
+        console(stderr=True).print(f"Pictures of attention written: {self._written}.")
+
+    def _write(self, attention: Attention, line: int | None) -> None:
+        if self._failure is not None:
+            return
+        path = self._path if line is None else self._path.with_stem(f"{self._path.stem}-{line}")
+        try:
+            self._draw(attention, path)
+            self._written += 1
+        except Exception as error:
+            self._failure = error
+
+
+def _format(source: str, translation: Translation, nbest: int, as_json: bool, attention: Attention | None) -> str:
     if as_json:
-        record = {"source": source, "hypotheses": translation.hypotheses}
+        record: dict[str, Any] = {"source": source, "hypotheses": translation.hypotheses}
+        if attention is not None:
+            record["attention"] = {
+                "source_tokens": attention.source_tokens,
+                "target_tokens": attention.target_tokens,
+                "weights": attention.weights.astype(float).round(6).tolist(),
+                "alignment": attention.alignment,
+            }
         return msgspec.json.encode(record).decode() + "\n"
     if nbest == 1:
         return one_line(translation.text) + "\n"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgeformer.model.config import TransformerConfig
+from edgeformer.model.transformer_config import TransformerConfig
 
 
 class AttentionKernel(Protocol):
@@ -102,6 +102,23 @@ class MultiHeadAttention(nn.Module):
         """Context of projected queries ``(N, Q, H * E)``, before the output projection: ``(N, Q, H * F)``."""
         dropout = self.dropout if self.training else 0.0
         return self.kernel(query, key, value, padding=padding, causal=causal, scale=self.scale, dropout=dropout)
+
+    def weights(self, query: Tensor, key: Tensor, padding: Tensor) -> Tensor:
+        """What :meth:`attend` weighs values by, as the mean over the heads.
+
+        Args:
+            query: projected queries, ``(N, Q, H * E)``.
+            key: ``(N, H, S, E)``.
+            padding: ``(N, S)``, int32, 1 for a true token and 0 for padding.
+
+        Returns:
+            ``(N, Q, S)``, float32; zero on padding.
+        """
+        # (N, Q, H * E) -> (N, H, Q, E)
+        query = query.view(*query.shape[:2], key.shape[1], key.shape[3]).transpose(1, 2)
+        scores = torch.matmul(query.float() * self.scale, key.float().transpose(2, 3))
+        scores = scores.masked_fill(padding[:, None, None, :] == 0, torch.finfo(torch.float32).min)
+        return scores.softmax(-1).mean(1)
 
     def forward(self, x: Tensor, memory: Tensor, *, padding: Tensor | None = None, causal: bool = False) -> Tensor:
         """Attend from ``x`` ``(N, Q, D)`` to ``memory`` ``(N, S, D)``; returns ``(N, Q, D)``."""

@@ -27,6 +27,8 @@ class EncoderDecoder(nn.Module, ABC):
     """Longest source the model takes, in tokens, end token included."""
     max_target_length: int
     """Largest number of steps, the one that yields the end token included."""
+    has_attention: bool = False
+    """Whether the model attends to single source positions and has :meth:`step_with_attention`."""
 
     @abstractmethod
     def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
@@ -66,3 +68,13 @@ class EncoderDecoder(nn.Module, ABC):
     @abstractmethod
     def state_table(self) -> tuple[StateTensor, ...]:
         """Every tensor of the state, in the order in which the exported graphs list them."""
+
+    def step_with_attention(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
+        """:meth:`step`, and the attention that this step pays to each source position.
+
+        A model with ``has_attention`` overrides it; nothing but pictures and alignments needs it.
+
+        Returns:
+            What :meth:`step` returns, and weights ``(R, S)``, float32, that are zero on padding and add up to one.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no attention weights")

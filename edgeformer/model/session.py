@@ -67,5 +67,12 @@ class TorchSession:
         logits, new_tensors = self.model.step(self._tensor(token), where, state.tensors)
         return logits.float().cpu().numpy(), TorchState({**state.tensors, **new_tensors}, state.table)
 
+    @torch.inference_mode()
+    def attend(self, token: IntArray, position: int, state: TorchState) -> tuple[FloatArray, TorchState]:
+        """Advance every row, with attention; see :meth:`~edgeformer_runtime.session.AttentiveSession.attend`."""
+        where = torch.tensor(position, device=self._device)
+        _, new_tensors, weights = self.model.step_with_attention(self._tensor(token), where, state.tensors)
+        return weights.float().cpu().numpy(), TorchState({**state.tensors, **new_tensors}, state.table)
+
     def _tensor(self, array: IntArray) -> Tensor:
         return torch.from_numpy(array).to(self._device)

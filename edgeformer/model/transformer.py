@@ -1,156 +1,84 @@
-"""The Transformer: teacher-forced forward for training, encoder and step with explicit state for the device."""
+"""The Transformer: teacher-forced forward for training, encoder and step with explicit state for the device.
+
+The families ``transformer`` and ``ssru`` differ in the sublayer that looks back at the target: causal self-attention
+with a cache that grows, or a recurrence with a state of fixed size.
+"""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 
 from edgeformer.model.attention import MultiHeadAttention
 from edgeformer.model.base import EncoderDecoder, State
-from edgeformer.model.config import TransformerConfig
-from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES, SOURCE_AXIS, StateTensor
+from edgeformer.model.layers import Embedding, EncoderLayer, FeedForward, Residual
+from edgeformer.model.masks import length_mask
+from edgeformer.model.tables import vocabulary_tables
+from edgeformer.model.transformer_config import TransformerConfig
+from edgeformer_runtime.contract import SENTENCES, SOURCE_AXIS, StateTensor
 
 SOURCE_MASK = "source_mask"
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 
-def sinusoids(length: int, width: int) -> Tensor:
-    """Position table ``(length, width)``: sines in even and cosines in odd columns (Vaswani et al. 2017, section
-    3.5)."""
-    position = torch.arange(length, dtype=torch.float64)[:, None]
-    frequency = torch.exp(-math.log(10_000.0) * torch.arange(0, width, 2, dtype=torch.float64) / width)
-    table = torch.stack((torch.sin(position * frequency), torch.cos(position * frequency)), dim=-1)
-    return table.flatten(1).to(torch.float32)
+class TargetLayer(Protocol):
+    """A sublayer of the decoder that carries information from one target position to the next."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """All positions at once: ``(N, T, D) -> (N, T, D)``; position ``t`` sees those up to ``t``."""
+
+    def initial(self, sentences: int) -> dict[str, Tensor]:
+        """Its recurrent state tensors before the first token, with ``sentences`` rows."""
+
+    def step(self, x: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """One position of every row: ``(R, D) -> (R, D)``, and its state tensors after it."""
+
+    def state_table(self) -> tuple[StateTensor, ...]:
+        """Its state tensors."""
 
 
-def length_mask(length: Tensor, size: int) -> Tensor:
-    """``(N, size)``, int32: 1 for the first ``length`` positions of each row and 0 for padding."""
-    return (torch.arange(size, device=length.device) < length[:, None]).to(torch.int32)
-
-
-class Embedding(nn.Module):
-    """Token embedding plus position, for a whole sequence or for one position."""
-
-    positions: Tensor
-
-    def __init__(self, config: TransformerConfig, tokens: nn.Embedding, max_length: int) -> None:
-        super().__init__()
-        self.tokens = tokens
-        self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
-        self.dropout = nn.Dropout(config.dropout)
-        if config.positions == "learned":
-            self.positions = nn.Parameter(torch.randn(max_length, config.d_model) * config.d_model**-0.5)
-        else:
-            self.register_buffer("positions", sinusoids(max_length, config.d_model), persistent=False)
-
-    def forward(self, token: Tensor) -> Tensor:
-        """``(N, T) -> (N, T, D)``."""
-        embedded: Tensor = self.dropout(self.tokens(token) * self.scale + self.positions[: token.shape[1]])
-        return embedded
-
-    def at(self, token: Tensor, position: Tensor) -> Tensor:
-        """``(R,)`` tokens that all stand at ``position``, ``()``: ``(R, D)``."""
-        embedded: Tensor = self.tokens(token) * self.scale + self.positions[position]
-        return embedded
-
-
-class Residual(nn.Module):
-    """The residual connection and LayerNorm around a sublayer, pre- or post-norm."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
-        self.pre = config.norm == "pre"
-        self.dropout_after_norm = config.dropout_after_norm
-
-    def before(self, x: Tensor) -> Tensor:
-        """The sublayer's input."""
-        normed: Tensor = self.norm(x) if self.pre else x
-        return normed
-
-    def after(self, x: Tensor, update: Tensor) -> Tensor:
-        """The stream ``x`` with the sublayer's output added."""
-        summed: Tensor
-        if self.pre:
-            summed = x + self.dropout(update)
-        elif self.dropout_after_norm:
-            summed = self.dropout(self.norm(x + update))
-        else:
-            summed = self.norm(x + self.dropout(update))
-        return summed
-
-
-class FeedForward(nn.Sequential):
-    """Two linear layers with an activation between them, applied at each position."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__(
-            nn.Linear(config.d_model, config.d_ff),
-            ACTIVATIONS[config.activation](),
-            nn.Dropout(config.activation_dropout),
-            nn.Linear(config.d_ff, config.d_model),
-        )
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.attention, self.attention_residual = MultiHeadAttention(config), Residual(config)
-        self.feed_forward, self.feed_forward_residual = FeedForward(config), Residual(config)
-
-    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
-        """``(N, S, D) -> (N, S, D)``."""
-        inner = self.attention_residual.before(x)
-        x = self.attention_residual.after(x, self.attention(inner, inner, padding=padding))
-        update = self.feed_forward(self.feed_forward_residual.before(x))
-        return self.feed_forward_residual.after(x, update)
+TargetLayerType = Callable[[TransformerConfig, int], TargetLayer]
+"""Builds the target layer of the decoder layer with the given index."""
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, cross-attention and feed-forward."""
+    """A sublayer over the target, cross-attention and feed-forward."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    target_layer: TargetLayer
+
+    def __init__(self, config: TransformerConfig, target_layer: TargetLayer) -> None:
         super().__init__()
-        self.self_attention, self.self_residual = MultiHeadAttention(config), Residual(config)
+        self.target_layer, self.target_residual = target_layer, Residual(config)
         self.cross_attention, self.cross_residual = MultiHeadAttention(config), Residual(config)
         self.feed_forward, self.feed_forward_residual = FeedForward(config), Residual(config)
 
     def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensor:
         """All target positions at once: ``(N, T, D) -> (N, T, D)``."""
-        inner = self.self_residual.before(x)
-        x = self.self_residual.after(x, self.self_attention(inner, inner, causal=True))
-        inner = self.cross_residual.before(x)
-        x = self.cross_residual.after(x, self.cross_attention(inner, memory, padding=padding))
+        x = self.target_residual.after(x, self.target_layer(self.target_residual.before(x)))
+        query = self.cross_residual.before(x)
+        x = self.cross_residual.after(x, self.cross_attention(query, memory, padding=padding))
         update = self.feed_forward(self.feed_forward_residual.before(x))
         return self.feed_forward_residual.after(x, update)
 
     def step(
-        self, x: Tensor, self_key: Tensor, self_value: Tensor, cross_key: Tensor, cross_value: Tensor, padding: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, x: Tensor, state: Mapping[str, Tensor], cross_key: Tensor, cross_value: Tensor, padding: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """One position of every row.
 
         Args:
             x: ``(R, D)``.
-            self_key: keys of the positions before, ``(R, H, P, E)``.
-            self_value: their values, ``(R, H, P, F)``.
+            state: holds the target layer's tensors.
             cross_key: ``(N, H, S, E)``; the K beams of a sentence are queries to the same keys.
             cross_value: ``(N, H, S, F)``.
             padding: ``(N, S)``.
 
         Returns:
-            ``(R, D)``, and the keys and values with this position appended.
+            ``(R, D)``, the target layer's tensors after this position, and the cross-attention's projected queries,
+            ``(N, K, H * E)``.
         """
-        attention = self.self_attention
-        inner = self.self_residual.before(x)
-        key, value = attention.project_step(inner)
-        self_key, self_value = torch.cat((self_key, key), dim=2), torch.cat((self_value, value), dim=2)
-        context = attention.attend(attention.project_query(inner)[:, None], self_key, self_value)[:, 0]
-        x = self.self_residual.after(x, attention.output(context))
+        update, new_state = self.target_layer.step(self.target_residual.before(x), state)
+        x = self.target_residual.after(x, update)
 
         attention = self.cross_attention
         query = attention.project_query(self.cross_residual.before(x))
@@ -160,48 +88,51 @@ class DecoderLayer(nn.Module):
         x = self.cross_residual.after(x, attention.output(context.flatten(0, 1)))
 
         update = self.feed_forward(self.feed_forward_residual.before(x))
-        return self.feed_forward_residual.after(x, update), self_key, self_value
+        return self.feed_forward_residual.after(x, update), new_state, query
 
 
 class Transformer(EncoderDecoder):
-    """Encoder and decoder stacks with embeddings and output projection, tied as the configuration says."""
+    """Encoder and decoder stacks with embeddings and output projection, tied as the configuration says.
 
-    def __init__(self, config: TransformerConfig, source_vocab_size: int, target_vocab_size: int) -> None:
+    Args:
+        config: sizes and variations.
+        source_vocab_size: entries of the source vocabulary.
+        target_vocab_size: entries of the target vocabulary.
+        target_layer: the decoder layers' sublayer over the target, such as ``CausalSelfAttention`` or ``SSRU``.
+
+    Raises:
+        ValueError: the vocabularies cannot share one table as the configuration wants.
+    """
+
+    has_attention = True
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        source_vocab_size: int,
+        target_vocab_size: int,
+        target_layer: TargetLayerType,
+    ) -> None:
         super().__init__()
         self.config = config
         self.source_vocab_size, self.target_vocab_size = source_vocab_size, target_vocab_size
         self.max_source_length, self.max_target_length = config.max_source_length, config.max_target_length
 
-        target_tokens = nn.Embedding(target_vocab_size, config.d_model)
-        if config.tied_embeddings == "all":
-            if source_vocab_size != target_vocab_size:
-                raise ValueError(
-                    f'`tied_embeddings` = "all" needs one vocabulary for both sides, but they have {source_vocab_size} '
-                    f"and {target_vocab_size} entries."
-                )
-            source_tokens = target_tokens
-        else:
-            source_tokens = nn.Embedding(source_vocab_size, config.d_model)
-        self.source_embedding = Embedding(config, source_tokens, config.max_source_length)
-        self.target_embedding = Embedding(config, target_tokens, config.max_target_length)
         self.encoder_layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
-        self.decoder_layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.decoder_layers = nn.ModuleList(
+            DecoderLayer(config, target_layer(config, index)) for index in range(config.decoder_layers)
+        )
         final_norm = nn.LayerNorm if config.norm == "pre" else nn.Identity
         self.encoder_norm, self.decoder_norm = final_norm(config.d_model), final_norm(config.d_model)
-        self.projection = nn.Linear(config.d_model, target_vocab_size, bias=False)
-        self._initialise()
-        if config.tied_embeddings != "none":
-            self.projection.weight = target_tokens.weight
-
-    def _initialise(self) -> None:
-        """Xavier for projections; embeddings with standard deviation D ** -0.5, which suits scaling and tying."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=self.config.d_model**-0.5)
+        tables = vocabulary_tables(source_vocab_size, target_vocab_size, config.d_model, config.tied_embeddings)
+        self.source_embedding = Embedding(config, tables.source, config.max_source_length)
+        self.target_embedding = Embedding(config, tables.target, config.max_target_length)
+        self.projection = tables.projection
 
     def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
         """Teacher-forced logits ``(N, T, V)``; see :meth:`EncoderDecoder.forward`."""
@@ -218,37 +149,44 @@ class Transformer(EncoderDecoder):
         state = {SOURCE_MASK: padding}
         for index, layer in enumerate(self._decoder()):
             state[f"cross_key.{index}"], state[f"cross_value.{index}"] = layer.cross_attention.project_memory(memory)
+            state |= layer.target_layer.initial(source.shape[0])
         return state
 
     def step(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State]:
         """Logits ``(R, V)`` of the next token; see :meth:`EncoderDecoder.step`."""
-        x = self.target_embedding.at(token, position)
-        new_state = {}
-        for index, layer in enumerate(self._decoder()):
-            x, new_state[f"self_key.{index}"], new_state[f"self_value.{index}"] = layer.step(
-                x,
-                state[f"self_key.{index}"],
-                state[f"self_value.{index}"],
-                state[f"cross_key.{index}"],
-                state[f"cross_value.{index}"],
-                state[SOURCE_MASK],
-            )
-        logits: Tensor = self.projection(self.decoder_norm(x))
+        logits, new_state, _ = self._step(token, position, state)
         return logits, new_state
 
+    def step_with_attention(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
+        """The last layer's cross-attention, as the mean over its heads; see
+        :meth:`EncoderDecoder.step_with_attention`."""
+        logits, new_state, query = self._step(token, position, state)
+        last = self._decoder()[-1].cross_attention
+        weights = last.weights(query, state[f"cross_key.{len(self.decoder_layers) - 1}"], state[SOURCE_MASK])
+        # (N, K, S) -> (R, S)
+        return logits, new_state, weights.flatten(0, 1)
+
     def state_table(self) -> tuple[StateTensor, ...]:
-        """Source mask and cross-attention keys and values from the encoder; self-attention caches that grow."""
+        """Source mask and cross-attention keys and values from the encoder, and the target layers' state."""
         heads, widths = self.config.heads, {"key": self.config.key_width, "value": self.config.value_width}
         table = [StateTensor(name=SOURCE_MASK, kind="constant", dtype="int32", axes=(SENTENCES, SOURCE_AXIS))]
-        for index in range(self.config.decoder_layers):
+        for index, layer in enumerate(self._decoder()):
             for part, width in widths.items():
-                cross_axes = (SENTENCES, heads, SOURCE_AXIS, width)
-                self_axes = (ROWS, heads, PAST_AXIS, width)
-                table.append(
-                    StateTensor(name=f"cross_{part}.{index}", kind="constant", dtype="float32", axes=cross_axes)
-                )
-                table.append(StateTensor(name=f"self_{part}.{index}", kind="cache", dtype="float32", axes=self_axes))
+                axes = (SENTENCES, heads, SOURCE_AXIS, width)
+                table.append(StateTensor(name=f"cross_{part}.{index}", kind="constant", dtype="float32", axes=axes))
+            table += layer.target_layer.state_table()
         return tuple(table)
+
+    def _step(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
+        """Logits, new state, and the last layer's projected queries ``(N, K, H * E)``."""
+        x = self.target_embedding.at(token, position)
+        new_state: State = {}
+        query = x
+        for index, layer in enumerate(self._decoder()):
+            cross = state[f"cross_key.{index}"], state[f"cross_value.{index}"]
+            x, of_layer, query = layer.step(x, state, *cross, state[SOURCE_MASK])
+            new_state |= of_layer
+        return self.projection(self.decoder_norm(x)), new_state, query
 
     def _encode(self, source: Tensor, source_length: Tensor) -> tuple[Tensor, Tensor]:
         """Memory ``(N, S, D)`` and mask ``(N, S)``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,28 +52,27 @@ class Observer:
 
 def calibrate(
     graphs: Graphs,
-    wanted: tuple[Iterable[str], Iterable[str]],
+    wanted: Mapping[str, Iterable[str]],
     table: Sequence[StateTensor],
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
     special: SpecialTokens,
     progress: Callable[[float], None] = lambda fraction: None,
-) -> tuple[dict[str, QuantizationRange], dict[str, QuantizationRange]]:
+) -> dict[str, dict[str, QuantizationRange]]:
     """Observe activations while the decoder is fed the reference translations token by token.
 
     Args:
-        graphs: the fp32 graphs.
-        wanted: names of the float tensors to observe, in the encoder and in the decoder.
+        graphs: the fp32 graphs, encoder and decoder.
+        wanted: names of the float tensors to observe in each graph.
         table: the state table.
         pairs: source ids (with end token) and target ids (without special tokens).
         special: special token ids.
         progress: called with the fraction done, 0 … 1.
 
     Returns:
-        Range by tensor name, for the encoder and for the decoder.
+        Range by tensor name, for each graph.
     """
-    encoder, decoder = (
-        _Observed(model, names) for model, names in zip((graphs.encoder, graphs.decoder), wanted, strict=True)
-    )
+    observed = {file: _Observed(model, wanted[file]) for file, model in graphs.items()}
+    encoder, decoder = observed[contract.ENCODER_FILE], observed[contract.DECODER_FILE]
     order = sorted(range(len(pairs)), key=lambda index: len(pairs[index][0]))
     for start in range(0, len(order), BATCH):
         batch = [pairs[index] for index in order[start : start + BATCH]]
@@ -90,7 +89,7 @@ def calibrate(
             outputs = decoder.run(feeds)
             state |= {tensor.name: outputs[tensor.output_name] for tensor in table if tensor.kind != "constant"}
         progress(min(1.0, (start + BATCH) / len(order)))
-    return encoder.ranges(), decoder.ranges()
+    return {file: graph.ranges() for file, graph in observed.items()}
 
 
 class _Observed:

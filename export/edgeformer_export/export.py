@@ -26,7 +26,7 @@ from edgeformer_export.passes.pipeline import PassRecord, run_passes
 from edgeformer_export.passes.quantize import QuantizeStatic, activations, projection_digests
 from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.passes.strip import Strip
-from edgeformer_export.to_onnx import Graphs, to_onnx
+from edgeformer_export.to_onnx import Graphs, split_attention, to_onnx
 from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
@@ -88,33 +88,33 @@ def export_run(
         progress("trace", 0.0)
         graphs = to_onnx(model, target)
         progress("optimise", 0.0)
-        encoder, encoder_passes = run_passes(graphs.encoder, optimisations())
-        decoder, decoder_passes = run_passes(graphs.decoder, optimisations())
-        graphs = Graphs(encoder, decoder)
+        passes: dict[str, list[PassRecord]] = {}
+        for file in graphs:
+            graphs[file], passes[file] = run_passes(graphs[file], optimisations())
         if precision == "int8":
             ranges = calibrate(
                 graphs,
-                (activations(encoder.graph), activations(decoder.graph)),
+                {file: activations(graph.graph) for file, graph in graphs.items()},
                 model.state_table(),
                 [(pair.source, pair.target) for pair in spread(pairs, CALIBRATION_PAIRS)],
                 special,
                 lambda fraction: progress("calibrate", fraction),
             )
-            projections = projection_digests(encoder.graph) | projection_digests(decoder.graph)
-            encoder, more = run_passes(encoder, [QuantizeStatic(ranges[0], target, projections)])
-            encoder_passes += more
-            decoder, more = run_passes(decoder, [QuantizeStatic(ranges[1], target, projections)])
-            decoder_passes += more
-            if not encoder_passes[-1].outcome == decoder_passes[-1].outcome == "changed":
+            projections = frozenset().union(*(projection_digests(graph.graph) for graph in graphs.values()))
+            for file in graphs:
+                graphs[file], more = run_passes(graphs[file], [QuantizeStatic(ranges[file], target, projections)])
+                passes[file] += more
+            if not any(records[-1].outcome == "changed" for records in passes.values()):
                 raise ExportError("This model has no weights worth quantizing; export it with --precision fp32.")
         progress("write", 0.0)
-        encoder, more = run_passes(encoder, [Strip()])
-        encoder_passes += more
-        decoder, more = run_passes(decoder, [Strip()])
-        decoder_passes += more
-        graphs = Graphs(encoder, decoder)
-        passes = {contract.ENCODER_FILE: encoder_passes, contract.DECODER_FILE: decoder_passes}
-        _write_graphs(graphs, folder)
+        if model.has_attention:
+            graphs |= split_attention(graphs[contract.DECODER_FILE])
+        for file in graphs:
+            graphs[file], more = run_passes(graphs[file], [Strip()])
+            passes.setdefault(file, []).extend(more)
+        write_weights(graphs.values(), folder / contract.WEIGHTS_FILE)
+        for file, graph in graphs.items():
+            ir.save(graph, folder / file)
         manifest = _manifest(run, model, graphs, precision, target, special, passes)
         for name in {manifest.tokenizers.source, manifest.tokenizers.target}:
             shutil.copyfile(run.path / name, folder / name)
@@ -195,12 +195,6 @@ def _golden_texts(pairs: Sequence[SamplePair]) -> list[str]:
     return spread(sorted({pair.text for pair in pairs}, key=lambda text: (len(text), text)), GOLDEN_TEXTS)
 
 
-def _write_graphs(graphs: Graphs, folder: Path) -> None:
-    write_weights([graphs.encoder, graphs.decoder], folder / contract.WEIGHTS_FILE)
-    ir.save(graphs.encoder, folder / contract.ENCODER_FILE)
-    ir.save(graphs.decoder, folder / contract.DECODER_FILE)
-
-
 def _manifest(
     run: Run,
     model: EncoderDecoder,
@@ -213,8 +207,7 @@ def _manifest(
     report: dict[str, Any] = {
         "passes": msgspec.to_builtins(passes),
         "operators": {
-            contract.ENCODER_FILE: dict(Counter(node.op_type for node in graphs.encoder.graph).most_common()),
-            contract.DECODER_FILE: dict(Counter(node.op_type for node in graphs.decoder.graph).most_common()),
+            file: dict(Counter(node.op_type for node in graph.graph).most_common()) for file, graph in graphs.items()
         },
     }
     return Manifest(
@@ -224,7 +217,7 @@ def _manifest(
         source_language=run.recipe.source_language,
         target_language=run.recipe.target_language,
         target=target,
-        precision={contract.ENCODER_FILE: precision, contract.DECODER_FILE: precision},
+        precision=dict.fromkeys(graphs, precision),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         source_vocab_size=model.source_vocab_size,
         target_vocab_size=model.target_vocab_size,
@@ -234,7 +227,7 @@ def _manifest(
         tokenizers=TokenizerFiles(source=run.source_tokenizer_path.name, target=run.target_tokenizer_path.name),
         state=model.state_table(),
         generation=Generation(),
-        opsets={**graphs.encoder.opset_imports, **graphs.decoder.opset_imports},
+        opsets={domain: number for graph in graphs.values() for domain, number in graph.opset_imports.items()},
         min_onnxruntime=MIN_ONNXRUNTIME,
         files={},
         provenance={

@@ -22,7 +22,8 @@ class EncoderGraph(nn.Module):
 
 
 class StepDecoderGraph(nn.Module):
-    """``(token, position, *state) -> (logits, *state')``; constants are inputs only."""
+    """``(token, position, *state) -> (logits, *state')``, and the attention behind them if the model has any; constants
+    are inputs only."""
 
     def __init__(self, model: EncoderDecoder) -> None:
         super().__init__()
@@ -32,5 +33,9 @@ class StepDecoderGraph(nn.Module):
 
     def forward(self, token: Tensor, position: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         """Advance rows ``(R,)`` by one token."""
-        logits, new_state = self.model.step(token, position, dict(zip(self.names, state, strict=True)))
-        return (logits, *(new_state[name] for name in self.carried))
+        before = dict(zip(self.names, state, strict=True))
+        if self.model.has_attention:
+            logits, after, attention = self.model.step_with_attention(token, position, before)
+            return (logits, *(after[name] for name in self.carried), attention)
+        logits, after = self.model.step(token, position, before)
+        return (logits, *(after[name] for name in self.carried))

@@ -1,4 +1,4 @@
-"""Attention kernels of the export targets, put into a model in place of torch's while it is traced."""
+"""Kernels of the export targets, put into a model in place of torch's while it is traced."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from edgeformer.model.attention import AttentionKernel, MultiHeadAttention
+from edgeformer.model.lstm import LSTMLayer
 
 
 def ort_attention(
@@ -48,14 +49,48 @@ def portable_attention(
     return context.transpose(1, 2).flatten(2)
 
 
+def onnx_lstm(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The standard's ``LSTM``, which stops at each row's true length; arguments as in ``LSTMKernel``."""
+    hidden_size, directions = lstm.hidden_size, 1 + lstm.bidirectional
+
+    def ordered(name: str) -> list[Tensor]:
+        """A parameter of each direction; its gates in the standard's order (input, output, forget, candidate)."""
+        parameters = [getattr(lstm, name + suffix) for suffix in ("_l0", "_l0_reverse")[:directions]]
+        torch_order = [slice(gate * hidden_size, (gate + 1) * hidden_size) for gate in range(4)]
+        enter, keep, candidate, emit = torch_order
+        return [torch.cat([parameter[gate] for gate in (enter, emit, keep, candidate)]) for parameter in parameters]
+
+    biases = [torch.cat(pair) for pair in zip(ordered("bias_ih"), ordered("bias_hh"), strict=True)]
+    state_shape = (directions, x.shape[1], hidden_size)
+    outputs, hidden, cell = torch.onnx.ops.symbolic_multi_out(
+        "LSTM",
+        (
+            x,
+            torch.stack(ordered("weight_ih")),
+            torch.stack(ordered("weight_hh")),
+            torch.stack(biases),
+            length.to(torch.int32),
+        ),
+        {"hidden_size": hidden_size, "direction": "bidirectional" if lstm.bidirectional else "forward"},
+        dtypes=(x.dtype,) * 3,
+        shapes=((x.shape[0], *state_shape), state_shape, state_shape),
+    )
+    # (S, directions, N, H) -> (S, N, directions * H)
+    return torch.cat(outputs.unbind(1), dim=2), hidden, cell
+
+
 @contextmanager
-def use_kernel(model: nn.Module, kernel: AttentionKernel) -> Iterator[None]:
-    """Let every attention of a model use ``kernel`` inside the ``with`` block."""
-    modules = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+def use_kernels(model: nn.Module, attention: AttentionKernel) -> Iterator[None]:
+    """Let every attention of a model use ``attention``, and every LSTM layer the standard's operator, inside the
+    ``with`` block."""
+    attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    layers = [module for module in model.modules() if isinstance(module, LSTMLayer)]
     try:
-        for module in modules:
-            module.kernel = kernel
+        for module in attentions:
+            module.kernel = attention
+        for layer in layers:
+            layer.kernel = onnx_lstm
         yield
     finally:
-        for module in modules:
-            del module.kernel
+        for exchanged in (*attentions, *layers):
+            del exchanged.kernel

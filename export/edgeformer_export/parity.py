@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
+from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.batching import pad
 from edgeformer_runtime.decode import decode
 from edgeformer_runtime.golden import first_difference
 from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.session import AnySession
+from edgeformer_runtime.session import AnySession, AttentiveSession
 
 BATCH = 32
 MAX_LOGIT_DIFFERENCE = 1e-4
@@ -80,6 +82,8 @@ class ParityReport:
     """Logits over torch's greedy output."""
     tokens: tuple[TokenParity, ...]
     """One entry per beam size."""
+    attention_difference: float | None = None
+    """Largest absolute difference of an attention weight over torch's greedy output; none if the model has none."""
 
     @property
     def problems(self) -> list[str]:
@@ -90,6 +94,8 @@ class ParityReport:
         where = f"sentence {logits.worst_sentence + 1}, step {logits.worst_step + 1}"
         if not np.isfinite(logits.max_difference):
             problems.append(f"logits are not finite, first at {where}")
+        if self.attention_difference is not None and not np.isfinite(self.attention_difference):
+            problems.append("attention weights are not finite")
         if self.precision != "fp32":
             if not logits.top1_agreement >= MIN_TOP1_AGREEMENT:
                 problems.append(
@@ -97,9 +103,11 @@ class ParityReport:
                     f"{MIN_TOP1_AGREEMENT:.0%}; logits differ most, by {logits.max_difference:.3g}, at {where}"
                 )
             return problems
+        bound = f"more than {MAX_LOGIT_DIFFERENCE:.0e}"
         if not logits.max_difference <= MAX_LOGIT_DIFFERENCE:
-            bound = f"more than {MAX_LOGIT_DIFFERENCE:.0e}"
             problems.append(f"logits differ by up to {logits.max_difference:.3g}, {bound}, at {where}")
+        if not (self.attention_difference or 0.0) <= MAX_LOGIT_DIFFERENCE:
+            problems.append(f"attention weights differ by up to {self.attention_difference:.3g}, {bound}")
         problems += [
             f"beam {entry.beam_size}: {entry.sentences - entry.identical} of {entry.sentences} outputs differ, first "
             f"sentence {first.sentence + 1} at step {first.step + 1}: torch has token {first.torch_token}, the bundle "
@@ -112,7 +120,7 @@ class ParityReport:
 
 def compare(
     model: EncoderDecoder,
-    session: AnySession,
+    session: AttentiveSession[Any],
     sources: Sequence[Sequence[int]],
     options: Sequence[DecodeOptions],
     precision: str,
@@ -128,7 +136,8 @@ def compare(
         precision: lowest precision of the graphs.
         progress: called with the fraction done, 0 … 1.
     """
-    reference = TorchSession(model, session.special)
+    special = session.special
+    reference = TorchSession(model, special)
     total, done = (2 * len(options) + 2) * len(sources), 0
 
     def decoded(engine: AnySession, search: DecodeOptions) -> list[tuple[int, ...]]:
@@ -146,8 +155,26 @@ def compare(
     ]
     targets = decoded(reference, DecodeOptions(beam_size=1, return_scores=False))
     logits = compare_logits(model, session, list(zip(sources, targets, strict=True)))
+    attention = None
+    if model.has_attention:
+        pairs = [
+            (source, [*target, special.eos][: session.max_target_length])
+            for source, target in zip(sources, targets, strict=True)
+        ]
+        attention = _attention_difference(reference, session, pairs)
     progress(1.0)
-    return ParityReport(precision=precision, logits=logits, tokens=tuple(tokens))
+    return ParityReport(precision=precision, logits=logits, tokens=tuple(tokens), attention_difference=attention)
+
+
+def _attention_difference(
+    reference: AttentiveSession[Any],
+    session: AttentiveSession[Any],
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+) -> float:
+    sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+    expected, found = (attention_weights(one, sources, targets) for one in (reference, session))
+    differences = [float(np.abs(a - b).max(initial=0.0)) for a, b in zip(expected, found, strict=True)]
+    return float(np.max(differences, initial=0.0))  # a difference that is no number stays one
 
 
 def _compare_tokens(expected: list[tuple[int, ...]], found: list[tuple[int, ...]], beam_size: int) -> TokenParity:

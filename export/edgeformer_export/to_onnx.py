@@ -6,16 +6,16 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import onnx_ir as ir
 import torch
+from onnx_ir.passes import common
 from torch import nn
 from torch.export import Dim
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer_export.graphs import EncoderGraph, StepDecoderGraph
-from edgeformer_export.kernels import ort_attention, portable_attention, use_kernel
+from edgeformer_export.kernels import ort_attention, portable_attention, use_kernels
 from edgeformer_runtime import contract
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.manifest import Target
@@ -27,16 +27,14 @@ OPSET = 20
 _EXAMPLE_SIZES = {contract.SENTENCES: 2, contract.ROWS: 6, contract.SOURCE_AXIS: 5, contract.PAST_AXIS: 4}
 
 
-@dataclass(frozen=True)
-class Graphs:
-    """The encoder and the step decoder."""
-
-    encoder: ir.Model
-    decoder: ir.Model
+Graphs = dict[str, ir.Model]
+"""Graphs by the names of their files in a bundle."""
 
 
 def to_onnx(model: EncoderDecoder, target: Target) -> Graphs:
-    """Trace both graphs with dynamic batch, source and past axes.
+    """Trace the encoder and the step decoder with dynamic batch, source and past axes.
+
+    If the model has attention weights, they are the decoder's last output; see :func:`split_attention`.
 
     Args:
         model: a trained model; it is left in evaluation mode.
@@ -50,25 +48,42 @@ def to_onnx(model: EncoderDecoder, target: Target) -> Graphs:
         torch.ones(_EXAMPLE_SIZES[contract.ROWS], dtype=torch.int64),
         torch.tensor(_EXAMPLE_SIZES[contract.PAST_AXIS]),
     )
-    encoder, decoder = EncoderGraph(model), StepDecoderGraph(model)
-    with use_kernel(model, ort_attention if target == "ort" else portable_attention):
-        return Graphs(
-            encoder=_trace(
-                encoder,
-                source,
-                ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}),
-                inputs={contract.SOURCE: ("N", "S"), contract.SOURCE_LENGTH: ("N",)},
-                outputs={tensor.name: _as_sentences(tensor) for tensor in table if tensor.from_encoder},
-            ),
-            decoder=_trace(
-                decoder,
-                (*token, *(_example(tensor) for tensor in table)),
-                ({0: Dim.DYNAMIC}, {}, tuple(_dynamic_axes(tensor) for tensor in table)),
-                inputs={contract.TOKEN: ("R",), contract.POSITION: (), **{t.input_name: t.axes for t in table}},
-                outputs={contract.LOGITS: ("R", model.target_vocab_size)}
-                | {t.output_name: _grown(t) for t in table if t.kind != "constant"},
-            ),
+    decoder_outputs: dict[str, tuple[str | int, ...]] = {contract.LOGITS: (contract.ROWS, model.target_vocab_size)}
+    decoder_outputs |= {tensor.output_name: _grown(tensor) for tensor in table if tensor.kind != "constant"}
+    if model.has_attention:
+        decoder_outputs[contract.ATTENTION] = (contract.ROWS, contract.SOURCE_AXIS)
+    with use_kernels(model, ort_attention if target == "ort" else portable_attention):
+        encoder = _trace(
+            EncoderGraph(model),
+            source,
+            ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}),
+            inputs={contract.SOURCE: ("N", "S"), contract.SOURCE_LENGTH: ("N",)},
+            outputs={tensor.name: _as_sentences(tensor) for tensor in table if tensor.from_encoder},
         )
+        decoder = _trace(
+            StepDecoderGraph(model),
+            (*token, *(_example(tensor) for tensor in table)),
+            ({0: Dim.DYNAMIC}, {}, tuple(_dynamic_axes(tensor) for tensor in table)),
+            inputs={contract.TOKEN: ("R",), contract.POSITION: (), **{t.input_name: t.axes for t in table}},
+            outputs=decoder_outputs,
+        )
+    return {contract.ENCODER_FILE: encoder, contract.DECODER_FILE: decoder}
+
+
+def split_attention(decoder: ir.Model) -> Graphs:
+    """Take apart a decoder that has attention weights for an output.
+
+    The step decoder loses them and all that only they need, so that decoding does not pay for them. A second graph has
+    the attention and the state, and lacks the output projection.
+    """
+    attention = ir.from_proto(ir.to_proto(decoder))
+    for model, unwanted in ((decoder, contract.ATTENTION), (attention, contract.LOGITS)):
+        outputs = model.graph.outputs
+        kept = [value for value in outputs if value.name != unwanted]
+        outputs.clear()
+        outputs.extend(kept)
+        common.RemoveUnusedNodesPass()(model)
+    return {contract.DECODER_FILE: decoder, contract.ATTENTION_FILE: attention}
 
 
 def _trace(

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edgeformer_runtime.attention import Attention
     from edgeformer_runtime.bundle import Bundle, open_bundle
     from edgeformer_runtime.decode import Counters
     from edgeformer_runtime.errors import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
 
 __all__ = [
+    "Attention",
     "Bundle",
     "BundleError",
     "Counters",
@@ -45,6 +47,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "attention": ("Attention",),
     "bundle": ("Bundle", "open_bundle"),
     "decode": ("Counters",),
     "errors": (

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE
+from edgeformer_runtime.contract import ATTENTION_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.manifest import Manifest, decode_manifest
 
@@ -29,6 +29,11 @@ class Bundle:
         if name not in self.manifest.files:
             raise BundleError(f"Bundle `{self.path}` has no `{name}`; export it again.")
         return self.path / name
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether it has the graph that yields attention weights."""
+        return ATTENTION_FILE in self.manifest.files
 
     @property
     def nbytes(self) -> int:

@@ -1,9 +1,11 @@
 """The contract between exporter and runtime: tensor names, axes, state kinds, file names.
 
-Nothing else in the project spells one of these strings. A bundle has two graphs::
+Nothing else in the project spells one of these strings. A bundle has two graphs, and a third one if its model attends
+to source positions, which is opened only when somebody asks for the weights::
 
-    encoder:  source (N, S), source_length (N,)                      -> every constant and recurrent state tensor
-    decoder:  token (R,), position (), constants, past.* tensors     -> logits (R, V), present.* tensors
+    encoder:    source (N, S), source_length (N,)                    -> every constant and recurrent state tensor
+    decoder:    token (R,), position (), constants, past.* tensors   -> logits (R, V), present.* tensors
+    attention:  the decoder's inputs                                 -> attention (R, S), present.* tensors
 
 Letters: N sentences, K beams, R = N * K decoder rows, S source length, P past length (tokens decoded before this one),
 V vocabulary. Row ``r`` belongs to sentence ``r // K``. Other axes are plain integers.
@@ -22,6 +24,7 @@ MANIFEST_FILE = "manifest.json"
 MANIFEST_HASH_FILE = "manifest.json.sha256"
 ENCODER_FILE = "encoder.onnx"
 DECODER_FILE = "decoder.onnx"
+ATTENTION_FILE = "attention.onnx"
 WEIGHTS_FILE = "weights.bin"
 GOLDEN_FILE = "golden.json"
 CARD_FILE = "README.md"
@@ -36,6 +39,8 @@ POSITION = "position"
 """Decoder input: index of the token in the target, ``()``, int64; 0 for the start token."""
 LOGITS = "logits"
 """Decoder output: unnormalised log-probabilities of the next token, ``(R, V)``, float32."""
+ATTENTION = "attention"
+"""Attention output: weight of each source position in this step, ``(R, S)``, float32, zero on padding."""
 
 SENTENCES = "N"
 ROWS = "R"

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from edgeformer_runtime.contract import (
+    ATTENTION_FILE,
     DECODER_FILE,
     ENCODER_FILE,
     SCHEMA_REVISION,
@@ -164,6 +165,8 @@ def manifest_problems(manifest: Manifest) -> list[str]:
         if name in {"", ".", ".."} or set(name) & set("/\\:\0"):
             problems.append(f"file `{name}` must be a plain name inside the bundle")
     graphs = {ENCODER_FILE, DECODER_FILE}
+    if ATTENTION_FILE in manifest.files:
+        graphs.add(ATTENTION_FILE)
     problems += [f"`precision` lacks `{name}`" for name in sorted(graphs - manifest.precision.keys())]
     used = {*graphs, *manifest.precision, WEIGHTS_FILE, manifest.tokenizers.source, manifest.tokenizers.target}
     problems += [f"file `{name}` is used but not listed with a hash" for name in sorted(used - manifest.files.keys())]

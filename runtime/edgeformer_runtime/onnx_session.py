@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -28,6 +29,9 @@ ENGINE_VERSION: str = ort.__version__
 """Version of the installed onnxruntime."""
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Device names and their execution providers."""
+
+_HOST_OUTPUT = {contract.DECODER_FILE: contract.LOGITS, contract.ATTENTION_FILE: contract.ATTENTION}
+"""The output of each graph that is read by the host; all others are state."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,9 @@ class OnnxSession:
         options.log_severity_level = 3
         # Idle threads sleep: a device has other work to do between two operators.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._encoder = _open(bundle.file(contract.ENCODER_FILE), self._device, options)
-        self._decoder = _open(bundle.file(contract.DECODER_FILE), self._device, options)
-        _check_names(bundle, self._encoder, self._decoder)
+        self._bundle, self._options = bundle, options
+        self._encoder = self._open(contract.ENCODER_FILE)
+        self._decoder = self._open(contract.DECODER_FILE)
         self._empty = {
             tensor.name: np.empty([0 if isinstance(axis, str) else axis for axis in tensor.axes], tensor.dtype)
             for tensor in self._table
@@ -132,21 +136,46 @@ class OnnxSession:
 
     def step(self, token: IntArray, position: int, state: OnnxState) -> tuple[FloatArray, OnnxState]:
         """Run the decoder once; see :meth:`~edgeformer_runtime.session.StepSession.step`."""
-        binding = self._decoder.io_binding()
+        return self._advance(self._decoder, contract.DECODER_FILE, token, position, state)
+
+    def attend(self, token: IntArray, position: int, state: OnnxState) -> tuple[FloatArray, OnnxState]:
+        """Run the attention graph once, which is opened at the first call; see
+        :meth:`~edgeformer_runtime.session.AttentiveSession.attend`."""
+        return self._advance(self._attention, contract.ATTENTION_FILE, token, position, state)
+
+    def _advance(
+        self, graph: ort.InferenceSession, file: str, token: IntArray, position: int, state: OnnxState
+    ) -> tuple[FloatArray, OnnxState]:
+        """Run a graph that has the decoder's inputs; its first output goes to the host."""
+        binding = graph.io_binding()
         binding.bind_cpu_input(contract.TOKEN, token)
         where = np.array(position, dtype=np.int64)  # held until the run is over
         binding.bind_cpu_input(contract.POSITION, where)
-        binding.bind_output(contract.LOGITS, "cpu")
+        binding.bind_output(_HOST_OUTPUT[file], "cpu")
         carried = []
         for tensor in self._table:
             binding.bind_ortvalue_input(tensor.input_name, state.tensors[tensor.name])
             if tensor.kind != "constant":
                 binding.bind_output(tensor.output_name, self._device)
                 carried.append(tensor.name)
-        _run(self._decoder, binding, contract.DECODER_FILE)
-        logits, *values = binding.get_outputs()
+        _run(graph, binding, file)
+        first, *values = binding.get_outputs()
         new_state = OnnxState({**state.tensors, **dict(zip(carried, values, strict=True))}, self._table, self._device)
-        return logits.numpy(), new_state
+        return first.numpy(), new_state
+
+    @cached_property
+    def _attention(self) -> ort.InferenceSession:
+        if not self._bundle.has_attention:
+            raise BundleError(
+                f"Bundle `{self._bundle.path}` has no attention weights: its model, of family "
+                f"`{self._manifest.family}`, does not attend to source positions, or an earlier version exported it."
+            )
+        return self._open(contract.ATTENTION_FILE)
+
+    def _open(self, file: str) -> ort.InferenceSession:
+        graph = _open(self._bundle.file(file), self._device, self._options)
+        _check_names(self._bundle, file, graph)
+        return graph
 
 
 def available_cpus() -> int:
@@ -197,24 +226,24 @@ def _run(session: ort.InferenceSession, binding: ort.IOBinding, name: str) -> No
         raise ModelError(f"onnxruntime {ENGINE_VERSION} failed in `{name}`: {error}") from None
 
 
-def _check_names(bundle: Bundle, encoder: ort.InferenceSession, decoder: ort.InferenceSession) -> None:
-    """Compare the graphs' inputs and outputs with the manifest's state table."""
+def _check_names(bundle: Bundle, file: str, graph: ort.InferenceSession) -> None:
+    """Compare a graph's inputs and outputs with the manifest's state table."""
     table = bundle.manifest.state
-    expected = {
-        "encoder inputs": ({contract.SOURCE, contract.SOURCE_LENGTH}, encoder.get_inputs()),
-        "encoder outputs": ({tensor.name for tensor in table if tensor.from_encoder}, encoder.get_outputs()),
-        "decoder inputs": ({contract.TOKEN, contract.POSITION, *(t.input_name for t in table)}, decoder.get_inputs()),
-        "decoder outputs": (
-            {contract.LOGITS, *(t.output_name for t in table if t.kind != "constant")},
-            decoder.get_outputs(),
-        ),
-    }
+    if file == contract.ENCODER_FILE:
+        inputs = {contract.SOURCE, contract.SOURCE_LENGTH}
+        outputs = {tensor.name for tensor in table if tensor.from_encoder}
+    else:
+        inputs = {contract.TOKEN, contract.POSITION, *(tensor.input_name for tensor in table)}
+        outputs = {_HOST_OUTPUT[file], *(tensor.output_name for tensor in table if tensor.kind != "constant")}
     problems = []
-    for what, (names, arguments) in expected.items():
+    for what, expected, arguments in (
+        ("inputs", inputs, graph.get_inputs()),
+        ("outputs", outputs, graph.get_outputs()),
+    ):
         found = {argument.name for argument in arguments}
-        if missing := sorted(names - found):
+        if missing := sorted(expected - found):
             problems.append(f"{what} lack {', '.join(missing)}")
-        if surplus := sorted(found - names):
+        if surplus := sorted(found - expected):
             problems.append(f"{what} have unknown {', '.join(surplus)}")
     if problems:
-        raise BundleError(f"Bundle `{bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
+        raise BundleError(f"Bundle `{bundle.path}`: `{file}` and manifest differ: " + "; ".join(problems) + ".")

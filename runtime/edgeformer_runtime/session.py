@@ -63,5 +63,19 @@ class StepSession(Protocol[StateT]):
         """
 
 
+class AttentiveSession(StepSession[StateT], Protocol[StateT]):
+    """A session that can also tell where the model looks."""
+
+    def attend(self, token: IntArray, position: int, state: StateT) -> tuple[FloatArray, StateT]:
+        """Advance every row by one token, as ``step`` does, and return attention in the place of logits.
+
+        Returns:
+            Weights of the source positions, ``(R, S)``, float32, zero on padding, and the state after the token.
+
+        Raises:
+            BundleError: the model has no attention weights.
+        """
+
+
 AnySession = StepSession[Any]
 """A session whose kind of state does not matter."""

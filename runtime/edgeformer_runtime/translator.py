@@ -8,6 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.bundle import Bundle, open_bundle
 from edgeformer_runtime.decode import Counters, decode
 from edgeformer_runtime.errors import BundleError, InputError, InputTooLongError, OptionError
@@ -168,6 +171,36 @@ class Translator:
         return translate_texts(
             self.session, self.source_tokenizer, self.target_tokenizer, texts, self.options(**changes), counters
         )
+
+    def attention(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[Attention]:
+        """Attention weights of the best translation of each text.
+
+        Args:
+            texts: the sources.
+            translations: what :meth:`translate` made of them.
+
+        Returns:
+            One per text; empty for a text of white space alone.
+
+        Raises:
+            BundleError: the model has no attention weights.
+            InputTooLongError: a text has more tokens than the model takes.
+        """
+        _refuse_string(texts)
+        eos = self.session.special.eos
+        sources = encode_sources(self.session, self.source_tokenizer, texts)
+        best = [translation.best for translation in translations]
+        targets = {index: [*best[index].ids, *[eos] * best[index].finished] for index in sources}
+        results = [Attention((), (), np.empty((0, 0), np.float32), finished=False)] * len(texts)
+        weights = attention_weights(self.session, list(sources.values()), list(targets.values()))
+        for index, matrix in zip(sources, weights, strict=True):
+            results[index] = Attention(
+                tuple(self.source_tokenizer.tokens(sources[index])),
+                tuple(self.target_tokenizer.tokens(targets[index])),
+                matrix,
+                best[index].finished,
+            )
+        return results
 
     def translate_stream(
         self, texts: Iterable[str], *, chunk: int = 512, counters: Counters | None = None, **changes: Any

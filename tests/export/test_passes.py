@@ -24,6 +24,7 @@ from edgeformer_export.passes.quantize import (
 )
 from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.to_onnx import Graphs, to_onnx
+from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.manifest import Target
 from tests.factory import small_recipe
 
@@ -103,9 +104,9 @@ def test_column_scales_cover_each_column_and_spare_zero() -> None:
 @pytest.mark.parametrize("target", ["ort", "portable"])
 def test_a_tied_table_is_quantized_to_one_tensor(target: Target) -> None:
     graphs = small_graphs("post_norm", target)
-    digests = projection_digests(graphs.decoder.graph)
+    digests = projection_digests(graphs[DECODER_FILE].graph)
     tables = {}
-    for name, model in (("encoder", graphs.encoder), ("decoder", graphs.decoder)):
+    for name, model in (("encoder", graphs[ENCODER_FILE]), ("decoder", graphs[DECODER_FILE])):
         ranges = dict.fromkeys(activations(model.graph), QuantizationRange(0.05, 128))
         (lookup,) = find_lookups(model.graph)
         model, _ = run_passes(model, [QuantizeStatic(ranges, target, digests)])
@@ -123,9 +124,9 @@ def test_a_tied_table_is_quantized_to_one_tensor(target: Target) -> None:
 
 def test_untied_source_table_keeps_one_row_per_token() -> None:
     graphs = small_graphs("untied_silu")
-    ranges = dict.fromkeys(activations(graphs.encoder.graph), QuantizationRange(0.05, 128))
-    digests = projection_digests(graphs.decoder.graph)
-    model, _ = run_passes(graphs.encoder, [QuantizeStatic(ranges, "ort", digests)])
+    ranges = dict.fromkeys(activations(graphs[ENCODER_FILE].graph), QuantizationRange(0.05, 128))
+    digests = projection_digests(graphs[DECODER_FILE].graph)
+    model, _ = run_passes(graphs[ENCODER_FILE], [QuantizeStatic(ranges, "ort", digests)])
     tensors = [value.const_value for value in model.graph.initializers.values() if value.const_value is not None]
     shapes = [tuple(tensor.shape) for tensor in tensors if tensor.dtype == ir.DataType.INT8]
     assert [shape for shape in shapes if 300 in shape] == [(300, 32)]
@@ -135,21 +136,21 @@ def test_every_linear_layer_is_found() -> None:
     graphs = small_graphs("uneven_depth")
     # Four products of self-attention, two of cross-attention (keys and values are the encoder's), two of the
     # feed-forward layers, and the output projection.
-    assert len(list(find_linears(graphs.decoder.graph))) == 1 * (4 + 2 + 2) + 1
+    assert len(list(find_linears(graphs[DECODER_FILE].graph))) == 1 * (4 + 2 + 2) + 1
     # Four and two in each layer; keys and values for the decoder's one.
-    assert len(list(find_linears(graphs.encoder.graph))) == 3 * (4 + 2) + 1 * 2
+    assert len(list(find_linears(graphs[ENCODER_FILE].graph))) == 3 * (4 + 2) + 1 * 2
 
 
 @pytest.mark.parametrize("variant", ["post_norm", "free_widths"])
 def test_portable_graphs_have_standard_operators_only(variant: str) -> None:
     graphs = small_graphs(variant, "portable")
-    for model in (graphs.encoder, graphs.decoder):
+    for model in graphs.values():
         assert {node.domain for node in model.graph} == {""}
 
 
 def test_optimised_graphs_are_no_larger_and_hold_no_waste() -> None:
     graphs = small_graphs("pre_norm")
-    for model in (graphs.encoder, graphs.decoder):
+    for model in graphs.values():
         nodes, size = node_count(model), weight_bytes(model)
         optimised, records = run_passes(model, optimisations())
         assert node_count(optimised) <= nodes

@@ -16,6 +16,8 @@ from edgeformer_runtime.manifest import Target
 MICROSOFT = "com.microsoft"
 MIN_ELEMENTS = 256
 """Smaller weights stay in fp32: they save nothing."""
+MIN_WIDTH = 8
+"""Weights with fewer columns stay in fp32: an integer product would not be faster."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,11 @@ class QuantizeStatic(ir.passes.InPlacePass):
     The activation's scale is fixed at export, so a row's result does not depend on the other rows of its batch.
 
     - ``MatMul(x, W) [+ b]``, ``Gemm(x, W, b)`` become ``QuantizeLinear`` (uint8) and ``MatMulIntegerToFloat`` (target
-      ``ort``) or
-      ``MatMulInteger``, ``Cast``, ``Mul``, ``Add`` (``portable``).
+      ``ort``) or ``MatMulInteger``, ``Cast``, ``Mul``, ``Add`` (``portable``).
     - ``Gather(table, ids)`` reads int8 rows and scales what it read. A table that is an output projection too is stored
-      once,
-      as the projection's ``(D, V)``, and gathered along its second axis.
+      once, as the projection's ``(D, V)``, and gathered along its second axis.
+    - ``LSTM`` keeps its arithmetic, since no integer operator has fixed scales: its weights are stored as int8 with one
+      scale per gate and unit, and the engine makes floats of them when it opens the graph.
     """
 
     def __init__(self, ranges: Mapping[str, QuantizationRange], target: Target, projections: frozenset[str]) -> None:
@@ -58,16 +60,18 @@ class QuantizeStatic(ir.passes.InPlacePass):
         """Rewrite the graph in place."""
         graph = model.graph
         quantized_inputs: dict[str, ir.Value] = {}
-        linears, lookups = list(find_linears(graph)), list(find_lookups(graph))
+        linears, lookups, recurrent = list(find_linears(graph)), list(find_lookups(graph)), list(find_recurrent(graph))
         for linear in linears:
             self._replace_linear(graph, linear, quantized_inputs)
         for node in lookups:
             self._replace_lookup(graph, node)
+        for node, index in recurrent:
+            _store_as_integers(graph, node, index)
         if self._target == "ort" and linears:
             model.opset_imports.setdefault(MICROSOFT, 1)
         for name in [name for name, value in graph.initializers.items() if not value.uses()]:
             del graph.initializers[name]
-        return ir.passes.PassResult(model, modified=bool(linears or lookups))
+        return ir.passes.PassResult(model, modified=bool(linears or lookups or recurrent))
 
     def _replace_linear(self, graph: ir.Graph, linear: Linear, quantized_inputs: dict[str, ir.Value]) -> None:
         name = str(linear.output.name)
@@ -163,7 +167,10 @@ def find_linears(graph: ir.Graph) -> Iterator[Linear]:
                 continue
             bias = node.inputs[2] if len(node.inputs) > 2 else None
             array = array.T if attributes.get_int("transB", 0) else array
-            yield Linear(node.inputs[0], array, bias, node.outputs[0], (node,))
+            if array.shape[1] >= MIN_WIDTH:
+                yield Linear(node.inputs[0], array, bias, node.outputs[0], (node,))
+            continue
+        if array.shape[1] < MIN_WIDTH:
             continue
         consumers = list(node.outputs[0].uses())
         follower = consumers[0].node if len(consumers) == 1 and not node.outputs[0].is_graph_output() else None
@@ -183,12 +190,33 @@ def find_lookups(graph: ir.Graph) -> Iterator[ir.Node]:
                 yield node
 
 
-def _is_weight(value: ir.Value | None) -> bool:
+def find_recurrent(graph: ir.Graph) -> Iterator[tuple[ir.Node, int]]:
+    """Every LSTM with the places of its constant weights among its inputs."""
+    for node in graph:
+        if node.op_type == "LSTM" and node.domain == "":
+            yield from ((node, index) for index in (1, 2) if _is_weight(node.inputs[index], rank=3))
+
+
+def _store_as_integers(graph: ir.Graph, node: ir.Node, index: int) -> None:
+    """Let an input ``(directions, 4 * H, …)`` be computed from int8 values and one scale for each of its rows."""
+    weight = _array(node.inputs[index])
+    name = f"{node.outputs[0].name}.weight.{index}"
+    values, scale = quantize_columns(weight.reshape(-1, weight.shape[2]).T)
+    packed = _constant(graph, f"{name}.int8", np.ascontiguousarray(values.T).reshape(weight.shape))
+    scales = _constant(graph, f"{name}.scale", scale.reshape(*weight.shape[:2], 1))
+    cast = ir.node("Cast", [packed], {"to": ir.DataType.FLOAT})
+    product = ir.node("Mul", [cast.outputs[0], scales])
+    cast.outputs[0].name, product.outputs[0].name = f"{name}.cast", name
+    graph.insert_before(node, [cast, product])
+    node.replace_input_with(index, product.outputs[0])
+
+
+def _is_weight(value: ir.Value | None, rank: int = 2) -> bool:
     tensor = value.const_value if value is not None else None
     return (
         tensor is not None
         and tensor.dtype == ir.DataType.FLOAT
-        and len(tensor.shape) == 2
+        and len(tensor.shape) == rank
         and tensor.size >= MIN_ELEMENTS
     )
 

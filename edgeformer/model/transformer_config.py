@@ -1,19 +1,16 @@
-"""Configuration and presets of the Transformer family. Imports no torch."""
+"""Configuration and presets of the families ``transformer`` and ``ssru``. Imports no torch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from msgspec import Meta
 
 from edgeformer.families import Family
+from edgeformer.model.fields import Probability, Size, Tying
 
 if TYPE_CHECKING:
     from edgeformer.model.base import EncoderDecoder
-
-Size = Annotated[int, Meta(ge=1)]
-Probability = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +49,7 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     """With post-norm, drop the normalised sum and not the sublayer's output."""
     activation: Literal["relu", "gelu", "silu"] = "relu"
     """Activation of the feed-forward layers."""
-    tied_embeddings: Literal["none", "decoder", "all"] = "decoder"
+    tied_embeddings: Tying = "decoder"
     """Which share one table: nothing; target embedding and output projection; those and the source embedding."""
     dropout: Probability = 0.1
     """Dropout on embeddings and sublayer outputs."""
@@ -106,15 +103,82 @@ def base() -> TransformerConfig:
     return TransformerConfig(tied_embeddings="all")
 
 
-def _build(config: TransformerConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
+def free_widths() -> TransformerConfig:
+    """Heads whose key and value widths are chosen apart from ``d_model``, no biases around attention, LayerNorm after
+    the residual sum: the attention of the notebook "Transformer pytorch"."""
+    return TransformerConfig(
+        d_model=256,
+        d_ff=1024,
+        heads=4,
+        encoder_layers=3,
+        decoder_layers=3,
+        d_k=32,
+        d_v=48,
+        attention_bias=False,
+        attention_output_bias=False,
+        tied_embeddings="none",
+    )
+
+
+def shared_heads() -> TransformerConfig:
+    """Learned positions, one small projection shared by all heads, scores divided by the square root of ``d_model``,
+    dropout behind the norm; 256/1024, 8 heads, 6+6 layers, 100 positions: the article "Transformer详解（附代码）"."""
+    return TransformerConfig(
+        d_model=256,
+        d_ff=1024,
+        heads=8,
+        positions="learned",
+        scale_embeddings=False,
+        share_head_projection=True,
+        attention_bias=False,
+        attention_scale="d_model",
+        dropout_after_norm=True,
+        tied_embeddings="none",
+        max_source_length=100,
+        max_target_length=100,
+    )
+
+
+def word_level() -> TransformerConfig:
+    """512/2048, 8 heads, 6+6 layers, scaled embeddings, two vocabularies, 80 words: the English-French model of the
+    notebook "Transformer的pytorch实现"; its words need ``tokenizer.kind = "word"`` and ``tokenizer.shared = false``."""
+    return TransformerConfig(tied_embeddings="none", max_source_length=82, max_target_length=82)
+
+
+def bergamot() -> TransformerConfig:
+    """256/1536, 8 heads, 6+2 layers: the sizes of Marian's and Bergamot's "tiny" students (Kim et al. 2019)."""
+    return TransformerConfig(d_model=256, d_ff=1536, heads=8, encoder_layers=6, decoder_layers=2, tied_embeddings="all")
+
+
+def _transformer(config: TransformerConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
+    from edgeformer.model.self_attention import CausalSelfAttention
     from edgeformer.model.transformer import Transformer
 
-    return Transformer(config, source_vocab_size, target_vocab_size)
+    return Transformer(config, source_vocab_size, target_vocab_size, CausalSelfAttention)
+
+
+def _ssru(config: TransformerConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
+    from edgeformer.model.ssru import SSRU
+    from edgeformer.model.transformer import Transformer
+
+    return Transformer(config, source_vocab_size, target_vocab_size, SSRU)
 
 
 TRANSFORMER = Family(
     name="transformer",
     config_type=TransformerConfig,
-    build=_build,
-    presets={"tiny": tiny, "edge": edge, "base": base},
+    build=_transformer,
+    presets={
+        "tiny": tiny,
+        "edge": edge,
+        "base": base,
+        "free_widths": free_widths,
+        "shared_heads": shared_heads,
+        "word_level": word_level,
+    },
 )
+
+SSRU = Family(
+    name="ssru", config_type=TransformerConfig, build=_ssru, presets={"tiny": tiny, "edge": edge, "bergamot": bergamot}
+)
+"""A Transformer whose decoder has the simpler simple recurrent unit in the place of self-attention."""

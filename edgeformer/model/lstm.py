@@ -1,0 +1,197 @@
+"""LSTM encoder-decoder: the encoder's layers with their exchangeable kernel, the decoder's cells, the model."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from edgeformer.model.base import EncoderDecoder, State
+from edgeformer.model.lstm_config import LSTMConfig
+from edgeformer.model.tables import vocabulary_tables
+from edgeformer_runtime.contract import ROWS, StateTensor
+
+
+class LSTMKernel(Protocol):
+    """Runs one layer over a padded batch. The exporter puts a kernel of the target engine in place of torch's."""
+
+    def __call__(self, lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Read each row up to its true length, in both directions if the layer has two.
+
+        Args:
+            lstm: the layer's weights; one layer, time first.
+            x: ``(S, N, I)``.
+            length: true lengths, ``(N,)``, int64.
+
+        Returns:
+            Outputs ``(S, N, directions * H)``, zero on padding, and the hidden and cell state after the last true
+            position of each direction, ``(directions, N, H)`` each.
+        """
+
+
+def torch_lstm(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Torch's own kernel, on a packed sequence."""
+    packed = nn.utils.rnn.pack_padded_sequence(x, length.cpu(), enforce_sorted=False)
+    outputs, (hidden, cell) = lstm(packed)
+    padded, _ = nn.utils.rnn.pad_packed_sequence(outputs, total_length=x.shape[0])
+    return padded, hidden, cell
+
+
+class LSTMLayer(nn.Module):
+    """One layer of the encoder (Hochreiter and Schmidhuber 1997), in one direction or in both."""
+
+    kernel: LSTMKernel = staticmethod(torch_lstm)
+
+    def __init__(self, in_width: int, hidden_size: int, bidirectional: bool) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(in_width, hidden_size, bidirectional=bidirectional)
+        with torch.no_grad():
+            for name, bias in self.lstm.named_parameters():
+                if name.startswith("bias"):
+                    bias.zero_()
+                if name.startswith("bias_ih"):
+                    bias[hidden_size : 2 * hidden_size] = 1.0  # forget gates begin open
+
+    def forward(self, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Outputs ``(S, N, directions * H)``, and the final hidden and cell state, directions side by side, ``(N,
+        directions * H)`` each."""
+        outputs, hidden, cell = self.kernel(self.lstm, x, length)
+        return outputs, torch.cat(hidden.unbind(0), dim=1), torch.cat(cell.unbind(0), dim=1)
+
+
+class LSTMCell(nn.Module):
+    """One layer of the decoder. All gates come from one product, in the order input, forget, output, candidate."""
+
+    def __init__(self, in_width: int, hidden_size: int) -> None:
+        super().__init__()
+        self.in_width, self.hidden_size = in_width, hidden_size
+        self.gates = nn.Linear(in_width + hidden_size, 4 * hidden_size)
+        nn.init.zeros_(self.gates.bias)
+        with torch.no_grad():
+            self.gates.bias[hidden_size : 2 * hidden_size] = 1.0  # forget gates begin open
+
+    def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden and cell state, ``(R, H)`` each, after an input ``(R, I)``."""
+        return self._advance(self.gates(torch.cat((x, hidden), dim=1)), cell)
+
+    def project(self, x: Tensor) -> Tensor:
+        """The first ``x.shape[-1]`` columns' part of the gates, ``(…, 4 * H)``: for many positions in one product."""
+        return nn.functional.linear(x, self.gates.weight[:, : x.shape[-1]], self.gates.bias)
+
+    def finish(self, projected: Tensor, rest: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden and cell state from :meth:`project` of a part of the input and the ``rest`` of ``cat(x, hidden)``."""
+        weight = self.gates.weight[:, self.in_width + self.hidden_size - rest.shape[1] :]
+        return self._advance(projected + nn.functional.linear(rest, weight), cell)
+
+    def _advance(self, gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        switches, candidate = gates.split_with_sizes((3 * self.hidden_size, self.hidden_size), dim=1)
+        enter, keep, emit = switches.sigmoid().chunk(3, dim=1)
+        cell = keep * cell + enter * candidate.tanh()
+        return emit * cell.tanh(), cell
+
+
+class LSTMModel(EncoderDecoder):
+    """Stacked LSTMs; each decoder layer starts from the final state of the encoder layer of the same index.
+
+    Args:
+        config: sizes and variations.
+        source_vocab_size: entries of the source vocabulary.
+        target_vocab_size: entries of the target vocabulary.
+        context_width: width of what a subclass puts beside each embedding.
+
+    Raises:
+        ValueError: the vocabularies cannot share one table as the configuration wants.
+    """
+
+    def __init__(
+        self, config: LSTMConfig, source_vocab_size: int, target_vocab_size: int, context_width: int = 0
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.source_vocab_size, self.target_vocab_size = source_vocab_size, target_vocab_size
+        self.max_source_length, self.max_target_length = config.max_source_length, config.max_target_length
+        width, hidden_size, layers = config.d_model, config.hidden_size, range(config.num_layers)
+        self.output_width = (1 + config.bidirectional) * hidden_size
+        """Width of the encoder's outputs."""
+
+        if config.tied_embeddings == "none":
+            self.source_embedding = nn.Embedding(source_vocab_size, width)
+            self.target_embedding = nn.Embedding(target_vocab_size, width)
+            self.projection = nn.Linear(hidden_size, target_vocab_size)
+            self.embedding_scale = 1.0
+        else:
+            self.source_embedding, self.target_embedding, self.projection = vocabulary_tables(
+                source_vocab_size, target_vocab_size, width, config.tied_embeddings, bias=True
+            )
+            self.embedding_scale = width**0.5
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder_layers = nn.ModuleList(
+            LSTMLayer(self.output_width if index else width, hidden_size, config.bidirectional) for index in layers
+        )
+        if config.bidirectional:
+            self.hidden_bridge = nn.ModuleList(nn.Linear(2 * hidden_size, hidden_size) for _ in layers)
+            self.cell_bridge = nn.ModuleList(nn.Linear(2 * hidden_size, hidden_size) for _ in layers)
+        self.cells = nn.ModuleList(
+            LSTMCell(hidden_size if index else width + context_width, hidden_size) for index in layers
+        )
+
+    def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
+        """Teacher-forced logits ``(N, T, V)``; see :meth:`EncoderDecoder.forward`."""
+        _, state = self.encode_layers(source, source_length)
+        x = self.dropout(self.embed_target(target))
+        for index, cell in enumerate(self.decoder_cells()):
+            hidden, memory = state[f"hidden.{index}"], state[f"cell.{index}"].float()
+            outputs = []
+            for projected in cell.project(x).unbind(1):
+                hidden, memory = cell.finish(projected, hidden, memory)
+                outputs.append(hidden)
+            x = self.dropout(torch.stack(outputs, 1))
+        logits: Tensor = self.projection(x)
+        return logits
+
+    def encode(self, source: Tensor, source_length: Tensor) -> State:
+        """The first states of the decoder's layers; see :meth:`EncoderDecoder.encode`."""
+        return self.encode_layers(source, source_length)[1]
+
+    def step(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State]:
+        """Logits ``(R, V)`` of the next token; see :meth:`EncoderDecoder.step`."""
+        del position
+        x, new_state = self.step_layers(self.embed_target(token), state)
+        return self.projection(x), new_state
+
+    def state_table(self) -> tuple[StateTensor, ...]:
+        """Hidden and cell state of each decoder layer."""
+        return tuple(
+            StateTensor(name=f"{part}.{index}", kind="recurrent", dtype="float32", axes=(ROWS, self.config.hidden_size))
+            for index in range(self.config.num_layers)
+            for part in ("hidden", "cell")
+        )
+
+    def decoder_cells(self) -> list[LSTMCell]:
+        """The decoder's layers."""
+        return [cell for cell in self.cells if isinstance(cell, LSTMCell)]
+
+    def embed_target(self, token: Tensor) -> Tensor:
+        """``(…) -> (…, D)``."""
+        embedded: Tensor = self.target_embedding(token) * self.embedding_scale
+        return embedded
+
+    def encode_layers(self, source: Tensor, source_length: Tensor) -> tuple[Tensor, State]:
+        """Outputs of the last encoder layer ``(S, N, output_width)``, zero on padding, and the decoder's first
+        states."""
+        x, state = self.source_embedding(source.T) * self.embedding_scale, {}
+        for index, layer in enumerate(self.encoder_layers):
+            x, hidden, cell = layer(self.dropout(x), source_length)
+            if self.config.bidirectional:
+                hidden, cell = self.hidden_bridge[index](hidden).tanh(), self.cell_bridge[index](cell).tanh()
+            state[f"hidden.{index}"], state[f"cell.{index}"] = hidden, cell
+        return x, state
+
+    def step_layers(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """Run all cells once: the last hidden state ``(R, H)``, and the states after an input ``(R, I)``."""
+        new_state = {}
+        for index, cell in enumerate(self.cells):
+            x, memory = cell(x, state[f"hidden.{index}"], state[f"cell.{index}"])
+            new_state[f"hidden.{index}"], new_state[f"cell.{index}"] = x, memory
+        return x, new_state

@@ -1,0 +1,71 @@
+"""Configuration and presets of the families ``lstm`` and ``lstm_attention``. Imports no torch.
+
+The models of the article "PyTorch系列之机器翻译｜注意力机制｜Transformer" (2020): an encoder and a decoder of
+stacked LSTMs, without and with attention.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from edgeformer.families import Family
+from edgeformer.model.fields import Probability, Size, Tying
+
+if TYPE_CHECKING:
+    from edgeformer.model.base import EncoderDecoder
+
+
+class LSTMConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """An LSTM encoder and decoder (Sutskever et al. 2014)."""
+
+    d_model: Size = 256
+    """Width of embeddings (D)."""
+    hidden_size: Size = 256
+    """Units of a layer, in the encoder in each direction."""
+    num_layers: Size = 2
+    """Layers of the encoder and of the decoder; each decoder layer starts from the state of an encoder layer."""
+    bidirectional: bool = False
+    """Read the source in both directions; a linear layer with tanh (the bridge) turns both final states into one."""
+    tied_embeddings: Tying = "none"
+    """Which share one table: nothing; target embedding and output projection; those and the source embedding."""
+    dropout: Probability = 0.1
+    """Dropout on embeddings, between layers and before the output projection."""
+    max_source_length: Size = 256
+    """Longest source in tokens, end token included."""
+    max_target_length: Size = 256
+    """Largest number of decoding steps."""
+
+    def __post_init__(self) -> None:
+        """Check what depends on several fields; msgspec reports a ``ValueError`` as a validation error."""
+        if self.tied_embeddings != "none" and self.d_model != self.hidden_size:
+            raise ValueError(
+                f'`tied_embeddings` = "{self.tied_embeddings}" needs `d_model` = `hidden_size`, but they are '
+                f"{self.d_model} and {self.hidden_size}"
+            )
+
+
+class LSTMAttentionConfig(LSTMConfig, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """The same with attention over all encoder outputs at each step (Bahdanau et al. 2015, Luong et al. 2015)."""
+
+    attention: Literal["mlp", "dot"] = "mlp"
+    """Score of a query and a key: ``v tanh(W q + U k)`` without biases, or ``q (U k) / sqrt(hidden_size)``."""
+    attention_dropout: Probability = 0.0
+    """Dropout on attention weights."""
+
+
+def _lstm(config: LSTMConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
+    from edgeformer.model.lstm import LSTMModel
+
+    return LSTMModel(config, source_vocab_size, target_vocab_size)
+
+
+def _lstm_attention(config: LSTMAttentionConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
+    from edgeformer.model.lstm_attention import LSTMAttentionModel
+
+    return LSTMAttentionModel(config, source_vocab_size, target_vocab_size)
+
+
+LSTM = Family(name="lstm", config_type=LSTMConfig, build=_lstm)
+LSTM_ATTENTION = Family(name="lstm_attention", config_type=LSTMAttentionConfig, build=_lstm_attention)

@@ -1,0 +1,54 @@
+"""The simpler simple recurrent unit, which stands in a decoder layer where self-attention would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from edgeformer.model.transformer_config import TransformerConfig
+from edgeformer_runtime.contract import ROWS, StateTensor
+
+
+class SSRU(nn.Module):
+    """A recurrence of one gate and one cell, whose step costs the same at every position.
+
+    Kim et al. 2019, "From Research to Production and Back: Ludicrously Fast Neural Machine Translation", section 3.1::
+
+        f_t = sigmoid(W_f x_t + b_f)
+        c_t = f_t * c_(t-1) + (1 - f_t) * W x_t
+        y_t = relu(c_t)
+    """
+
+    def __init__(self, config: TransformerConfig, index: int) -> None:
+        super().__init__()
+        self.forget = nn.Linear(config.d_model, config.d_model)
+        self.candidate = nn.Linear(config.d_model, config.d_model, bias=False)
+        self._name = f"ssru_cell.{index}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """All positions: ``(N, T, D) -> (N, T, D)``. The products are taken at once; only the cell goes one by one."""
+        forget = self.forget(x).float().sigmoid()
+        update = (1 - forget) * self.candidate(x)
+        cell, cells = torch.zeros_like(update[:, 0]), []
+        for kept, added in zip(forget.unbind(1), update.unbind(1), strict=True):
+            cell = torch.addcmul(added, kept, cell)
+            cells.append(cell)
+        return torch.stack(cells, 1).relu()
+
+    def initial(self, sentences: int) -> dict[str, Tensor]:
+        """The cell before the first token: zeros, ``(N, D)``."""
+        return {self._name: self.forget.weight.new_zeros((sentences, self.forget.out_features))}
+
+    def step(self, x: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """One position of every row: ``(R, D) -> (R, D)``, and the cell after it."""
+        cell, candidate = state[self._name], self.candidate(x)
+        # f * c + (1 - f) * w, with one product less
+        cell = candidate + self.forget(x).sigmoid() * (cell - candidate)
+        return cell.relu(), {self._name: cell}
+
+    def state_table(self) -> tuple[StateTensor, ...]:
+        """The cell."""
+        axes = (ROWS, self.forget.out_features)
+        return (StateTensor(name=self._name, kind="recurrent", dtype="float32", axes=axes),)

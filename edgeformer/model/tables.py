@@ -1,0 +1,52 @@
+"""The tables over a vocabulary: both embeddings and the output projection, tied as the configuration says."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import nn
+
+from edgeformer.model.fields import Tying
+
+
+class Tables(NamedTuple):
+    """Modules whose weights may be one tensor."""
+
+    source: nn.Embedding
+    """``(source vocabulary, D)``."""
+    target: nn.Embedding
+    """``(V, D)``."""
+    projection: nn.Linear
+    """Weight ``(V, D)``."""
+
+
+def vocabulary_tables(
+    source_vocab_size: int, target_vocab_size: int, width: int, tied: Tying, *, bias: bool = False
+) -> Tables:
+    """Make the tables; all weights have standard deviation ``width ** -0.5``, which suits scaling and tying.
+
+    Args:
+        source_vocab_size: entries of the source embedding.
+        target_vocab_size: entries of the target embedding and of the output projection.
+        width: D, of all tables.
+        tied: which share one weight.
+        bias: give the projection a bias.
+
+    Raises:
+        ValueError: all are to share one weight, but the vocabularies differ in size.
+    """
+    if tied == "all" and source_vocab_size != target_vocab_size:
+        raise ValueError(
+            f'`tied_embeddings` = "all" needs one vocabulary for both sides, but they have {source_vocab_size} and '
+            f"{target_vocab_size} entries."
+        )
+    target = nn.Embedding(target_vocab_size, width)
+    source = target if tied == "all" else nn.Embedding(source_vocab_size, width)
+    projection = nn.Linear(width, target_vocab_size, bias=bias)
+    if tied != "none":
+        projection.weight = target.weight
+    for weight in dict.fromkeys((source.weight, target.weight, projection.weight)):
+        nn.init.normal_(weight, std=width**-0.5)
+    if bias:
+        nn.init.zeros_(projection.bias)
+    return Tables(source, target, projection)

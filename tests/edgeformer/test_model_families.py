@@ -1,0 +1,85 @@
+"""What every model family promises: forward against step, masks, gradients, shared encoder state of beams."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from edgeformer.families import get_family, model_config
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.session import TorchSession
+from edgeformer_export.parity import compare_logits
+from tests.factory import VARIANTS, randomise
+
+VOCAB = 50
+
+# Largest difference between two ways to compute the same logits in fp32, which are of order 1 … 10.
+TOLERANCE = 2e-5
+
+
+def build(variant: str, seed: int = 0) -> EncoderDecoder:
+    torch.manual_seed(seed)
+    section = VARIANTS[variant]
+    return randomise(get_family(section["family"]).build(model_config(section), VOCAB, VOCAB), seed)
+
+
+def random_pairs(count: int, longest: int, seed: int = 0) -> list[tuple[list[int], list[int]]]:
+    random = np.random.default_rng(seed)
+
+    def ids() -> list[int]:
+        return [int(token) for token in random.integers(4, VOCAB, random.integers(0, longest + 1))]
+
+    return [([*ids(), 3], ids()) for _ in range(count)]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("batch", "longest"), [(1, 0), (1, 20), (7, 12)])
+def test_step_by_step_logits_equal_teacher_forced_logits(variant: str, batch: int, longest: int) -> None:
+    model = build(variant)
+    parity = compare_logits(model, TorchSession(model), random_pairs(batch, longest))
+    assert parity.positions >= batch
+    assert parity.max_difference <= TOLERANCE
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_beams_of_a_sentence_share_its_encoder_state(variant: str) -> None:
+    model, session = build(variant), TorchSession(build(variant))
+    source, length = np.array([[5, 6, 7, 3], [9, 3, 0, 0]]), np.array([4, 2])
+    together = session.start(source, length, 3)
+    logits, _ = session.step(np.array([2, 8, 9, 2, 8, 9]), 0, together)
+    for row, token in enumerate([2, 8, 9, 2, 8, 9]):
+        sentence = row // 3
+        alone = TorchSession(model).start(source[[sentence], : length[sentence]], length[[sentence]], 1)
+        expected, _ = TorchSession(model).step(np.array([token]), 0, alone)
+        np.testing.assert_allclose(logits[row], expected[0], atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_padding_is_invisible(variant: str) -> None:
+    model = build(variant)
+    target = torch.tensor([[2, 9, 8, 7]])
+    with torch.no_grad():
+        alone = model(torch.tensor([[5, 6, 3]]), torch.tensor([3]), target)
+        padded = model(torch.tensor([[5, 6, 3, 11, 12, 13]]), torch.tensor([3]), target)
+    torch.testing.assert_close(padded, alone, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_position_does_not_see_those_after_it(variant: str) -> None:
+    model = build(variant)
+    source, length = torch.tensor([[5, 6, 3]]), torch.tensor([3])
+    with torch.no_grad():
+        one = model(source, length, torch.tensor([[2, 9, 8, 7]]))
+        other = model(source, length, torch.tensor([[2, 9, 30, 31]]))
+    torch.testing.assert_close(other[:, :2], one[:, :2], atol=TOLERANCE, rtol=0)
+    assert (other[:, 2:] - one[:, 2:]).abs().max() > 0.01
+
+
+def test_gradients_reach_every_parameter() -> None:
+    for variant in VARIANTS:
+        model = build(variant).train()
+        logits = model(torch.tensor([[5, 6, 3], [9, 3, 0]]), torch.tensor([3, 2]), torch.tensor([[2, 9, 8], [2, 7, 6]]))
+        logits.logsumexp(-1).sum().backward()
+        without = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+        assert without == [], variant

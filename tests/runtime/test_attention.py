@@ -1,0 +1,172 @@
+"""Attention weights of translations."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeformer_runtime.attention import Attention, attention_weights
+from edgeformer_runtime.batching import pad
+from edgeformer_runtime.contract import ATTENTION_FILE
+from edgeformer_runtime.errors import BundleError, InputTooLongError, OptionError
+from edgeformer_runtime.translator import EMPTY, Translator, encode_sources
+from tests.bundles import copy_of, edit_manifest
+from tests.toy import Ids
+
+pytest.importorskip("torch")
+
+from edgeformer.model.session import TorchSession
+from edgeformer.train.run import Run
+
+TEXTS = [
+    "The old dog runs 2 times near the sea.",
+    "dog",
+    "The green river sings 350 times near the small house, and the old machine turns 14 times near the café.",
+    "The small machine.",
+]
+SAME = 1e-5
+"""float32 sums in another order."""
+
+
+def pairs(translator: Translator, texts: list[str]) -> tuple[list[list[int]], list[Ids]]:
+    """Source ids, and ids of their translations, each with its end token."""
+    translations = translator.translate(texts, beam_size=2)
+    assert all(translation.best.finished for translation in translations)
+    sources = encode_sources(translator.session, translator.source_tokenizer, texts)
+    return list(sources.values()), [(*one.best.ids, translator.session.special.eos) for one in translations]
+
+
+@pytest.mark.parametrize("max_length", [None, 2])
+def test_every_target_token_has_one_unit_of_weight(translator: Translator, max_length: int | None) -> None:
+    translations = translator.translate(TEXTS, beam_size=2, max_length=max_length)
+    end = translator.source_tokenizer.tokens([translator.session.special.eos])[0]
+    for text, translation, found in zip(TEXTS, translations, translator.attention(TEXTS, translations), strict=True):
+        best = translation.best
+        source = translator.source_tokenizer
+        assert found.finished == best.finished == (max_length is None)
+        assert found.target_tokens == (*best.tokens, *[end] * best.finished)
+        assert found.source_tokens == (*source.tokens(source.encode(text)), end)
+        assert found.weights.shape == (len(found.target_tokens), len(found.source_tokens))
+        assert found.weights.dtype == np.float32
+        assert found.weights.min() >= 0
+        np.testing.assert_allclose(found.weights.sum(1), 1, atol=SAME)
+        assert max_length is None or len(found.weights) == max_length
+
+
+def test_it_depends_on_source_and_target(translator: Translator) -> None:
+    (first,) = translator.attention(TEXTS[:1], translator.translate(TEXTS[:1]))
+    assert np.abs(first.weights - first.weights[:1]).max() > 0.01
+    assert np.abs(first.weights - 1 / len(first.source_tokens)).max() > 0.01
+
+
+def test_padding_has_no_weight(translator: Translator) -> None:
+    sources, targets = pairs(translator, TEXTS)
+    session = translator.session
+    source, lengths = pad(sources, session.special.pad)
+    state = session.start(source, lengths, 1)
+    for position in range(3):
+        token = np.array([[session.special.bos, *ids][position % len(ids)] for ids in targets], np.int64)
+        weights, state = session.attend(token, position, state)
+        assert weights.shape == source.shape
+        for row, length in zip(weights, lengths, strict=True):
+            assert not row[length:].any()
+            assert row[:length].sum() == pytest.approx(1, abs=SAME)
+
+
+@pytest.mark.parametrize("max_batch_tokens", [1, 40, 4096])
+def test_a_pair_has_the_same_weights_alone_and_among_others(translator: Translator, max_batch_tokens: int) -> None:
+    sources, targets = pairs(translator, TEXTS)
+    assert len({*map(len, sources)}) == len({*map(len, targets)}) == len(TEXTS)
+    order = random.Random(0).sample(range(len(TEXTS)), len(TEXTS))
+    among = attention_weights(
+        translator.session, [sources[n] for n in order], [targets[n] for n in order], max_batch_tokens
+    )
+    for index, found in zip(order, among, strict=True):
+        (alone,) = attention_weights(translator.session, [sources[index]], [targets[index]])
+        np.testing.assert_allclose(found, alone, atol=SAME)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", SAME), ("int8", 0.1)])
+def test_it_is_what_torch_computes(
+    taught_run: Run, request: pytest.FixtureRequest, precision: str, tolerance: float
+) -> None:
+    bundle = request.getfixturevalue("small_bundle" if precision == "fp32" else "small_bundle_int8")
+    translator = Translator(bundle, threads=1)
+    sources, targets = pairs(translator, TEXTS)
+    found = attention_weights(translator.session, sources, targets)
+    expected = attention_weights(TorchSession(taught_run.load_model(), translator.session.special), sources, targets)
+    for ours, theirs in zip(found, expected, strict=True):
+        print(np.abs(ours - theirs).max())
+        np.testing.assert_allclose(ours, theirs, atol=tolerance)
+
+
+def test_any_pair_can_be_asked_for(translator: Translator) -> None:
+    """Targets that no search has found, one without a token among them."""
+    sources, targets = pairs(translator, TEXTS[:2])
+    swapped = attention_weights(translator.session, sources, [targets[1], ()])
+    assert [weights.shape for weights in swapped] == [(len(targets[1]), len(sources[0])), (0, len(sources[1]))]
+    np.testing.assert_allclose(swapped[0].sum(1), 1, atol=SAME)
+    assert attention_weights(translator.session, sources[:1], [()])[0].shape == (0, len(sources[0]))
+    assert attention_weights(translator.session, [], []) == []
+
+
+def test_a_prefix_has_the_first_rows(translator: Translator) -> None:
+    sources, targets = pairs(translator, TEXTS[:1])
+    whole, part = (attention_weights(translator.session, sources, [ids])[0] for ids in (targets[0], targets[0][:3]))
+    np.testing.assert_allclose(part, whole[:3], atol=SAME)
+
+
+def test_blank_texts_have_none(translator: Translator) -> None:
+    texts = ["", TEXTS[1], " "]
+    translations = translator.translate(texts)
+    blank, found, other = translator.attention(texts, translations)
+    for empty in (blank, other):
+        assert (empty.source_tokens, empty.target_tokens, empty.weights.shape) == ((), (), (0, 0))
+        assert empty.alignment == ()
+    np.testing.assert_array_equal(found.weights, translator.attention(texts[1:2], translations[1:2])[0].weights)
+
+
+@pytest.mark.parametrize(("finished", "expected"), [(True, ((1, 0), (0, 1))), (False, ((1, 0), (0, 1), (1, 2)))])
+def test_the_alignment_leaves_end_tokens_out(finished: bool, expected: tuple[tuple[int, int], ...]) -> None:
+    weights = np.array([[0.1, 0.7, 0.2], [0.3, 0.1, 0.6], [0.0, 0.1, 0.9]], np.float32)
+    found = Attention(("a", "b", "</s>"), ("x", "y", "</s>" if finished else "z"), weights, finished)
+    assert found.alignment == expected
+
+
+def test_an_end_token_alone_is_aligned_with_nothing() -> None:
+    assert Attention(("</s>",), ("a",), np.ones((1, 1), np.float32), finished=False).alignment == ()
+    assert Attention(("a", "</s>"), ("</s>",), np.ones((1, 2), np.float32), finished=True).alignment == ()
+
+
+def test_a_bundle_without_weights_translates_and_says_what_it_lacks(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    (bundle / ATTENTION_FILE).unlink()
+    edit_manifest(bundle, lambda tree: [tree[key].pop(ATTENTION_FILE) for key in ("files", "precision")])
+    without = Translator(bundle, threads=1)
+    assert not without.bundle.has_attention
+    translations = without.translate(TEXTS)
+    assert translations == Translator(small_bundle, threads=1).translate(TEXTS)
+    with pytest.raises(BundleError, match="has no attention weights: its model, of family `transformer`"):
+        without.attention(TEXTS, translations)
+
+
+def test_the_graph_is_opened_on_demand(small_bundle: Path) -> None:
+    translator = Translator(small_bundle, threads=1)
+    translations = translator.translate(TEXTS)
+    assert "_attention" not in vars(translator.session)
+    translator.attention(TEXTS, translations)
+    assert "_attention" in vars(translator.session)
+
+
+def test_wrong_arguments_are_named(translator: Translator) -> None:
+    limit = translator.session.max_target_length
+    sources, _ = pairs(translator, TEXTS[:1])
+    with pytest.raises(ValueError, match=f"a target has {limit + 1} tokens, more than the model's {limit}"):
+        attention_weights(translator.session, sources, [[5] * (limit + 1)])
+    with pytest.raises(OptionError, match="list of strings"):
+        translator.attention("dog", [EMPTY])
+    with pytest.raises(InputTooLongError):
+        translator.attention(["x " * translator.session.max_source_length], [EMPTY])
