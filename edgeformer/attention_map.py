@@ -55,7 +55,7 @@ def draw_attention(attention: Attention, out: Path | IO[bytes]) -> None:
     axes.invert_yaxis()
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
-    slanted = {"rotation": 60, "ha": "left", "rotation_mode": "anchor"}
+    slanted: dict[str, Any] = {"rotation": 60, "ha": "left", "rotation_mode": "anchor"}
     axes.set_xticks([n + 0.5 for n in range(sources)], readable(attention.source_tokens), **font, **slanted)
     axes.set_yticks([n + 0.5 for n in range(targets)], readable(attention.target_tokens), **font)
     bar = figure.add_axes((1 + 0.15 / width, 0, 0.12 / width, min(1.0, 1.5 / height)))

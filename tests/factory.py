@@ -4,7 +4,7 @@ parity."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.nn import functional
@@ -92,7 +92,10 @@ def small_recipe(variant: str = "post_norm", **tokenizer: Any) -> Recipe:
     return recipe_from_tree(tree, "test")
 
 
-def randomise(model: EncoderDecoder, seed: int) -> EncoderDecoder:
+Model = TypeVar("Model", bound=EncoderDecoder)
+
+
+def randomise(model: Model, seed: int) -> Model:
     """Random weights large enough that logits spread and no bias is zero."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

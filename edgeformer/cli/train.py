@@ -9,8 +9,10 @@ import click
 
 from edgeformer.config import load_recipe, recipe_names
 
+_EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
 
-@click.command(epilog=f"Recipes: {', '.join(recipe_names())}.")
+
+@click.command(epilog=_EPILOG)
 @click.argument("recipe", required=False)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write; missing or empty.")
 @click.option("--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus in.")

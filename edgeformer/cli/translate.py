@@ -120,9 +120,7 @@ def translate(
         raise OptionError(f"`--nbest` must be at most `--beam` ({options.beam_size}), but is {nbest}.")
     options.verify()  # even if there is no line to translate
     if attention is not None:
-        translator.attention(
-            ["."], [EMPTY]
-        )  # a bundle that cannot do it is an error now, and not when all is translated
+        translator.attention(["."], [EMPTY])  # a bundle without attention is an error before any work
     with _lines(text, input_file) as lines, _writer(output_file) as write:
         # Someone who types sees each translation at once; a file is translated in large blocks.
         chunk = 1 if input_file is None and not text and sys.stdin.isatty() else 512

@@ -8,13 +8,19 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 import pytest
 
+from edgeformer import attention_map
+from edgeformer_runtime.attention import Attention
+from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
+from edgeformer_runtime.onnx_session import OnnxSession
 from edgeformer_runtime.translator import Translator
+from tests.bundles import copy_of, edit_manifest
 from tests.commands import error, python, run
 
-LINES = ["The old dog runs 2 times near the sea.", "", "The green river sings.", "  ", "machine"]
+LINES = ["The old dog runs 350 times near the sea.", "", "The green river sings.", "  ", "machine"]
 
 
 @pytest.fixture(scope="module")
@@ -224,3 +230,221 @@ def test_cuda_that_is_not_installed_names_what_to_install(small_bundle: Path, mo
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
     message = error("translate", small_bundle, "--device", "cuda", "dog")
     assert "pip uninstall onnxruntime && pip install 'edgeformer[gpu]'" in message
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, Attention]:
+    """What is drawn, by file name."""
+    pictures: dict[str, Attention] = {}
+    original = attention_map.draw_attention
+
+    def record(attention: Attention, path: Path) -> None:
+        pictures[path.name] = attention
+        original(attention, path)
+
+    monkeypatch.setattr(attention_map, "draw_attention", record)
+    return pictures
+
+
+def assert_same(found: Attention, expected: Attention) -> None:
+    assert (found.source_tokens, found.target_tokens) == (expected.source_tokens, expected.target_tokens)
+    np.testing.assert_allclose(found.weights, expected.weights, atol=1e-5)
+
+
+class TestAttention:
+    def test_a_picture_of_one_sentence(
+        self,
+        small_bundle: Path,
+        translator: Translator,
+        tmp_path: Path,
+        expected: list[str],
+        drawn: dict[str, Attention],
+    ) -> None:
+        result = run("translate", small_bundle, "", LINES[0], "--attention", tmp_path / "map.PNG")
+        assert (result.exit_code, result.stdout) == (0, f"\n{expected[0]}\n")
+        assert result.stderr == "Pictures of attention written: 1.\n"
+        assert names(tmp_path) == ["map.PNG"]
+        assert (tmp_path / "map.PNG").read_bytes().startswith(b"\x89PNG")
+        assert_same(drawn["map.PNG"], translator.attention(LINES[:1], translator.translate(LINES[:1]))[0])
+
+    def test_several_sentences_are_numbered_by_their_line(
+        self, small_bundle: Path, translator: Translator, tmp_path: Path, drawn: dict[str, Attention]
+    ) -> None:
+        result = run("translate", small_bundle, *LINES, "--attention", tmp_path / "map.png", "--beam", "3")
+        assert result.stderr == "Pictures of attention written: 3.\n"
+        assert names(tmp_path) == sorted(drawn) == ["map-1.png", "map-3.png", "map-5.png"]
+        expected = translator.attention(LINES, translator.translate(LINES, beam_size=3))
+        for number in (1, 3, 5):
+            assert_same(drawn[f"map-{number}.png"], expected[number - 1])
+
+    def test_the_name_when_none_is_given(
+        self, small_bundle: Path, tmp_path: Path, expected: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        result = run("translate", small_bundle, LINES[0], "--attention")
+        assert result.stdout == f"{expected[0]}\n"
+        assert names(tmp_path) == ["attention.png"]
+
+    def test_blank_lines_have_no_picture(self, small_bundle: Path, tmp_path: Path) -> None:
+        result = run("translate", small_bundle, "--attention", tmp_path / "map.png", stdin="\n \n")
+        assert (result.exit_code, result.stdout) == (0, "\n\n")
+        assert result.stderr == "Pictures of attention written: 0.\n"
+        assert names(tmp_path) == []
+
+    def test_a_file_longer_than_a_block(
+        self, small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pictures: list[str] = []
+        monkeypatch.setattr(attention_map, "draw_attention", lambda attention, path: pictures.append(path.name))
+        source, target = tmp_path / "in", tmp_path / "out"
+        source.write_text("dog\n" + "\n" * 600 + "sea\n" + "\n" * 600 + "house\n", encoding="utf-8")
+        options = ["--beam", "1", "--max-length", "2"]
+        plain = run("translate", small_bundle, "--input", source, *options).stdout
+        options += ["--output", str(target), "--attention", str(tmp_path / "a.png")]
+        result = run("translate", small_bundle, "--input", source, *options)
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert target.read_text(encoding="utf-8") == plain
+        assert pictures == ["a-1.png", "a-602.png", "a-1203.png"]
+
+    @pytest.mark.parametrize(
+        ("options", "changes"),
+        [
+            (["--beam", "1"], {"beam_size": 1}),
+            (["--beam", "4", "--nbest", "3"], {"beam_size": 4, "n_best": 3}),
+            (["--max-length", "2"], {"max_length": 2}),
+        ],
+    )
+    def test_json_has_the_weights_of_the_best(
+        self,
+        small_bundle: Path,
+        translator: Translator,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        options: list[str],
+        changes: dict[str, Any],
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        plain = run("translate", small_bundle, "--json", *options, stdin="\n".join(LINES))
+        result = run("translate", small_bundle, "--attention", "--json", *options, stdin="\n".join(LINES))
+        assert (result.exit_code, result.stderr, names(tmp_path)) == (0, "", [])
+        records = [json.loads(line) for line in result.stdout.splitlines()]
+        found = [record.pop("attention") for record in records]
+        assert records == [json.loads(line) for line in plain.stdout.splitlines()]
+        expected = translator.attention(LINES, translator.translate(LINES, **changes))
+        for record, item, attention in zip(records, found, expected, strict=True):
+            assert item["source_tokens"] == list(attention.source_tokens)
+            assert item["target_tokens"] == list(attention.target_tokens)
+            assert item["target_tokens"][: len(record["hypotheses"][0]["tokens"])] == record["hypotheses"][0]["tokens"]
+            assert item["alignment"] == [list(pair) for pair in attention.alignment]
+            assert len(item["weights"]) == len(item["target_tokens"])
+            if item["weights"]:
+                np.testing.assert_allclose(item["weights"], attention.weights, atol=1e-5)
+                assert all(len(str(weight)) <= 8 or weight < 1e-4 for row in item["weights"] for weight in row)
+        assert [not item["weights"] for item in found] == [not line.strip() for line in LINES]
+
+    def test_json_and_pictures(self, small_bundle: Path, tmp_path: Path) -> None:
+        picture, target = tmp_path / "a.png", tmp_path / "out.json"
+        result = run("translate", small_bundle, LINES[0], "--json", "--attention", picture, "--output", target)
+        assert result.stderr == "Pictures of attention written: 1.\n"
+        assert names(tmp_path) == ["a.png", "out.json"]
+        assert set(json.loads(target.read_text(encoding="utf-8"))) == {"source", "hypotheses", "attention"}
+
+    @pytest.mark.parametrize("options", [[], ["--json"]])
+    def test_without_the_option_it_costs_nothing(
+        self, small_bundle: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+    ) -> None:
+        opened: list[str] = []
+        original = OnnxSession._open
+
+        def record(self: OnnxSession, file: str) -> ort.InferenceSession:
+            opened.append(file)
+            return original(self, file)
+
+        monkeypatch.setattr(OnnxSession, "_open", record)
+        assert "attention" not in run("translate", small_bundle, "dog", *options).stdout
+        assert opened == [ENCODER_FILE, DECODER_FILE]
+        run("translate", small_bundle, "dog", "--json", "--attention")
+        assert opened[2:] == [ENCODER_FILE, DECODER_FILE, ATTENTION_FILE]
+
+    def test_matplotlib_is_loaded_for_pictures_only(self, small_bundle: Path, tmp_path: Path) -> None:
+        code = """
+import sys
+from edgeformer.cli import main
+main(standalone_mode=False)
+print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
+"""
+        for options, loaded in (
+            ([], "False False"),
+            (["--json", "--attention"], "False False"),
+            (["--attention", tmp_path / "a.png"], "True False"),
+        ):
+            done = python(code, "translate", small_bundle, "dog", *options)
+            assert done.stdout.splitlines()[-1] == loaded, options
+
+    def test_without_matplotlib_nothing_is_translated(self, small_bundle: Path, tmp_path: Path) -> None:
+        code = "import sys; sys.modules['matplotlib'] = None; from edgeformer.cli import main; main()"
+        picture = tmp_path / "a.png"
+        done = python(code, "translate", small_bundle, "dog", "--attention", picture, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == "Error: Pictures of attention need matplotlib: pip install 'edgeformer[plot]'.\n"
+        done = python(code, "translate", small_bundle, "dog", "--json", "--attention")
+        assert json.loads(done.stdout)["attention"]["weights"]
+
+    @pytest.mark.parametrize("options", [["--json", "--attention"], ["--attention", "a.png"]])
+    def test_a_bundle_without_weights_is_an_error_before_any_work(
+        self, small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+    ) -> None:
+        bundle = copy_of(small_bundle, tmp_path)
+        (bundle / ATTENTION_FILE).unlink()
+        edit_manifest(bundle, lambda tree: [tree[key].pop(ATTENTION_FILE) for key in ("files", "precision")])
+        monkeypatch.chdir(tmp_path)
+        message = error("translate", bundle, "dog", "--output", "out", *options)
+        assert f"Bundle `{bundle}` has no attention weights" in message
+        assert names(tmp_path) == ["bundle"]
+        assert run("translate", bundle, "dog").stdout == run("translate", small_bundle, "dog").stdout
+
+    def test_text_behind_the_option_is_a_usage_error(self, small_bundle: Path) -> None:
+        message = error("translate", small_bundle, "--attention", "The dog.", code=2)
+        assert "`The dog.` does not end in .png; put BUNDLE and TEXT before --attention" in message
+        assert "before --attention" in error("translate", "--attention", small_bundle, "The dog.", code=2)
+
+    def test_where_a_picture_cannot_be_is_an_error_before_any_work(self, small_bundle: Path, tmp_path: Path) -> None:
+        missing = tmp_path / "missing"
+        assert f"Folder `{missing}` does not" in error("translate", small_bundle, "a", "--attention", missing / "a.png")
+        folder = tmp_path / "folder.png"
+        folder.mkdir()
+        assert f"`{folder}` is a folder" in error("translate", small_bundle, "a", "--attention", folder)
+
+    @pytest.mark.parametrize("other", ["a.png", "a-1.png", "A-12.PNG"])
+    def test_a_picture_never_replaces_input_or_output(self, small_bundle: Path, tmp_path: Path, other: str) -> None:
+        path, picture = tmp_path / other, tmp_path / "x" / ".." / "a.png"
+        (tmp_path / "x").mkdir()
+        path.write_text("dog", encoding="utf-8")
+        for option in ("--input", "--output"):
+            message = error("translate", small_bundle, option, path, "--attention", picture, stdin="sea", code=2)
+            assert f"A picture may replace `{path}`" in message
+            assert path.read_text(encoding="utf-8") == "dog"
+
+    @pytest.mark.parametrize("lines", [LINES[:1], LINES])
+    def test_pictures_that_fail_lose_no_translation(
+        self,
+        small_bundle: Path,
+        tmp_path: Path,
+        expected: list[str],
+        monkeypatch: pytest.MonkeyPatch,
+        lines: list[str],
+    ) -> None:
+        def fail(attention: Attention, path: Path) -> None:
+            raise OSError(28, "No space left on device", str(path))
+
+        monkeypatch.setattr(attention_map, "draw_attention", fail)
+        target, picture = tmp_path / "out", tmp_path / "a.png"
+        message = error("translate", small_bundle, *lines, "--output", target, "--attention", picture)
+        assert message.startswith("No space left on device: ")
+        assert target.read_text(encoding="utf-8") == "".join(f"{line}\n" for line in expected[: len(lines)])
+        result = run("translate", small_bundle, *lines, "--attention", picture)
+        assert (result.exit_code, result.stdout.split("\n")) == (1, [*expected[: len(lines)], ""])

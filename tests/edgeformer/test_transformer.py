@@ -11,11 +11,10 @@ import torch
 
 from edgeformer.errors import ConfigError
 from edgeformer.families import family_names, get_family, model_config
-from edgeformer.model.base import EncoderDecoder
-from edgeformer.model.layers import sinusoids
+from edgeformer.model.layers import EncoderLayer, sinusoids
 from edgeformer.model.self_attention import CausalSelfAttention
 from edgeformer.model.transformer import Transformer
-from edgeformer.model.transformer_config import TransformerConfig, base, edge, tiny
+from edgeformer.model.transformer_config import TransformerConfig, base, edge, shared_heads, tiny, word_level
 from tests.factory import SMALL, randomise
 
 VOCAB = 50
@@ -28,9 +27,15 @@ def transformer_config(**changes: Any) -> TransformerConfig:
     return msgspec.convert({**SMALL, **changes}, TransformerConfig)
 
 
-def build(**changes: Any) -> EncoderDecoder:
+def build(**changes: Any) -> Transformer:
     torch.manual_seed(0)
     return randomise(Transformer(transformer_config(**changes), VOCAB, VOCAB, CausalSelfAttention), 0)
+
+
+def first_layer(model: Transformer) -> EncoderLayer:
+    layer = model.encoder_layers[0]
+    assert isinstance(layer, EncoderLayer)
+    return layer
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -62,6 +67,44 @@ def test_sinusoids_follow_the_formula() -> None:
             assert table[position, 2 * i + 1] == pytest.approx(np.cos(angle), abs=1e-6)
 
 
+def test_free_widths_follow_the_document() -> None:
+    """Attention of the notebook "Transformer pytorch", with its mask applied: heads of 6 and 10 in a model of 32."""
+    model = build(d_k=6, d_v=10, attention_bias=False, attention_output_bias=False)
+    attention = first_layer(model).attention
+    assert [name for name, _ in attention.named_parameters() if name.endswith("bias")] == []
+    x, true = torch.randn(1, 5, 32), 3
+    with torch.no_grad():
+        query = (x @ attention.query.weight.T).view(1, 5, 4, 6).permute(0, 2, 1, 3)
+        key = (x @ attention.key.weight.T).view(1, 5, 4, 6).permute(0, 2, 1, 3)
+        value = (x @ attention.value.weight.T).view(1, 5, 4, 10).permute(0, 2, 1, 3)
+        scores = query @ key.transpose(2, 3) / 6**0.5
+        scores[..., true:] = -torch.inf
+        context = (scores.softmax(-1) @ value).permute(0, 2, 1, 3).reshape(1, 5, 40)
+        padding = torch.tensor([[1, 1, 1, 0, 0]], dtype=torch.int32)
+        found = attention(x, x, padding=padding)
+    torch.testing.assert_close(found, context @ attention.output.weight.T)
+
+
+def test_shared_heads_follow_the_document() -> None:
+    """A block of the article "Transformer详解（附代码）": one projection for all heads, scores over the root of the
+    model's width, dropout behind the norm."""
+    model = build(**{**msgspec.structs.asdict(shared_heads()), **SMALL})
+    layer = first_layer(model)
+    x, padding = torch.randn(2, 5, 32), torch.tensor([[1, 1, 1, 0, 0], [1] * 5], dtype=torch.int32)
+    with torch.no_grad():
+        heads = x.view(2, 5, 4, 8)
+        attention = layer.attention
+        query, key, value = (heads @ one.weight.T for one in (attention.query, attention.key, attention.value))
+        energy = torch.einsum("nqhd,nkhd->nhqk", query, key)
+        energy = energy.masked_fill(padding[:, None, None, :] == 0, -torch.inf)
+        weights = torch.softmax(energy / 32**0.5, dim=3)
+        context = torch.einsum("nhql,nlhd->nqhd", weights, value).reshape(2, 5, 32)
+        inner = layer.attention_residual.norm(attention.output(context) + x)
+        feed_forward = layer.feed_forward
+        expected = layer.feed_forward_residual.norm(feed_forward[3](feed_forward[0](inner).relu()) + inner)
+        torch.testing.assert_close(layer(x, padding), expected)
+
+
 def test_shared_head_projection_is_small() -> None:
     model = build(share_head_projection=True)
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if ".query.weight" in name}
@@ -70,7 +113,13 @@ def test_shared_head_projection_is_small() -> None:
 
 @pytest.mark.parametrize(
     ("preset", "sizes"),
-    [(tiny, (128, 256, 4, 4, 4)), (edge, (256, 1024, 4, 6, 2)), (base, (512, 2048, 8, 6, 6))],
+    [
+        (tiny, (128, 256, 4, 4, 4)),
+        (edge, (256, 1024, 4, 6, 2)),
+        (base, (512, 2048, 8, 6, 6)),
+        (shared_heads, (256, 1024, 8, 6, 6)),
+        (word_level, (512, 2048, 8, 6, 6)),
+    ],
 )
 def test_presets_have_the_documented_sizes(preset: Any, sizes: tuple[int, ...]) -> None:
     config = preset()
@@ -99,5 +148,5 @@ def test_wrong_configurations_are_named(section: dict[str, Any], message: str) -
         model_config(section)
 
 
-def test_the_transformer_family_is_installed() -> None:
-    assert "transformer" in family_names()
+def test_all_families_are_installed() -> None:
+    assert {"lstm", "lstm_attention", "ssru", "transformer"} <= set(family_names())

@@ -132,6 +132,42 @@ def test_untied_source_table_keeps_one_row_per_token() -> None:
     assert [shape for shape in shapes if 300 in shape] == [(300, 32)]
 
 
+@pytest.mark.parametrize("directions", [1, 2])
+def test_an_lstm_keeps_its_arithmetic_with_weights_of_a_quarter_of_the_size(directions: int) -> None:
+    arrays = {
+        "w": RANDOM.normal(size=(directions, 4 * 8, 12)).astype(np.float32),
+        "r": RANDOM.normal(size=(directions, 4 * 8, 8)).astype(np.float32),
+        "b": RANDOM.normal(size=(directions, 2 * 4 * 8)).astype(np.float32),
+    }
+
+    def model(arrays: dict[str, NDArray[np.float32]]) -> ir.Model:
+        x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["S", "N", 12]))
+        weights = [constant(name, array) for name, array in arrays.items()]
+        attributes = {"hidden_size": 8, "direction": "bidirectional" if directions == 2 else "forward"}
+        node = ir.node("LSTM", [x, *weights], attributes)
+        y = node.outputs[0]
+        y.name, y.type, y.shape = "y", ir.TensorType(ir.DataType.FLOAT), ir.Shape(["S", directions, "N", 8])
+        graph = ir.Graph([x], [y], nodes=[node], initializers=weights, opset_imports={"": 20}, name="lstm")
+        return ir.Model(graph, ir_version=10)
+
+    x = RANDOM.normal(size=(5, 3, 12)).astype(np.float32)
+    quantized, (record,) = run_passes(model(arrays), [QuantizeStatic({}, "ort", frozenset())])
+    assert record.outcome == "changed"
+    assert record.bytes_after < 0.45 * record.bytes_before
+    rounded = dict(arrays)
+    for name in ("w", "r"):  # one scale for each gate of each unit
+        rows = arrays[name].reshape(-1, arrays[name].shape[2])
+        integers, scale = quantize_columns(rows.T)
+        rounded[name] = (integers * scale).T.reshape(arrays[name].shape)
+    np.testing.assert_allclose(run(quantized, x=x), run(model(rounded), x=x), atol=1e-6)
+    assert np.abs(run(quantized, x=x) - run(model(arrays), x=x)).max() < 0.05
+
+
+def test_a_product_with_one_column_stays_in_float() -> None:
+    model = linear_model(RANDOM.normal(size=(400, 1)).astype(np.float32), None, "MatMul")
+    assert list(find_linears(model.graph)) == []
+
+
 def test_every_linear_layer_is_found() -> None:
     graphs = small_graphs("uneven_depth")
     # Four products of self-attention, two of cross-attention (keys and values are the encoder's), two of the

@@ -79,6 +79,7 @@ def test_padding_has_no_weight(translator: Translator) -> None:
 @pytest.mark.parametrize("max_batch_tokens", [1, 40, 4096])
 def test_a_pair_has_the_same_weights_alone_and_among_others(translator: Translator, max_batch_tokens: int) -> None:
     sources, targets = pairs(translator, TEXTS)
+    targets = [ids[: 4 * (index + 1)] for index, ids in enumerate(targets)]
     assert len({*map(len, sources)}) == len({*map(len, targets)}) == len(TEXTS)
     order = random.Random(0).sample(range(len(TEXTS)), len(TEXTS))
     among = attention_weights(
@@ -89,7 +90,7 @@ def test_a_pair_has_the_same_weights_alone_and_among_others(translator: Translat
         np.testing.assert_allclose(found, alone, atol=SAME)
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", SAME), ("int8", 0.1)])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", SAME), ("int8", 0.02)])
 def test_it_is_what_torch_computes(
     taught_run: Run, request: pytest.FixtureRequest, precision: str, tolerance: float
 ) -> None:
@@ -99,7 +100,6 @@ def test_it_is_what_torch_computes(
     found = attention_weights(translator.session, sources, targets)
     expected = attention_weights(TorchSession(taught_run.load_model(), translator.session.special), sources, targets)
     for ours, theirs in zip(found, expected, strict=True):
-        print(np.abs(ours - theirs).max())
         np.testing.assert_allclose(ours, theirs, atol=tolerance)
 
 

@@ -1,0 +1,49 @@
+"""The simpler simple recurrent unit against its equations."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from edgeformer.families import get_family, model_config
+from edgeformer.model.ssru import SSRU
+from edgeformer.model.transformer_config import TransformerConfig, bergamot
+
+
+def test_unit_follows_its_equations() -> None:
+    torch.manual_seed(0)
+    unit = SSRU(TransformerConfig(d_model=8, d_ff=16, heads=2), 0)
+    x = torch.randn(2, 5, 8)
+    with torch.no_grad():
+        forget_weight, bias, weight = (
+            tensor.numpy().astype(np.float64)
+            for tensor in (unit.forget.weight, unit.forget.bias, unit.candidate.weight)
+        )
+        found = unit(x).numpy()
+        state, steps = unit.initial(2), []
+        for position in range(5):
+            y, state = unit.step(x[:, position], state)
+            steps.append(y.numpy())
+    cell = np.zeros((2, 8))
+    for position in range(5):
+        now = x[:, position].numpy().astype(np.float64)
+        forget = 1 / (1 + np.exp(-(now @ forget_weight.T + bias)))
+        cell = forget * cell + (1 - forget) * (now @ weight.T)
+        np.testing.assert_allclose(found[:, position], np.maximum(cell, 0), atol=1e-6)
+        np.testing.assert_allclose(steps[position], np.maximum(cell, 0), atol=1e-6)
+    np.testing.assert_allclose(state["ssru_cell.0"], cell, atol=1e-6)
+
+
+def test_state_does_not_grow() -> None:
+    section = {"family": "ssru", "d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}
+    model = get_family("ssru").build(model_config(section), 40, 40)
+    kinds = {tensor.name: tensor.kind for tensor in model.state_table()}
+    assert {name for name, kind in kinds.items() if kind == "recurrent"} == {"ssru_cell.0", "ssru_cell.1"}
+    assert "cache" not in kinds.values()
+
+
+def test_bergamot_preset_has_the_published_sizes() -> None:
+    config = bergamot()
+    sizes = (config.d_model, config.d_ff, config.heads, config.encoder_layers, config.decoder_layers)
+    assert sizes == (256, 1536, 8, 6, 2)
+    assert get_family("ssru").presets["bergamot"] is bergamot
