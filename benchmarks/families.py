@@ -66,6 +66,8 @@ ENTRIES = {
             "model.attention_scale=d_model",
             "model.dropout_after_norm=true",
             "model.norm=post",
+            "train.max_steps=4200",
+            "train.cooldown_steps=3400",
         ),
         growth=1.3,
     ),

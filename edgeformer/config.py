@@ -223,6 +223,11 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
         problems.append(f"`train.max_minutes` must be positive{_bound(minutes)}, but is {minutes}")
     if getattr(model, "tied_embeddings", None) == "all" and not tokenizer.shared:
         problems.append('`model.tied_embeddings` = "all" needs `tokenizer.shared` = true, but it is false')
+    if train.schedule == "noam" and not getattr(model, "d_model", None):
+        problems.append(
+            '`train.schedule` = "noam" needs a model with a field `d_model`, '
+            f"but family `{recipe.model['family']}` has none"
+        )
     if bool(data.corpus) == bool(data.train):
         problems.append("give either `data.corpus` or `data.train`")
     for key, files in {"data.train": data.train, "data.valid": data.valid, "data.test": data.test}.items():

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from edgeformer.errors import ConfigError
+from edgeformer.user_code import describe
 
 if TYPE_CHECKING:
     from edgeformer.model.base import EncoderDecoder
@@ -57,17 +58,12 @@ def get_family(name: str) -> Family:
     """Find a family by name.
 
     Raises:
-        ConfigError: no such family.
+        ConfigError: no such family, or the package that declares it is broken.
     """
     if name in _REGISTERED:
         return _REGISTERED[name]
     if name in _installed():
-        family = _installed()[name]()
-        if not isinstance(family, Family):
-            raise ConfigError(
-                f"Entry point `{name}` of edgeformer.families must be a Family, but is {type(family).__name__}."
-            )
-        return family
+        return _load(_installed()[name])
     raise ConfigError(f"`model.family` must be one of {', '.join(family_names())}, but is `{name}`.")
 
 
@@ -85,6 +81,8 @@ def model_config(section: Mapping[str, Any]) -> msgspec.Struct:
             known = ", ".join(family.presets) or "none"
             raise ConfigError(f"`model.preset` must be one of {known}, but is `{preset}`.")
         fields = {**msgspec.structs.asdict(family.presets[preset]()), **fields}
+    if unknown := [field for field in fields if field not in family.config_type.__struct_encode_fields__]:
+        raise ConfigError(f"Section [model] of family `{family.name}` has no field `{unknown[0]}`.")
     try:
         return msgspec.convert(fields, family.config_type)
     except (msgspec.ValidationError, ValueError) as error:
@@ -92,5 +90,20 @@ def model_config(section: Mapping[str, Any]) -> msgspec.Struct:
 
 
 @cache
-def _installed() -> dict[str, Callable[[], Any]]:
-    return {entry.name: entry.load for entry in entry_points(group="edgeformer.families")}
+def _installed() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="edgeformer.families")}
+
+
+def _load(entry: EntryPoint) -> Family:
+    label = f"Entry point `{entry.name} = {entry.value}` of edgeformer.families"
+    try:
+        family = entry.load()
+    except Exception as error:  # a stranger's module may raise anything
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            raise  # the command line says how to install it
+        raise ConfigError(f"{label} cannot be loaded: {describe(error)}.") from error
+    if not isinstance(family, Family):
+        raise ConfigError(f"{label} must be a Family, but is {type(family).__name__}.")
+    if family.name != entry.name:
+        raise ConfigError(f"{label} is the family `{family.name}`; give both the same name.")
+    return family

@@ -109,7 +109,8 @@ def stages(names: Mapping[str, str], *, quiet: bool = False) -> Iterator[Callabl
         yield line
     else:
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=console(stderr=True), transient=True) as progress:
+        # On a file of its own, it goes on while a tracer's writing to standard error is kept back.
+        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
             tasks: dict[str, Any] = {}
 
             def bar(stage: str, fraction: float) -> None:

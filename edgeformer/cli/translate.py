@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +12,8 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 import msgspec
 
-from edgeformer.cli.output import atomic_text, console, one_line
-from edgeformer.errors import ConfigError, DataError
+from edgeformer.cli.output import atomic_text, one_line
+from edgeformer.errors import DataError
 from edgeformer_runtime.errors import OptionError
 
 if TYPE_CHECKING:
@@ -98,8 +97,10 @@ def translate(
         raise click.UsageError("Give TEXT or --input, not both.")
     pictures = None
     if attention or (attention is not None and not as_json):
-        pictures = _Pictures(Path(attention or "attention.png"), input_file, output_file)
-    from edgeformer_runtime.translator import EMPTY, Translator
+        from edgeformer.cli.pictures import Pictures  # which needs matplotlib
+
+        pictures = Pictures(Path(attention or "attention.png"), input_file, output_file)
+    from edgeformer_runtime.translator import Translator
 
     translator = Translator(bundle, device=device, threads=threads)
     changes: dict[str, Any] = {
@@ -120,14 +121,18 @@ def translate(
         raise OptionError(f"`--nbest` must be at most `--beam` ({options.beam_size}), but is {nbest}.")
     options.verify()  # even if there is no line to translate
     if attention is not None:
-        translator.attention(["."], [EMPTY])  # a bundle without attention is an error before any work
+        translator.session.open_attention()  # a bundle without attention is an error before any work
     with _lines(text, input_file) as lines, _writer(output_file) as write:
         # Someone who types sees each translation at once; a file is translated in large blocks.
         chunk = 1 if input_file is None and not text and sys.stdin.isatty() else 512
         sources: list[str] = []
         stream = translator.translate_stream(_remember(lines, sources), chunk=chunk, **changes)
         while block := list(islice(stream, chunk)):
-            maps = repeat(None) if attention is None else translator.attention(sources, block)
+            maps = (
+                repeat(None)
+                if attention is None
+                else translator.attention(sources, block, max_batch_tokens=batch_tokens)
+            )
             for source, translation, weights in zip(sources, block, maps, strict=False):
                 write(_format(source, translation, nbest, as_json, weights))
                 if pictures and weights:
@@ -135,75 +140,6 @@ def translate(
             sources.clear()
     if pictures:
         pictures.finish()
-
-
-class _Pictures:
-    """Heat maps of translations: one takes the name that was given, several the number of their line as well.
-
-    A picture that cannot be written stops no translation; :meth:`finish` raises what happened.
-    """
-
-    def __init__(self, path: Path, *taken: Path | None) -> None:
-        """Check what can be checked before the work.
-
-        Args:
-            path: name of the file; with a number N, ``name-N.png``.
-            taken: files of the same command that must stay as they are.
-
-        Raises:
-            ConfigError: matplotlib is missing, or the file cannot be written there.
-            click.UsageError: a picture would replace a file of the same command.
-        """
-        from edgeformer.attention_map import draw_attention
-
-        if not path.parent.is_dir():
-            raise ConfigError(f"Folder `{path.parent}` does not exist; create it, or write `{path.name}` elsewhere.")
-        if path.is_dir():
-            raise ConfigError(f"`{path}` is a folder; give the name of a picture to write.")
-        for other in taken:
-            if other is not None and other.parent.resolve() == path.parent.resolve() and self._takes(path, other):
-                raise click.UsageError(f"A picture may replace `{other}`; give --attention another name.")
-        self._draw, self._path = draw_attention, path
-        self._lines = self._sentences = self._written = 0
-        self._first: tuple[Attention, int] | None = None
-        self._failure: Exception | None = None
-
-    @staticmethod
-    def _takes(path: Path, other: Path) -> bool:
-        pattern = re.escape(path.stem) + r"(-\d+)?" + re.escape(path.suffix)
-        return re.fullmatch(pattern, other.name, re.IGNORECASE) is not None  # some file systems ignore case
-
-    def add(self, attention: Attention) -> None:
-        """Draw the attention of the next line; nothing for a blank one."""
-        self._lines += 1
-        if not attention.weights.size:
-            return
-        self._sentences += 1
-        if self._sentences == 1:
-            self._first = attention, self._lines  # its name is known when a second one comes, or none
-            return
-        if self._first is not None:
-            self._write(*self._first)
-            self._first = None
-        self._write(attention, self._lines)
-
-    def finish(self) -> None:
-        """Write what is left and tell how many there are."""
-        if self._first is not None:
-            self._write(self._first[0], None)
-        if self._failure is not None:
-            raise self._failure
-        console(stderr=True).print(f"Pictures of attention written: {self._written}.")
-
-    def _write(self, attention: Attention, line: int | None) -> None:
-        if self._failure is not None:
-            return
-        path = self._path if line is None else self._path.with_stem(f"{self._path.stem}-{line}")
-        try:
-            self._draw(attention, path)
-            self._written += 1
-        except Exception as error:
-            self._failure = error
 
 
 def _format(source: str, translation: Translation, nbest: int, as_json: bool, attention: Attention | None) -> str:

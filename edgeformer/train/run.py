@@ -17,9 +17,10 @@ from safetensors.torch import load_model, save
 from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.filters import FilterReport
 from edgeformer.errors import CheckpointError, ConfigError
-from edgeformer.families import get_family, model_config
+from edgeformer.families import family_names, get_family, model_config
 from edgeformer.files import can_be_replaced, staged_folder, write_atomically
 from edgeformer.model.base import EncoderDecoder
+from edgeformer.user_code import describe
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.tokenizer import Tokenizer
 
@@ -163,7 +164,7 @@ class Run:
         """Read a run folder; the model itself is read by :meth:`load_model`.
 
         Raises:
-            CheckpointError: the folder is missing or damaged.
+            CheckpointError: the folder is missing or damaged, or its model family cannot be used here.
         """
         path = Path(path)
         if not (path / RECIPE_FILE).is_file():
@@ -171,8 +172,10 @@ class Run:
                 f"`{path}` is not a run folder: it has no {RECIPE_FILE}. Make one with `edgeformer train`."
             )
         try:
-            recipe = recipe_from_tree(msgspec.json.decode((path / RECIPE_FILE).read_bytes()), str(path / RECIPE_FILE))
+            tree = msgspec.json.decode((path / RECIPE_FILE).read_bytes())
             info = msgspec.json.decode((path / INFO_FILE).read_bytes(), type=RunInfo)
+            _require_family(path, tree)
+            recipe = recipe_from_tree(tree, str(path / RECIPE_FILE))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ConfigError, OSError) as error:
             raise CheckpointError(f"Run `{path}` is damaged: {error} Train again into a new folder.") from None
         return cls(path, recipe, info)
@@ -247,17 +250,39 @@ def refuse_used(path: Path) -> None:
         raise ConfigError(f"`{path}` is the current folder or a mount point; give a folder inside it with --out.")
 
 
+def _require_family(path: Path, tree: Any) -> None:
+    """Make sure that a recipe's family is there; one that names none is damaged otherwise."""
+    model = tree.get("model") if isinstance(tree, dict) else None
+    family = model.get("family") if isinstance(model, dict) else None
+    if not isinstance(family, str):
+        return
+    needs = f"Run `{path}` needs the model family `{family}`"
+    if family not in family_names():
+        raise CheckpointError(
+            f"{needs}, which is not installed; install the package that declares it in `edgeformer.families`."
+        )
+    try:
+        get_family(family)
+    except ConfigError as error:
+        raise CheckpointError(f"{needs}. {error}") from error
+
+
 def build_model(recipe: Recipe, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
     """An untrained model as a recipe says.
 
     Raises:
-        ConfigError: the vocabularies do not suit the model.
+        ConfigError: the vocabularies do not suit the model, or the family cannot build it.
     """
-    family = get_family(recipe.model["family"])
+    family, config = get_family(recipe.model["family"]), model_config(recipe.model)
     try:
-        return family.build(model_config(recipe.model), source_vocab_size, target_vocab_size)
+        model: object = family.build(config, source_vocab_size, target_vocab_size)
     except ValueError as error:
         raise ConfigError(f"Section [model]: {error}") from None
+    except Exception as error:  # a stranger's code may raise anything
+        raise ConfigError(f"Family `{family.name}` cannot build its model: {describe(error)}.") from error
+    if not isinstance(model, EncoderDecoder):
+        raise ConfigError(f"Family `{family.name}` must build an EncoderDecoder, but builds a {type(model).__name__}.")
+    return model
 
 
 def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:

@@ -23,6 +23,7 @@ from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError, TrainingError
 from edgeformer.families import model_config
 from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.check import check_model
 from edgeformer.train.averaging import best_steps, load_average, weights_path
 from edgeformer.train.dropout import use_fast_dropout
 from edgeformer.train.module import TrainingModule
@@ -35,6 +36,7 @@ from edgeformer.train.run import (
     Run,
     RunInfo,
     Validation,
+    build_model,
     differing_keys,
     library_versions,
     refuse_used,
@@ -84,7 +86,7 @@ def train(
 
     Raises:
         CheckpointError: ``out`` is in use, cannot be resumed, or is of another recipe.
-        ConfigError: the recipe does not fit together.
+        ConfigError: the recipe does not fit together, or its model breaks the contract of model families.
         DataError: the corpus cannot be read, or nothing of it fits the model.
         TrainingError: training diverged; a model of the checkpoints before is kept if there are any.
     """
@@ -120,6 +122,8 @@ def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> Tr
     config = run.recipe.train
     torch.manual_seed(config.seed)
     model = run.build_model()
+    if resume:
+        check_model(model)  # its code may have changed since
     pairs, valid = (
         EncodedPairs.encode(
             part,
@@ -258,9 +262,11 @@ def _create(out: Path, recipe: Recipe, corpus: ParallelCorpus) -> Run:
             time.sleep(0.2)
         return Run.open(out)
     source_tokenizer, target_tokenizer = train_tokenizers(corpus.train, recipe.tokenizer)
+    source_vocab_size, target_vocab_size = source_tokenizer.get_vocab_size(), target_tokenizer.get_vocab_size()
+    check_model(build_model(recipe, source_vocab_size, target_vocab_size))  # a wrong one leaves no folder behind
     info = RunInfo(
-        source_vocab_size=source_tokenizer.get_vocab_size(),
-        target_vocab_size=target_tokenizer.get_vocab_size(),
+        source_vocab_size=source_vocab_size,
+        target_vocab_size=target_vocab_size,
         provenance=msgspec.to_builtins(corpus.provenance),
         versions=library_versions(),
     )

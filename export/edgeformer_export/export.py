@@ -18,6 +18,7 @@ from onnx_ir.passes import common
 
 import edgeformer
 from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.check import check_model
 from edgeformer.train.run import Run
 from edgeformer_export.calibrate import calibrate
 from edgeformer_export.card import model_card
@@ -79,10 +80,13 @@ def export_run(
         progress: called as the work goes on.
 
     Raises:
-        ExportError: the folder may not be written, the run has no sample, or the result is not equal to torch.
+        ConfigError: the model breaks the contract of model families.
+        ExportError: the folder may not be written, the run has no sample, the model cannot be traced, or the result is
+            not equal to torch.
     """
     with atomic_folder(out, overwrite=overwrite) as folder:
         model = run.load_model()
+        check_model(model)
         special = SpecialTokens()
         pairs = sample_pairs(run, model, special)
         progress("trace", 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import warnings
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ from torch import nn
 from torch.export import Dim
 
 from edgeformer.model.base import EncoderDecoder
+from edgeformer.user_code import describe
 from edgeformer_export.graphs import EncoderGraph, StepDecoderGraph
 from edgeformer_export.kernels import ort_attention, portable_attention, use_kernels
+from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.manifest import Target
@@ -39,6 +42,9 @@ def to_onnx(model: EncoderDecoder, target: Target) -> Graphs:
     Args:
         model: a trained model; it is left in evaluation mode.
         target: ``ort`` emits ONNX Runtime's fused operators, ``portable`` only the standard's.
+
+    Raises:
+        ExportError: the model cannot be traced.
     """
     model = model.eval()
     table = model.state_table()
@@ -54,6 +60,7 @@ def to_onnx(model: EncoderDecoder, target: Target) -> Graphs:
         decoder_outputs[contract.ATTENTION] = (contract.ROWS, contract.SOURCE_AXIS)
     with use_kernels(model, ort_attention if target == "ort" else portable_attention):
         encoder = _trace(
+            "encode",
             EncoderGraph(model),
             source,
             ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}),
@@ -61,6 +68,7 @@ def to_onnx(model: EncoderDecoder, target: Target) -> Graphs:
             outputs={tensor.name: _as_sentences(tensor) for tensor in table if tensor.from_encoder},
         )
         decoder = _trace(
+            "step",
             StepDecoderGraph(model),
             (*token, *(_example(tensor) for tensor in table)),
             ({0: Dim.DYNAMIC}, {}, tuple(_dynamic_axes(tensor) for tensor in table)),
@@ -87,23 +95,33 @@ def split_attention(decoder: ir.Model) -> Graphs:
 
 
 def _trace(
+    method: str,
     module: nn.Module,
     example: tuple[torch.Tensor, ...],
     dynamic_shapes: tuple[object, ...],
     inputs: dict[str, tuple[str | int, ...]],
     outputs: dict[str, tuple[str | int, ...]],
 ) -> ir.Model:
-    with torch.no_grad(), _quiet():
-        program = torch.onnx.export(
-            module.eval(),
-            example,
-            dynamo=True,
-            input_names=list(inputs),
-            output_names=list(outputs),
-            dynamic_shapes=dynamic_shapes,
-            opset_version=OPSET,
-            verbose=False,
-        )
+    try:
+        with torch.no_grad(), _quiet():
+            program = torch.onnx.export(
+                module.eval(),
+                example,
+                dynamo=True,
+                input_names=list(inputs),
+                output_names=list(outputs),
+                dynamic_shapes=dynamic_shapes,
+                opset_version=OPSET,
+                verbose=False,
+            )
+    except RuntimeError as error:  # OnnxExporterError and torch.export's own among them
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ExportError(
+            f"The model's `{method}` cannot be traced: {describe(cause)}. Shapes may steer Python, values may not: "
+            "see the rules in docs/your-own-model.md."
+        ) from error
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")
     model = program.model
@@ -134,12 +152,15 @@ def _grown(tensor: StateTensor) -> tuple[str | int, ...]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the tracer's notes about its own internals from the user; errors pass."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch", "torch.onnx")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        # Where it fails, it prints all it has traced.
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -139,9 +139,17 @@ class OnnxSession:
         return self._advance(self._decoder, contract.DECODER_FILE, token, position, state)
 
     def attend(self, token: IntArray, position: int, state: OnnxState) -> tuple[FloatArray, OnnxState]:
-        """Run the attention graph once, which is opened at the first call; see
+        """Run the attention graph once, which is opened when it is first needed; see
         :meth:`~edgeformer_runtime.session.AttentiveSession.attend`."""
         return self._advance(self._attention, contract.ATTENTION_FILE, token, position, state)
+
+    def open_attention(self) -> None:
+        """Open the attention graph now, and not at the first :meth:`attend`.
+
+        Raises:
+            BundleError: the model has no attention weights.
+        """
+        _ = self._attention
 
     def _advance(
         self, graph: ort.InferenceSession, file: str, token: IntArray, position: int, state: OnnxState

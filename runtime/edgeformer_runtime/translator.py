@@ -172,12 +172,15 @@ class Translator:
             self.session, self.source_tokenizer, self.target_tokenizer, texts, self.options(**changes), counters
         )
 
-    def attention(self, texts: Sequence[str], translations: Sequence[Translation]) -> list[Attention]:
+    def attention(
+        self, texts: Sequence[str], translations: Sequence[Translation], *, max_batch_tokens: int = 4096
+    ) -> list[Attention]:
         """Attention weights of the best translation of each text.
 
         Args:
             texts: the sources.
             translations: what :meth:`translate` made of them.
+            max_batch_tokens: bound of a batch's memory, in tokens.
 
         Returns:
             One per text; empty for a text of white space alone.
@@ -192,7 +195,7 @@ class Translator:
         best = [translation.best for translation in translations]
         targets = {index: [*best[index].ids, *[eos] * best[index].finished] for index in sources}
         results = [Attention((), (), np.empty((0, 0), np.float32), finished=False)] * len(texts)
-        weights = attention_weights(self.session, list(sources.values()), list(targets.values()))
+        weights = attention_weights(self.session, list(sources.values()), list(targets.values()), max_batch_tokens)
         for index, matrix in zip(sources, weights, strict=True):
             results[index] = Attention(
                 tuple(self.source_tokenizer.tokens(sources[index])),

@@ -12,7 +12,8 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from edgeformer import attention_map
+from edgeformer.attention_map import draw_attention
+from edgeformer.cli import pictures as picture_files
 from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.onnx_session import OnnxSession
@@ -240,13 +241,13 @@ def names(folder: Path) -> list[str]:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, Attention]:
     """What is drawn, by file name."""
     pictures: dict[str, Attention] = {}
-    original = attention_map.draw_attention
+    original = draw_attention
 
     def record(attention: Attention, path: Path) -> None:
         pictures[path.name] = attention
         original(attention, path)
 
-    monkeypatch.setattr(attention_map, "draw_attention", record)
+    monkeypatch.setattr(picture_files, "draw_attention", record)
     return pictures
 
 
@@ -299,7 +300,7 @@ class TestAttention:
         self, small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pictures: list[str] = []
-        monkeypatch.setattr(attention_map, "draw_attention", lambda attention, path: pictures.append(path.name))
+        monkeypatch.setattr(picture_files, "draw_attention", lambda attention, path: pictures.append(path.name))
         source, target = tmp_path / "in", tmp_path / "out"
         source.write_text("dog\n" + "\n" * 600 + "sea\n" + "\n" * 600 + "house\n", encoding="utf-8")
         options = ["--beam", "1", "--max-length", "2"]
@@ -441,7 +442,7 @@ print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
         def fail(attention: Attention, path: Path) -> None:
             raise OSError(28, "No space left on device", str(path))
 
-        monkeypatch.setattr(attention_map, "draw_attention", fail)
+        monkeypatch.setattr(picture_files, "draw_attention", fail)
         target, picture = tmp_path / "out", tmp_path / "a.png"
         message = error("translate", small_bundle, *lines, "--output", target, "--attention", picture)
         assert message.startswith("No space left on device: ")

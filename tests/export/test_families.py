@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +91,7 @@ def test_int8_bundles_hold_no_float_matrix(taught: Taught) -> None:
         if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1 and min(tensor.dims[-2:]) > 1
     }
     # Position tables are read one row at a time, and stay as they are.
-    assert {shape for shape in floats.values()} <= {(256, 32), (40, 32)}, floats
+    assert set(floats.values()) <= {(256, 32), (40, 32)}, floats
 
 
 def test_attention_comes_from_the_bundle_and_equals_torch(taught: Taught) -> None:

@@ -163,6 +163,44 @@ def test_an_lstm_keeps_its_arithmetic_with_weights_of_a_quarter_of_the_size(dire
     assert np.abs(run(quantized, x=x) - run(model(arrays), x=x)).max() < 0.05
 
 
+def test_a_convolution_is_stored_with_a_scale_per_output_channel() -> None:
+    weight = RANDOM.normal(size=(16, 10, 3)).astype(np.float32) * np.arange(1, 17, dtype=np.float32)[:, None, None]
+    w = constant("w", weight)
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["N", 10, "S"]))
+    node = ir.node("Conv", [x, w], {"pads": [1, 1], "kernel_shape": [3]})
+    y = node.outputs[0]
+    y.name, y.type, y.shape = "y", ir.TensorType(ir.DataType.FLOAT), ir.Shape(["N", 16, "S"])
+    graph = ir.Graph([x], [y], nodes=[node], initializers=[w], opset_imports={"": 20}, name="conv")
+    plain = ir.Model(graph, ir_version=10)
+    feed = RANDOM.normal(size=(2, 10, 7)).astype(np.float32)
+    expected = run(plain, x=feed)
+    quantized, (record,) = run_passes(plain, [QuantizeStatic({}, "ort", frozenset())])
+    assert record.bytes_after < 0.4 * record.bytes_before
+    error = np.abs(run(quantized, x=feed) - expected).max(axis=(0, 2))
+    assert (error < 0.02 * np.abs(expected).max(axis=(0, 2))).all()  # in small channels too
+
+
+@pytest.mark.parametrize("target", ["ort", "portable"])
+def test_a_table_that_the_graph_transposes_is_quantized_too(target: Target) -> None:
+    table = RANDOM.normal(size=(40, 24)).astype(np.float32)
+    model = linear_model(np.ascontiguousarray(table.T), None, "MatMul")
+    graph = model.graph
+    stored = constant("table", table)
+    graph.register_initializer(stored)
+    transpose = ir.node("Transpose", [stored], {"perm": [1, 0]})
+    transpose.outputs[0].name = "transposed"
+    product = next(iter(graph))
+    graph.insert_before(product, transpose)
+    product.replace_input_with(1, transpose.outputs[0])
+    del graph.initializers["w"]
+    x = RANDOM.uniform(-1, 1, size=(5, 24)).astype(np.float32)
+    assert len(projection_digests(graph)) == 1
+    bounds = QuantizationRange(scale=2 / 255, zero_point=128)
+    quantized, _ = run_passes(model, [QuantizeStatic({"x": bounds}, target, frozenset())])
+    assert "Transpose" not in {node.op_type for node in quantized.graph}
+    np.testing.assert_allclose(run(quantized, x=x), x @ table.T, atol=0.1)
+
+
 def test_a_product_with_one_column_stays_in_float() -> None:
     model = linear_model(RANDOM.normal(size=(400, 1)).astype(np.float32), None, "MatMul")
     assert list(find_linears(model.graph)) == []

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx_ir.passes import common
 
 from edgeformer_export.calibrate import QuantizationRange
 from edgeformer_runtime.manifest import Target
@@ -18,6 +19,9 @@ MIN_ELEMENTS = 256
 """Smaller weights stay in fp32: they save nothing."""
 MIN_WIDTH = 8
 """Weights with fewer columns stay in fp32: an integer product would not be faster."""
+STORED_ONLY = {"LSTM": ((1, 2), 2), "GRU": ((1, 2), 2), "Conv": ((1,), 1)}
+"""Operators whose arithmetic stays in fp32: places of their weights, and leading axes that have a scale for each index
+(direction and unit of a gate; output channel)."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,8 @@ class QuantizeStatic(ir.passes.InPlacePass):
       ``ort``) or ``MatMulInteger``, ``Cast``, ``Mul``, ``Add`` (``portable``).
     - ``Gather(table, ids)`` reads int8 rows and scales what it read. A table that is an output projection too is stored
       once, as the projection's ``(D, V)``, and gathered along its second axis.
-    - ``LSTM`` keeps its arithmetic, since no integer operator has fixed scales: its weights are stored as int8 with one
-      scale per gate and unit, and the engine makes floats of them when it opens the graph.
+    - ``LSTM``, ``GRU`` and ``Conv`` keep their arithmetic, since no integer operator for them has fixed scales and is
+      fast: their weights are stored as int8, and the engine makes floats of them when it opens the graph.
     """
 
     def __init__(self, ranges: Mapping[str, QuantizationRange], target: Target, projections: frozenset[str]) -> None:
@@ -60,18 +64,17 @@ class QuantizeStatic(ir.passes.InPlacePass):
         """Rewrite the graph in place."""
         graph = model.graph
         quantized_inputs: dict[str, ir.Value] = {}
-        linears, lookups, recurrent = list(find_linears(graph)), list(find_lookups(graph)), list(find_recurrent(graph))
+        linears, lookups, stored = list(find_linears(graph)), list(find_lookups(graph)), list(find_stored(graph))
         for linear in linears:
             self._replace_linear(graph, linear, quantized_inputs)
         for node in lookups:
             self._replace_lookup(graph, node)
-        for node, index in recurrent:
+        for node, index in stored:
             _store_as_integers(graph, node, index)
         if self._target == "ort" and linears:
             model.opset_imports.setdefault(MICROSOFT, 1)
-        for name in [name for name, value in graph.initializers.items() if not value.uses()]:
-            del graph.initializers[name]
-        return ir.passes.PassResult(model, modified=bool(linears or lookups or recurrent))
+        common.RemoveUnusedNodesPass()(model)
+        return ir.passes.PassResult(model, modified=bool(linears or lookups or stored))
 
     def _replace_linear(self, graph: ir.Graph, linear: Linear, quantized_inputs: dict[str, ir.Value]) -> None:
         name = str(linear.output.name)
@@ -153,10 +156,9 @@ def find_linears(graph: ir.Graph) -> Iterator[Linear]:
     for node in graph:
         if node.op_type not in {"MatMul", "Gemm"} or node.domain != "" or node.inputs[0] is None:
             continue
-        weight = node.inputs[1]
-        if not _is_weight(weight):
+        array = _matrix(node.inputs[1])
+        if array is None:
             continue
-        array = _array(weight)
         if node.op_type == "Gemm":
             attributes = node.attributes
             if (
@@ -190,20 +192,23 @@ def find_lookups(graph: ir.Graph) -> Iterator[ir.Node]:
                 yield node
 
 
-def find_recurrent(graph: ir.Graph) -> Iterator[tuple[ir.Node, int]]:
-    """Every LSTM with the places of its constant weights among its inputs."""
+def find_stored(graph: ir.Graph) -> Iterator[tuple[ir.Node, int]]:
+    """Every operator whose constant weights are to be stored as integers only, with their places among its inputs."""
     for node in graph:
-        if node.op_type == "LSTM" and node.domain == "":
-            yield from ((node, index) for index in (1, 2) if _is_weight(node.inputs[index], rank=3))
+        if node.domain == "" and node.op_type in STORED_ONLY:
+            for index in STORED_ONLY[node.op_type][0]:
+                if _is_weight(node.inputs[index], rank=None):
+                    yield node, index
 
 
 def _store_as_integers(graph: ir.Graph, node: ir.Node, index: int) -> None:
-    """Let an input ``(directions, 4 * H, …)`` be computed from int8 values and one scale for each of its rows."""
-    weight = _array(node.inputs[index])
+    """Let a weight be computed from int8 values, with one scale for each index of its leading axes."""
+    weight, leading = _array(node.inputs[index]), STORED_ONLY[node.op_type][1]
     name = f"{node.outputs[0].name}.weight.{index}"
-    values, scale = quantize_columns(weight.reshape(-1, weight.shape[2]).T)
+    values, scale = quantize_columns(weight.reshape(int(np.prod(weight.shape[:leading])), -1).T)
     packed = _constant(graph, f"{name}.int8", np.ascontiguousarray(values.T).reshape(weight.shape))
-    scales = _constant(graph, f"{name}.scale", scale.reshape(*weight.shape[:2], 1))
+    scale_shape = (*weight.shape[:leading], *[1] * (weight.ndim - leading))
+    scales = _constant(graph, f"{name}.scale", scale.reshape(scale_shape))
     cast = ir.node("Cast", [packed], {"to": ir.DataType.FLOAT})
     product = ir.node("Mul", [cast.outputs[0], scales])
     cast.outputs[0].name, product.outputs[0].name = f"{name}.cast", name
@@ -211,12 +216,20 @@ def _store_as_integers(graph: ir.Graph, node: ir.Node, index: int) -> None:
     node.replace_input_with(index, product.outputs[0])
 
 
-def _is_weight(value: ir.Value | None, rank: int = 2) -> bool:
+def _matrix(value: ir.Value | None) -> NDArray[np.float32] | None:
+    """A constant weight ``(in, out)``, also where the graph transposes a table that it shares; none if neither."""
+    producer = value.producer() if value is not None else None
+    if producer is not None and producer.op_type == "Transpose" and _is_weight(producer.inputs[0]):
+        return _array(producer.inputs[0]).T
+    return _array(value) if _is_weight(value) else None
+
+
+def _is_weight(value: ir.Value | None, rank: int | None = 2) -> bool:
     tensor = value.const_value if value is not None else None
     return (
         tensor is not None
         and tensor.dtype == ir.DataType.FLOAT
-        and len(tensor.shape) == rank
+        and rank in (None, len(tensor.shape))
         and tensor.size >= MIN_ELEMENTS
     )
 

@@ -1,0 +1,285 @@
+"""Does a model keep the contract? Its methods are compared with each other on two short sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
+
+import msgspec
+import torch
+from torch import Tensor
+
+from edgeformer.errors import ConfigError
+from edgeformer.model.base import EncoderDecoder, State
+from edgeformer.user_code import describe
+from edgeformer_runtime import contract
+from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES, SOURCE_AXIS, StateTensor, state_problems
+from edgeformer_runtime.errors import ModelError
+
+LENGTHS = (4, 7)
+"""True lengths of the N sources; the last one is the longest."""
+BEAMS = 3
+"""K."""
+STEPS = 4
+"""T."""
+TOLERANCE = 1e-3
+"""Largest difference between logits that should be equal, in standard deviations of the logits. Rounding is below 1e-5,
+and a token of the source or target more than 1e-2, before training too."""
+_INPUTS = {contract.SOURCE, contract.SOURCE_LENGTH, contract.TOKEN, contract.POSITION}
+_OUTPUTS = {contract.LOGITS, contract.ATTENTION}
+
+
+def check_model(model: EncoderDecoder) -> None:
+    """Run every method of a model, trained or not, and compare the results.
+
+    Weights, modes and random states are as before when it returns.
+
+    Raises:
+        ConfigError: the model breaks the contract of :class:`EncoderDecoder`; lists every problem found.
+        ModelError: the model has weights that are not finite numbers.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    try:
+        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []), _uneven(model):
+            problems = _Check(model.eval(), device).run()
+    finally:
+        for module, training in modes:
+            module.training = training
+    if problems:
+        listed = "; ".join(problems)
+        raise ConfigError(f"Model `{type(model).__name__}` breaks the contract: {listed}. See docs/your-own-model.md.")
+
+
+@contextmanager
+def _uneven(model: EncoderDecoder) -> Iterator[None]:
+    """Spread, for a while, the values of parameters that are all alike, such as a new bias.
+
+    A weight that begins with zeros would hide every mistake before it.
+    """
+    generator = torch.Generator().manual_seed(0)
+    saved = []
+    try:
+        for parameter in model.parameters():
+            if parameter.numel() and bool((parameter == parameter.flatten()[0]).all()):
+                saved.append((parameter, parameter.clone()))
+                parameter.add_((0.2 * torch.rand(parameter.shape, generator=generator)).to(parameter))
+        yield
+    finally:
+        for parameter, values in saved:
+            parameter.copy_(values)
+
+
+class _StopError(Exception):
+    """What comes next needs what was found wrong."""
+
+
+class _Check:
+    """The inputs of one check, and the problems found so far."""
+
+    def __init__(self, model: EncoderDecoder, device: torch.device) -> None:
+        self.model, self.device = model, device
+        self.problems: dict[str, str] = {}
+        """Each with where it was seen first."""
+        self.table: tuple[StateTensor, ...] = ()
+        self.tolerance = float("inf")
+
+    def run(self) -> list[str]:
+        """All problems."""
+        with suppress(_StopError):
+            self.make_inputs()
+            expected = None
+            with suppress(_StopError):
+                expected = self.check_forward()
+            self.check_table()
+            self.check_steps(expected)
+        return [problem + where for problem, where in self.problems.items()]
+
+    def make_inputs(self) -> None:
+        """Sources ``(N, S)``; and one for each row, ``(R, S)``, with targets ``(R, T)``. No two targets are alike."""
+        for name in ("source_vocab_size", "target_vocab_size", "max_source_length", "max_target_length"):
+            value = getattr(self.model, name, None)
+            if not isinstance(value, int) or value < 1:
+                self.stop(f"`{name}` must be a positive integer, but is {value}")
+
+        def ids(rows: int, columns: int, vocab_size: int) -> Tensor:
+            first = min(4, vocab_size - 1)  # no special ids, on padding neither: masks must come from lengths
+            values = 5 * torch.arange(rows)[:, None] + torch.arange(columns)
+            return (first + values % (vocab_size - first)).to(self.device)
+
+        count, longest = len(LENGTHS), self.model.max_source_length
+        lengths = [max(1, min(length, longest - count + 1 + index)) for index, length in enumerate(LENGTHS)]
+        self.length = torch.tensor(lengths, device=self.device)
+        self.source = ids(count, lengths[-1], self.model.source_vocab_size)
+        self.target = ids(count * BEAMS, min(STEPS, self.model.max_target_length), self.model.target_vocab_size)
+        self.row_source, self.row_length = (x.repeat_interleave(BEAMS, 0) for x in (self.source, self.length))
+
+    def alone(self, row: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Source without padding, length and target of a batch of one."""
+        one, length = slice(row, row + 1), self.row_length[row : row + 1]
+        return self.row_source[one, : int(length)], length, self.target[one]
+
+    def check_forward(self) -> Tensor:
+        """Logits ``(R, T, V)`` of all rows, which must be those of each row alone."""
+        logits = self.forward(self.row_source, self.row_length, self.target)
+        self.tolerance = max(TOLERANCE * float(logits.std()), 1e-6 * float(logits.abs().max()))
+        for row in (0, len(logits) - 1):
+            alone = self.forward(*self.alone(row))
+            self.compare(logits[row], alone[0], "`forward` sees padding or the other sentences of a batch")
+        return logits
+
+    def forward(self, source: Tensor, length: Tensor, target: Tensor) -> Tensor:
+        """Checked logits ``(rows, T, V)``."""
+        logits = self.call("`forward`", self.model, source, length, target)
+        shape = (*target.shape, self.model.target_vocab_size)
+        checked = self.tensor("logits of `forward`", logits, "float32", shape)
+        if not bool(checked.isfinite().all()):
+            bad = [name for name, value in self.model.named_parameters() if not bool(value.isfinite().all())]
+            if bad:
+                raise ModelError(f"The model has weights that are not finite numbers: {', '.join(bad)}.")
+            self.stop("`forward` returns logits that are not finite numbers")
+        return checked
+
+    def check_table(self) -> None:
+        """The state table, and the names in it."""
+        table = self.call("`state_table`", self.model.state_table)
+        try:
+            self.table = msgspec.convert(msgspec.to_builtins(table), tuple[StateTensor, ...])
+        except (msgspec.ValidationError, TypeError) as error:
+            self.stop(f"`state_table` must return a tuple of StateTensor: {error}")
+        found = state_problems(self.table)
+        for tensor in self.table:
+            if tensor.name in _INPUTS | _OUTPUTS or tensor.name.startswith(("past.", "present.")):
+                found.append(f"state `{tensor.name}` needs another name, since an input or output has this one")
+        if found:
+            self.stop(*found)
+
+    def check_steps(self, expected: Tensor | None) -> None:
+        """All rows against ``forward``, then single sentences, then several beams of a sentence."""
+        single, weights = self.steps("", self.row_source, self.row_length, self.target)
+        if expected is None:
+            return
+        self.compare(single, expected, "`step` gives other logits than `forward`")
+        for row in (0, len(single) - 1):
+            alone, _ = self.steps(" of one sentence", *self.alone(row))
+            self.compare(single[row], alone[0], "`encode` or `step` sees padding or the other sentences of a batch")
+        beams, beam_weights = self.steps(f" of {BEAMS} beams", self.source, self.length, self.target)
+        problem = f"with K = {BEAMS} beams, row r of `{{}}` must belong to sentence r // K"
+        self.compare(beams, single, problem.format("step"))
+        if weights is not None and beam_weights is not None:
+            self.compare(beam_weights, weights, problem.format("step_with_attention"))
+            self.check_attention(weights)
+
+    def steps(self, label: str, source: Tensor, length: Tensor, target: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits ``(R, T, V)``, step by step, with R // N beams of each sentence, and weights ``(R, T, S)``."""
+        beams = len(target) // len(source)
+        sizes = {SENTENCES: len(source), ROWS: len(target), SOURCE_AXIS: source.shape[1], PAST_AXIS: 0}
+        encoded = self.call(f"`encode`{label}", self.model.encode, source, length)
+        wanted = [tensor for tensor in self.table if tensor.from_encoder]
+        state = dict(self.state(f"`encode`{label}", encoded, wanted, {**sizes, ROWS: len(source)}))
+        for tensor in self.table:
+            if tensor.kind == "cache":
+                dtype = getattr(torch, tensor.dtype)
+                state[tensor.name] = torch.zeros(_shape(tensor, sizes), dtype=dtype, device=self.device)
+            elif tensor.axes[0] == ROWS:
+                state[tensor.name] = state[tensor.name].repeat_interleave(beams, 0)
+        outputs, attended, weights = [], [], []
+        for position, token in enumerate(target.unbind(1)):
+            sizes[PAST_AXIS] = position + 1
+            logits, new_state = self.step("step", label, token, position, state, sizes)[:2]
+            if self.model.has_attention:
+                other, _, attention = self.step("step_with_attention", label, token, position, state, sizes)
+                attended.append(other)
+                weights.append(attention)
+            outputs.append(logits)
+            state |= new_state
+        logits = torch.stack(outputs, 1)
+        if not weights:
+            return logits, None
+        self.compare(torch.stack(attended, 1), logits, "`step_with_attention` gives other logits than `step`")
+        return logits, torch.stack(weights, 1)
+
+    def step(
+        self, name: str, label: str, token: Tensor, position: int, state: State, sizes: Mapping[str, int]
+    ) -> tuple[Tensor, State, Tensor]:
+        """Checked logits ``(R, V)``, new state, and weights ``(R, S)`` of a step that has some."""
+        given = {key: value.clone() for key, value in state.items()}
+        passed, where = dict(given), torch.tensor(position, device=self.device)
+        result = self.call(f"`{name}`{label}", getattr(self.model, name), token, where, passed)
+        for key in {**given, **passed}:
+            if passed.get(key) is not given.get(key) or given[key]._version:
+                self.note(f"`{name}` changes state `{key}` in place")
+        parts = ("logits", "state", "weights") if name == "step_with_attention" else ("logits", "state")
+        if not isinstance(result, tuple) or len(result) != len(parts):
+            self.stop(f"`{name}` must return a tuple of {' and '.join(parts)}")
+        shape = (sizes[ROWS], self.model.target_vocab_size)
+        logits = self.tensor(f"logits of `{name}`{label}", result[0], "float32", shape)
+        wanted = [tensor for tensor in self.table if tensor.kind != "constant"]
+        new_state = self.state(f"`{name}`{label}", result[1], wanted, sizes)
+        if len(parts) == 2:
+            return logits, new_state, logits.new_empty(0)
+        shape = (sizes[ROWS], sizes[SOURCE_AXIS])
+        return logits, new_state, self.tensor(f"weights of `{name}`{label}", result[2], "float32", shape)
+
+    def check_attention(self, weights: Tensor) -> None:
+        """Weights ``(R, T, S)``."""
+        padding = torch.arange(weights.shape[2], device=self.device) >= self.row_length[:, None]
+        if not bool((weights.transpose(1, 2)[padding].abs() <= 1e-6).all()):
+            self.note("weights of `step_with_attention` must be zero on padding")
+        if not bool(((weights.sum(2) - 1).abs() <= 1e-3).all()):
+            self.note("weights of `step_with_attention` must add up to 1")
+
+    def state(self, method: str, state: Any, wanted: list[StateTensor], sizes: Mapping[str, int]) -> State:
+        """What a method returns, if it is the wanted tensors."""
+        names = [tensor.name for tensor in wanted]
+        if not isinstance(state, dict) or set(state) != set(names):
+            found = _listed(state) if isinstance(state, dict) else type(state).__name__
+            self.stop(f"{method} must return a dict of {_listed(names)}, but returns {found}")
+        for tensor in wanted:
+            shape = _shape(tensor, sizes)
+            self.tensor(f"state `{tensor.name}` of {method}", state[tensor.name], tensor.dtype, shape)
+        return state
+
+    def tensor(self, what: str, value: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
+        """The value, if it is such a tensor."""
+        if not isinstance(value, Tensor):
+            self.stop(f"{what} must be a tensor, but is {type(value).__name__}")
+        found = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+        if found != f"{dtype} {shape}":
+            self.stop(f"{what} must be {dtype} {shape}, but is {found}")
+        return value
+
+    def compare(self, found: Tensor, expected: Tensor, problem: str) -> None:
+        """Logits ``(…, T, V)``; a difference that is no number is one."""
+        difference = (found - expected).abs().nan_to_num(float("inf"))
+        by_step = difference.reshape(-1, *difference.shape[-2:]).amax((0, 2))
+        wrong = (by_step > self.tolerance).nonzero()
+        if len(wrong):
+            step = int(wrong[0])
+            self.note(problem, f", first at step {step} (by {float(by_step[step]):.1g})")
+
+    def call(self, what: str, function: Callable[..., Any], *inputs: Any) -> Any:
+        """What a method of the model returns; an exception in it is a problem."""
+        try:
+            return function(*inputs)
+        except Exception as error:  # a stranger's code may raise anything
+            self.stop(f"{what} raises {describe(error)}")
+
+    def stop(self, *problems: str) -> NoReturn:
+        """Note problems, and leave out all that needs the part that has them."""
+        for problem in problems:
+            self.note(problem)
+        raise _StopError
+
+    def note(self, problem: str, where: str = "") -> None:
+        """One problem; a second time says nothing new."""
+        self.problems.setdefault(problem, where)
+
+
+def _shape(tensor: StateTensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "nothing"

@@ -1,0 +1,40 @@
+"""One line about an exception in code that is not ours: its type, its text, and the line to look at."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from traceback import FrameSummary
+
+_OURS = ("edgeformer", "edgeformer_export", "edgeformer_runtime")
+
+
+def describe(error: BaseException) -> str:
+    """``TypeError: text (/path/model.py:12)``.
+
+    The line is the innermost one outside torch; one outside this project too, if there is one. None is named where only
+    the file that caught the error is left.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # A line such as "Found the following conflicts:" says nothing without the next one.
+    text = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
+    summary = f"{type(error).__name__}: {text.removesuffix('.')}" if text else type(error).__name__
+    frames: list[FrameSummary] = list(traceback.extract_tb(error.__traceback__))
+    elsewhere = [
+        frame
+        for frame in frames
+        if frame.filename != frames[0].filename
+        and not frame.filename.startswith(("<frozen", "<string>"))
+        and not _within(frame, "torch", "importlib")
+    ]
+    named = [frame for frame in elsewhere if not _within(frame, *_OURS)] or elsewhere
+    return f"{summary} ({named[-1].filename}:{named[-1].lineno})" if named else summary
+
+
+def _within(frame: FrameSummary, *packages: str) -> bool:
+    """Whether a line belongs to one of these packages, as far as they are loaded."""
+    files = (getattr(sys.modules.get(package), "__file__", None) for package in packages)
+    return any(file and Path(file).parent in Path(frame.filename).parents for file in files)
