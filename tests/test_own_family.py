@@ -320,30 +320,43 @@ def test_steps_and_padding_of_a_registered_family(conv_gru: ModuleType, kernel_s
     torch.testing.assert_close(together, other_padding, atol=0, rtol=0)
 
 
-def test_the_pages_check_passes(conv_gru: ModuleType) -> None:
-    exec(FILES["check.py"], {})
+def contract_test() -> None:
+    """The page's test of the module that is called ``conv_gru`` now."""
+    names: dict[str, Any] = {}
+    exec(FILES["test_conv_gru.py"], names)
+    names["test_contract"]()
+
+
+FORWARD_SEES = "`forward` sees padding or the other sentences of a batch"
+STEP_DIFFERS = "`step` gives other logits than `forward`, first at step"
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "problem"),
     [
-        ("self.dropout(x).masked_fill(~mask[:, :, None], 0.0)", "self.dropout(x)"),
-        ("memory.masked_fill(~mask[:, :, None], 0.0).sum(1)", "memory.sum(1)"),
-        ('scores = scores.masked_fill(~state["mask"][:, None, :], torch.finfo(scores.dtype).min)', "pass"),
+        ("self.dropout(x).masked_fill(~mask[:, :, None], 0.0)", "self.dropout(x)", FORWARD_SEES),
+        ("memory.masked_fill(~mask[:, :, None], 0.0).sum(1)", "memory.sum(1)", FORWARD_SEES),
+        (
+            'scores = scores.masked_fill(~state["mask"][:, None, :], torch.finfo(scores.dtype).min)',
+            "pass",
+            "weights of `step_with_attention` must be zero on padding",
+        ),
         (
             '.reshape(state["memory"].shape[0], -1, self.width)',
             '.reshape(-1, state["memory"].shape[0], self.width).transpose(0, 1)',
+            "with K = 3 beams, row r of `step` must belong to sentence r // K",
         ),
-        ('self.cell(self._embed(token), state["hidden"])', "self.cell(self._embed(token))"),
-        ('{"hidden": hidden}, weights', '{"hidden": state["hidden"]}, weights'),
+        ('self.cell(self._embed(token), state["hidden"])', "self.cell(self._embed(token))", f"{STEP_DIFFERS} 0"),
+        ('{"hidden": hidden}, weights', '{"hidden": state["hidden"]}, weights', f"{STEP_DIFFERS} 1"),
     ],
     ids=["convolution", "mean", "attention", "beams", "first-state", "next-state"],
 )
-def test_the_pages_check_finds_mistakes(conv_gru: ModuleType, old: str, new: str) -> None:
+def test_the_pages_check_finds_mistakes(conv_gru: ModuleType, old: str, new: str, problem: str) -> None:
+    contract_test()
     assert FILES["conv_gru.py"].count(old) == 1
     module_of(FILES["conv_gru.py"].replace(old, new))
-    with pytest.raises(AssertionError):
-        exec(FILES["check.py"], {})
+    with pytest.raises(ConfigError, match=f"Model `ConvGRU` breaks the contract: .*{re.escape(problem)}"):
+        contract_test()
 
 
 def test_the_pages_notebook(

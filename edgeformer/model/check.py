@@ -185,7 +185,7 @@ class _Check:
             elif tensor.axes[0] == ROWS:
                 state[tensor.name] = state[tensor.name].repeat_interleave(beams, 0)
         outputs, attended, weights = [], [], []
-        for position, token in enumerate(target.unbind(1)):
+        for position, token in enumerate(target.T.contiguous()):
             sizes[PAST_AXIS] = position + 1
             logits, new_state = self.step("step", label, token, position, state, sizes)[:2]
             if self.model.has_attention:

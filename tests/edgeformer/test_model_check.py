@@ -273,7 +273,7 @@ MISTAKES: dict[str, tuple[EncoderDecoder, list[str]]] = {
     "padding": (small(encode=sees_padding), [STEP_DIFFERS, STEP_SEES]),
     "padding everywhere": (
         altered("encoded", lambda state: {**state, "mask": torch.ones_like(state["mask"])}),
-        [FORWARD_SEES, "weights of `step_with_attention` must be zero on padding", STEP_SEES],
+        [FORWARD_SEES, STEP_SEES, "weights of `step_with_attention` must be zero on padding"],
     ),
     "beams": (
         small(attend=first_beams_first),

@@ -23,6 +23,8 @@ from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.batches import BatchStream, EncodedPairs
 from edgeformer.data.corpora import load_corpus
 from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingError
+from edgeformer.model.transformer import Transformer
+from edgeformer.train import trainer
 from edgeformer.train.module import TrainingModule
 from edgeformer.train.run import Run, Validation
 from edgeformer.train.supervisor import Supervisor
@@ -91,6 +93,31 @@ def test_resumed_training_equals_uninterrupted_training(corpus: Path, tmp_path: 
     assert straight.finished
     assert resumed.finished
     assert_same_training(tmp_path / "straight", tmp_path / "resumed")
+
+
+def test_the_check_of_the_model_leaves_no_trace(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("checked", "unchecked"):
+        train(recipe(corpus, max_steps=3), tmp_path / name)
+        train(recipe(corpus, max_steps=6), tmp_path / name, resume=True)
+        monkeypatch.setattr(trainer, "check_model", lambda model: None)
+    assert_same_training(tmp_path / "checked", tmp_path / "unchecked")
+
+
+def test_a_model_that_breaks_the_contract_is_not_trained(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(recipe(corpus, max_steps=3), tmp_path / "before")
+    step = Transformer.step
+    monkeypatch.setattr(
+        Transformer, "step", lambda self, token, position, state: step(self, token, position * 0, state)
+    )
+    problem = "Model `Transformer` breaks the contract: .*`step` gives other logits than `forward`, first at step 1"
+    with pytest.raises(ConfigError, match=problem):
+        train(recipe(corpus), tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["before"]
+    with pytest.raises(ConfigError, match=problem):
+        train(recipe(corpus, max_steps=6), tmp_path / "before", resume=True)
+    assert Run.open(tmp_path / "before").info.steps == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

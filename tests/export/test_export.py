@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ from torch import Tensor
 
 import edgeformer_export.to_onnx
 from edgeformer.cli import main
+from edgeformer.errors import ConfigError
+from edgeformer.model.base import State
+from edgeformer.model.transformer import Transformer
 from edgeformer.train.run import Run, save_weights
 from edgeformer_export import kernels
 from edgeformer_export.export import export_run, spread
@@ -122,13 +127,66 @@ def test_a_dropped_mask_is_not_exported(run: Run, tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_model_that_breaks_the_contract_is_not_exported(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = Transformer.encode
+    monkeypatch.setattr(Transformer, "encode", lambda self, source, length: encode(self, source, length * 0 + 2))
+    with pytest.raises(ConfigError, match="breaks the contract: `step` gives other logits than `forward`"):
+        export_run(run, tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def python_on_values(self: Transformer, source: Tensor, source_length: Tensor) -> State:
+    if source_length.max() > 3:  # this line is named
+        source = source.clone()
+    return ENCODE(self, source, source_length)
+
+
+def loop_over_rows(self: Transformer, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
+    return ATTEND(self, torch.stack(list(token)), position, state)
+
+
+ENCODE, ATTEND = Transformer.encode, Transformer.step_with_attention
+
+
+@pytest.mark.parametrize(
+    ("method", "replaced", "problem"),
+    [
+        (python_on_values, "encode", r"data-dependent expression .* \(.*test_export\.py:{line}\)\."),
+        (loop_over_rows, "step_with_attention", r"tracing inferred a static shape of 6 for dimension .*token"),
+    ],
+)
+def test_what_cannot_be_traced_is_named(
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    method: Callable[..., Any],
+    replaced: str,
+    problem: str,
+) -> None:
+    monkeypatch.setattr(Transformer, replaced, method)
+    line = method.__code__.co_firstlineno + 1
+    with pytest.raises(ExportError) as caught:
+        export_run(run, tmp_path / "bundle")
+    message, name = str(caught.value), replaced.partition("_")[0]
+    assert re.match(rf"The model's `{name}` cannot be traced: \w+: .*{problem.replace('{line}', str(line))}", message)
+    assert "\n" not in message
+    assert message.endswith("values may not: see the rules in docs/your-own-model.md.")
+    assert capfd.readouterr() == ("", "")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_weights_that_are_not_numbers_are_not_exported(tmp_path: Path) -> None:
     run = small_run(tmp_path / "run")
     model = run.load_model()
     with torch.no_grad():
         next(iter(model.parameters()))[7, 3] = float("nan")
     save_weights(model, run.model_path)
-    with pytest.raises(ModelError, match="no token has a finite logit"):
+    with pytest.raises(
+        ModelError, match=r"weights that are not finite numbers: encoder_layers\.0\.attention\.query\.weight\."
+    ):
         export_run(run, tmp_path / "bundle")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 

@@ -22,7 +22,7 @@ from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests.factory import PAIRS, taught_run
 
-TAUGHT = {"ssru": 100, "lstm": 120, "lstm_mlp": 100}
+TAUGHT = {"ssru": 100, "lstm": 150, "lstm_mlp": 100}
 """Variants of the test factory, and the updates after which their outputs end by themselves."""
 TEXTS = [source for source, _ in PAIRS[::5]]
 
@@ -88,9 +88,9 @@ def test_int8_bundles_hold_no_float_matrix(taught: Taught) -> None:
         tensor.name: tuple(tensor.dims)
         for file in (contract.ENCODER_FILE, contract.DECODER_FILE)
         for tensor in onnx.load(taught.int8.bundle.file(file), load_external_data=False).graph.initializer
-        if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1 and min(tensor.dims[-2:]) > 1
+        if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1 and min(tensor.dims[-2:]) > 2
     }
-    # Position tables are read one row at a time, and stay as they are.
+    # Biases of two directions are no matrix. Position tables are read one row at a time, and stay as they are.
     assert set(floats.values()) <= {(256, 32), (40, 32)}, floats
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,9 +118,24 @@ def test_a_wrong_model_is_told_with_sentence_and_step(exported: Exported, tmp_pa
     report = compare(other, exported.translator.session, sources, [DecodeOptions(beam_size=1)], "fp32")
     assert report.logits.max_difference > 0.1
     assert report.tokens[0].first is not None
-    logits, tokens = report.problems
+    logits, attention, tokens = report.problems
+    assert "attention weights differ" in attention
     assert f"sentence {report.logits.worst_sentence + 1}, step {report.logits.worst_step + 1}" in logits
     assert f"sentence {report.tokens[0].first.sentence + 1} at step {report.tokens[0].first.step + 1}" in tokens
+
+
+@exports(("post_norm", "ort", "fp32"))
+def test_the_bound_grows_with_large_logits_and_no_further(exported: Exported) -> None:
+    report = compare(exported.model, exported.translator.session, random_sources(exported.model, [6, 9]), [], "fp32")
+    assert report.problems == []
+
+    def judged(difference: float, largest: float) -> list[str]:
+        logits = replace(report.logits, max_difference=difference, largest=largest)
+        return replace(report, logits=logits).problems
+
+    assert judged(0.99e-4, 2.0) == judged(1.9e-4, 20.0) == []
+    assert "more than 1.0e-04" in judged(1.1e-4, 2.0)[0]
+    assert "more than 2.0e-04" in judged(2.1e-4, 20.0)[0]
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
