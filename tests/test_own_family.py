@@ -177,7 +177,7 @@ def test_int8_is_close_and_smaller(stranger: Stranger) -> None:
     report = stranger.json("verify int8 --checkpoint run")
     assert report["passed"], report["problems"]
     assert report["parity"]["logits"]["top1_agreement"] > 0.95
-    assert weight_bytes(stranger, "int8") < 0.75 * weight_bytes(stranger, "fp32")
+    assert weight_bytes(stranger, "int8") < 0.4 * weight_bytes(stranger, "fp32")
 
 
 def weight_bytes(stranger: Stranger, bundle: str) -> int:

@@ -20,8 +20,8 @@ from edgeformer_runtime.session import AnySession, AttentiveSession
 
 BATCH = 32
 MAX_LOGIT_DIFFERENCE = 1e-4
-"""Bound for fp32 graphs, of logits up to 10: both sides compute in fp32, and differ in the order of additions and in the
-last digits of tanh and exp. It grows with the largest logit, as rounding does; output must be equal at any size."""
+"""Bound for fp32 graphs, of logits up to 10: both sides compute in fp32, and differ in the order of additions and in
+the last digits of tanh and exp. It grows with the largest logit, as rounding does; output must be equal at any size."""
 MIN_TOP1_AGREEMENT = 0.9
 """Bound for int8 graphs: share of teacher-forced positions with the same most probable token. A sound int8 model of a
 trained network is well above; a dropped mask or a wrong weight is well below."""
