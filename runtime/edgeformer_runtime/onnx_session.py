@@ -91,8 +91,7 @@ class OnnxSession:
         # Idle threads sleep: a device has other work to do between two operators.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._bundle, self._options = bundle, options
-        self._encoder = self._open(contract.ENCODER_FILE)
-        self._decoder = self._open(contract.DECODER_FILE)
+        self._encoder, self._decoder = self._open(contract.ENCODER_FILE, contract.DECODER_FILE)
         self._empty = {
             tensor.name: np.empty([0 if isinstance(axis, str) else axis for axis in tensor.axes], tensor.dtype)
             for tensor in self._table
@@ -178,12 +177,19 @@ class OnnxSession:
                 f"Bundle `{self._bundle.path}` has no attention weights: its model, of family "
                 f"`{self._manifest.family}`, does not attend to source positions, or an earlier version exported it."
             )
-        return self._open(contract.ATTENTION_FILE)
+        return self._open(contract.ATTENTION_FILE)[0]
 
-    def _open(self, file: str) -> ort.InferenceSession:
-        graph = _open(self._bundle.file(file), self._device, self._options)
-        _check_names(self._bundle, file, graph)
-        return graph
+    def _open(self, *files: str) -> list[ort.InferenceSession]:
+        """Open graphs, and compare all of them with the manifest."""
+        graphs = [_open(self._bundle.file(file), self._device, self._options) for file in files]
+        problems = [
+            problem
+            for file, graph in zip(files, graphs, strict=True)
+            for problem in _name_problems(self._table, file, graph)
+        ]
+        if problems:
+            raise BundleError(f"Bundle `{self._bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
+        return graphs
 
 
 def available_cpus() -> int:
@@ -234,9 +240,8 @@ def _run(session: ort.InferenceSession, binding: ort.IOBinding, name: str) -> No
         raise ModelError(f"onnxruntime {ENGINE_VERSION} failed in `{name}`: {error}") from None
 
 
-def _check_names(bundle: Bundle, file: str, graph: ort.InferenceSession) -> None:
-    """Compare a graph's inputs and outputs with the manifest's state table."""
-    table = bundle.manifest.state
+def _name_problems(table: tuple[StateTensor, ...], file: str, graph: ort.InferenceSession) -> list[str]:
+    """Where a graph's inputs and outputs differ from the manifest's state table."""
     if file == contract.ENCODER_FILE:
         inputs = {contract.SOURCE, contract.SOURCE_LENGTH}
         outputs = {tensor.name for tensor in table if tensor.from_encoder}
@@ -250,8 +255,7 @@ def _check_names(bundle: Bundle, file: str, graph: ort.InferenceSession) -> None
     ):
         found = {argument.name for argument in arguments}
         if missing := sorted(expected - found):
-            problems.append(f"{what} lack {', '.join(missing)}")
+            problems.append(f"{what} of `{file}` lack {', '.join(missing)}")
         if surplus := sorted(found - expected):
-            problems.append(f"{what} have unknown {', '.join(surplus)}")
-    if problems:
-        raise BundleError(f"Bundle `{bundle.path}`: `{file}` and manifest differ: " + "; ".join(problems) + ".")
+            problems.append(f"{what} of `{file}` have unknown {', '.join(surplus)}")
+    return problems

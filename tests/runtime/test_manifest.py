@@ -130,22 +130,26 @@ def test_each_contradiction_is_named(tree: Tree, change: Callable[[Tree], object
 
 def test_all_contradictions_are_listed_together(small_bundle: Path, tmp_path: Path) -> None:
     def change(tree: Tree) -> None:
-        tree["state"][0]["axes"] = []
-        tree["state"][1]["axes"][0] = "S"
-        tree["state"][2]["axes"] = ["R", 4, 8]
-        tree["state"][3]["name"] = tree["state"][4]["name"]
+        mask, constant, twice, *_ = (entry for entry in tree["state"] if entry["kind"] == "constant")
+        cache, other, *_ = (entry for entry in tree["state"] if entry["kind"] == "cache")
+        mask["axes"] = []
+        constant["axes"][0] = "S"
+        cache["axes"] = ["R", 4, 8]
+        other["name"] = twice["name"]
         tree["max_target_length"] = 0
         tree["files"]["../up"] = {"size": 0, "sha256": ""}
 
     bundle = edit_manifest(copy_of(small_bundle, tmp_path), change)
-    names = [tensor["name"] for tensor in json.loads((bundle / "manifest.json").read_bytes())["state"]]
+    table = json.loads((bundle / "manifest.json").read_bytes())["state"]
+    mask, constant, twice, *_ = (entry["name"] for entry in table if entry["kind"] == "constant")
+    cache = next(entry["name"] for entry in table if entry["kind"] == "cache")
     with pytest.raises(BundleError) as caught:
         open_bundle(bundle)
     message = str(caught.value)
-    assert f"state `{names[0]}` has no axes" in message
-    assert f"state `{names[1]}` (constant) must have first axis N or R, but has S" in message
-    assert f"state `{names[2]}` (cache) must have axis P once" in message
-    assert f"state `{names[4]}` is listed 2 times" in message
+    assert f"state `{mask}` has no axes" in message
+    assert f"state `{constant}` (constant) must have first axis N or R, but has S" in message
+    assert f"state `{cache}` (cache) must have axis P once" in message
+    assert f"state `{twice}` is listed 2 times" in message
     assert "`max_target_length` must be at least 1, but is 0" in message
     assert "file `../up` must be a plain name" in message
 
@@ -200,10 +204,10 @@ def test_graphs_that_differ_from_the_state_table_are_refused(small_bundle: Path,
     with pytest.raises(BundleError, match="graphs and manifest differ") as caught:
         Translator(bundle)
     message = str(caught.value)
-    assert "encoder outputs lack renamed_constant" in message
-    assert "encoder outputs have unknown" in message
+    assert "outputs of `encoder.onnx` lack renamed_constant" in message
+    assert "outputs of `encoder.onnx` have unknown" in message
     assert "past.renamed_cache" in message
-    assert "decoder outputs lack present.renamed_cache" in message
+    assert "outputs of `decoder.onnx` lack present.renamed_cache" in message
 
 
 def test_special_tokens_have_defaults(small_bundle: Path, tmp_path: Path, tree: Tree) -> None:
