@@ -10,17 +10,15 @@ from typing import Any, Literal
 
 import msgspec
 import tokenizers
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_model, save
 
 from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.filters import FilterReport
 from edgeformer.errors import CheckpointError, ConfigError
-from edgeformer.families import family_names, get_family, model_config
+from edgeformer.families import family_names, get_family
 from edgeformer.files import can_be_replaced, staged_folder, write_atomically
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.user_code import describe
+from edgeformer.model.build import build_model
+from edgeformer.train.weights import load_weights
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.tokenizer import Tokenizer
 
@@ -265,48 +263,6 @@ def _require_family(path: Path, tree: Any) -> None:
         get_family(family)
     except ConfigError as error:
         raise CheckpointError(f"{needs}. {error}") from error
-
-
-def build_model(recipe: Recipe, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
-    """An untrained model as a recipe says.
-
-    Raises:
-        ConfigError: the vocabularies do not suit the model, or the family cannot build it.
-    """
-    family, config = get_family(recipe.model["family"]), model_config(recipe.model)
-    try:
-        model: object = family.build(config, source_vocab_size, target_vocab_size)
-    except ValueError as error:
-        raise ConfigError(f"Section [model]: {error}") from None
-    except Exception as error:  # a stranger's code may raise anything
-        raise ConfigError(f"Family `{family.name}` cannot build its model: {describe(error)}.") from error
-    if not isinstance(model, EncoderDecoder):
-        raise ConfigError(f"Family `{family.name}` must build an EncoderDecoder, but builds a {type(model).__name__}.")
-    return model
-
-
-def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:
-    """Read a safetensors file into a model of exactly its tensors; shared tensors are stored once.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, or of another model.
-    """
-    try:
-        load_model(model, path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"Weights `{path}` are damaged: {error}. Restore the file or train again.") from None
-    except RuntimeError as error:
-        raise CheckpointError(f"Weights `{path}` are of another model: {error}.") from None
-    return model
-
-
-def save_weights(model: EncoderDecoder, path: Path) -> None:
-    """Write a model's weights as safetensors, shared ones once; the whole file or nothing."""
-    stored: dict[tuple[int, torch.Size], str] = {}
-    for name, tensor in model.state_dict().items():
-        stored.setdefault((tensor.data_ptr(), tensor.shape), name)
-    state = model.state_dict()
-    write_atomically(path, save({name: state[name].cpu().contiguous() for name in stored.values()}))
 
 
 def library_versions() -> dict[str, str]:

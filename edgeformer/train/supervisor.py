@@ -22,8 +22,9 @@ from edgeformer.train.averaging import best_steps, keep_only, weights_path
 from edgeformer.train.metrics import MetricsLog
 from edgeformer.train.module import TensorBatch, TrainingModule
 from edgeformer.train.progress import Reporter
-from edgeformer.train.run import RESUME_FILE, Run, Validation, save_weights
+from edgeformer.train.run import RESUME_FILE, Run, Validation
 from edgeformer.train.validation import Validator
+from edgeformer.train.weights import save_weights
 
 LOG_SECONDS = 5.0
 """Least time between two rows of the log; reading the loss waits for the device."""

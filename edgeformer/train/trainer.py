@@ -23,6 +23,7 @@ from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError, TrainingError
 from edgeformer.families import model_config
 from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
 from edgeformer.train.averaging import best_steps, load_average, weights_path
 from edgeformer.train.dropout import use_fast_dropout
@@ -36,14 +37,13 @@ from edgeformer.train.run import (
     Run,
     RunInfo,
     Validation,
-    build_model,
     differing_keys,
     library_versions,
     refuse_used,
-    save_weights,
 )
 from edgeformer.train.supervisor import Supervisor
 from edgeformer.train.validation import Validator
+from edgeformer.train.weights import save_weights
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ from edgeformer.config import recipe_from_tree
 from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.families import Family, family_names, get_family, model_config, register
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.train.run import Run, build_model
+from edgeformer.model.build import build_model
+from edgeformer.train.run import Run
 from tests.factory import small_recipe, small_run
 
 MODULE = """

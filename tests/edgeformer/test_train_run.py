@@ -12,9 +12,11 @@ from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.build import build_model
 from edgeformer.train.averaging import best_steps, keep_only, load_average, weights_path
 from edgeformer.train.dropout import FastDropout, use_fast_dropout
-from edgeformer.train.run import SAMPLE_SIZE, Run, RunInfo, Validation, build_model, differing_keys, save_weights
+from edgeformer.train.run import SAMPLE_SIZE, Run, RunInfo, Validation, differing_keys
+from edgeformer.train.weights import save_weights
 
 DEEP = b'{"model": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 PAIRS = [("a b c", "c b a"), ("d\te", "e\nd"), ("été", "noël \u2028 x\ry")]

@@ -22,7 +22,8 @@ from edgeformer.cli import main
 from edgeformer.errors import ConfigError
 from edgeformer.model.base import State
 from edgeformer.model.transformer import Transformer
-from edgeformer.train.run import Run, save_weights
+from edgeformer.train.run import Run
+from edgeformer.train.weights import save_weights
 from edgeformer_export import kernels
 from edgeformer_export.export import export_run, spread
 from edgeformer_export.weights import ALIGNMENT, write_weights

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 
-from edgeformer.train.run import build_model
+from edgeformer.model.build import build_model
 from edgeformer_export.calibrate import Observer, QuantizationRange
 from edgeformer_export.export import optimisations
 from edgeformer_export.passes.pipeline import PassFailedError, node_count, run_passes, weight_bytes

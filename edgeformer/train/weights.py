@@ -1,0 +1,37 @@
+"""A model's weights as a safetensors file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save
+
+from edgeformer.errors import CheckpointError
+from edgeformer.files import write_atomically
+from edgeformer.model.base import EncoderDecoder
+
+
+def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:
+    """Read a safetensors file into a model of exactly its tensors; shared tensors are stored once.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or of another model.
+    """
+    try:
+        load_model(model, path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"Weights `{path}` are damaged: {error}. Restore the file or train again.") from None
+    except RuntimeError as error:
+        raise CheckpointError(f"Weights `{path}` are of another model: {error}.") from None
+    return model
+
+
+def save_weights(model: EncoderDecoder, path: Path) -> None:
+    """Write a model's weights as safetensors, shared ones once; the whole file or nothing."""
+    stored: dict[tuple[int, torch.Size], str] = {}
+    for name, tensor in model.state_dict().items():
+        stored.setdefault((tensor.data_ptr(), tensor.shape), name)
+    state = model.state_dict()
+    write_atomically(path, save({name: state[name].cpu().contiguous() for name in stored.values()}))
