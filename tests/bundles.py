@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer_runtime.bundle import file_sha256, manifest_hash_line
-from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE
+from edgeformer_runtime.contract import ATTENTION_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
 
 BUNDLE_FILES = (
     "README.md",
@@ -52,3 +52,9 @@ def rehash(bundle: Path) -> Path:
             entry.update(size=(bundle / name).stat().st_size, sha256=file_sha256(bundle / name))
 
     return edit_manifest(bundle, change)
+
+
+def without_attention(bundle: Path) -> Path:
+    """Take the attention graph out, as if the model had none."""
+    (bundle / ATTENTION_FILE).unlink()
+    return edit_manifest(bundle, lambda tree: [tree[key].pop(ATTENTION_FILE) for key in ("files", "precision")])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import click
 
@@ -16,7 +18,8 @@ from edgeformer_runtime.attention import Attention
 class Pictures:
     """Heat maps of translations: one takes the name that was given, several the number of their line as well.
 
-    A picture that cannot be written stops no translation; :meth:`finish` raises what happened.
+    A context manager: at its end, pictures that are left are written, also if the translation of a later line failed. A
+    picture that cannot be written stops no translation; what happened is raised at the end.
     """
 
     def __init__(self, path: Path, *taken: Path | None) -> None:
@@ -61,7 +64,17 @@ class Pictures:
             self._first = None
         self._write(attention, self._lines)
 
-    def finish(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._finish()
+        else:
+            with suppress(Exception):  # the first failure is the one to tell
+                self._finish()
+
+    def _finish(self) -> None:
         """Write what is left and tell how many there are."""
         if self._first is not None:
             self._write(self._first[0], None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice, repeat
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -122,7 +122,7 @@ def translate(
     options.verify()  # even if there is no line to translate
     if attention is not None:
         translator.session.open_attention()  # a bundle without attention is an error before any work
-    with _lines(text, input_file) as lines, _writer(output_file) as write:
+    with pictures or nullcontext(), _lines(text, input_file) as lines, _writer(output_file) as write:
         # Someone who types sees each translation at once; a file is translated in large blocks.
         chunk = 1 if input_file is None and not text and sys.stdin.isatty() else 512
         sources: list[str] = []
@@ -138,8 +138,6 @@ def translate(
                 if pictures and weights:
                     pictures.add(weights)
             sources.clear()
-    if pictures:
-        pictures.finish()
 
 
 def _format(source: str, translation: Translation, nbest: int, as_json: bool, attention: Attention | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import shorten
 
 import torch
 from safetensors import SafetensorError
@@ -24,7 +25,8 @@ def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"Weights `{path}` are damaged: {error}. Restore the file or train again.") from None
     except RuntimeError as error:
-        raise CheckpointError(f"Weights `{path}` are of another model: {error}.") from None
+        cause = shorten(str(error), 240, placeholder=" …")
+        raise CheckpointError(f"Weights `{path}` are of another model, or of an earlier version: {cause}.") from None
     return model
 
 

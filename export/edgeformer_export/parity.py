@@ -131,6 +131,8 @@ def compare(
     options: Sequence[DecodeOptions],
     precision: str,
     progress: Callable[[float], None] = lambda fraction: None,
+    *,
+    attention: bool = True,
 ) -> ParityReport:
     """Compare a model with a session on the same sources.
 
@@ -141,6 +143,7 @@ def compare(
         options: searches whose output to compare.
         precision: lowest precision of the graphs.
         progress: called with the fraction done, 0 … 1.
+        attention: compare attention weights too, if the model has any.
     """
     special = session.special
     reference = TorchSession(model, special)
@@ -161,15 +164,17 @@ def compare(
     ]
     targets = decoded(reference, DecodeOptions(beam_size=1, return_scores=False))
     logits = compare_logits(model, session, list(zip(sources, targets, strict=True)))
-    attention = None
-    if model.has_attention:
+    attention_difference = None
+    if attention and model.has_attention:
         pairs = [
             (source, [*target, special.eos][: session.max_target_length])
             for source, target in zip(sources, targets, strict=True)
         ]
-        attention = _attention_difference(reference, session, pairs)
+        attention_difference = _attention_difference(reference, session, pairs)
     progress(1.0)
-    return ParityReport(precision=precision, logits=logits, tokens=tuple(tokens), attention_difference=attention)
+    return ParityReport(
+        precision=precision, logits=logits, tokens=tuple(tokens), attention_difference=attention_difference
+    )
 
 
 def _attention_difference(

@@ -56,7 +56,15 @@ def verify_against_run(
     sizes = sorted(set(beams)) or sorted({1, defaults.beam_size})
     options = [DecodeOptions(beam_size=size, length_penalty=defaults.length_penalty) for size in sizes]
     precision = min(manifest.precision.values(), key=["int8", "fp32"].index)
-    return compare(model, translator.session, sources, options, precision, progress)
+    return compare(
+        model,
+        translator.session,
+        sources,
+        options,
+        precision,
+        progress,
+        attention=translator.bundle.has_attention,  # one that was exported before there were any has none
+    )
 
 
 def _tokenizer_bytes(translator: Translator, side: str) -> bytes:

@@ -30,6 +30,19 @@ class Bundle:
             raise BundleError(f"Bundle `{self.path}` has no `{name}`; export it again.")
         return self.path / name
 
+    def check(self, *names: str) -> None:
+        """Check files again, which are read long after the bundle was opened.
+
+        Raises:
+            BundleError: a file is not listed, or is not what it was.
+        """
+        entries = {name: (self.file(name), self.manifest.files[name]) for name in names}
+        problems = [
+            problem for path, entry in entries.values() if (problem := _file_problem(path, entry.size, entry.sha256))
+        ]
+        if problems:
+            raise BundleError(f"Bundle `{self.path}` has changed since it was opened: " + "; ".join(problems) + ".")
+
     @property
     def has_attention(self) -> bool:
         """Whether it has the graph that yields attention weights."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
 from edgeformer_runtime.bundle import Bundle
 from edgeformer_runtime.contract import GOLDEN_FILE
@@ -88,7 +89,16 @@ def check_golden(translator: Translator) -> GoldenResult:
             problems.append(
                 f"example {number} (beam {case.beam_size}) has score {best.score:.6f} instead of {case.score:.6f}"
             )
+    if translator.bundle.has_attention:
+        problems += _attention_problems(translator, cases[0].text)
     return GoldenResult(cases=len(cases), max_score_difference=largest, problems=tuple(problems))
+
+
+def _attention_problems(translator: Translator, text: str) -> list[str]:
+    """Open the attention graph, which nothing else here needs, and look at what it yields."""
+    (attention,) = translator.attention([text], translator.translate([text], beam_size=1))
+    sums = attention.weights.sum(axis=1)
+    return [] if np.allclose(sums, 1, atol=1e-3) else ["attention weights of example 1 do not add up to one"]
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int:

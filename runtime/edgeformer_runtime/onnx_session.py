@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Self
 
 import numpy as np
@@ -92,6 +92,8 @@ class OnnxSession:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._bundle, self._options = bundle, options
         self._encoder, self._decoder = self._open(contract.ENCODER_FILE, contract.DECODER_FILE)
+        self._attention: ort.InferenceSession | None = None
+        self._lock = Lock()
         self._empty = {
             tensor.name: np.empty([0 if isinstance(axis, str) else axis for axis in tensor.axes], tensor.dtype)
             for tensor in self._table
@@ -140,7 +142,7 @@ class OnnxSession:
     def attend(self, token: IntArray, position: int, state: OnnxState) -> tuple[FloatArray, OnnxState]:
         """Run the attention graph once, which is opened when it is first needed; see
         :meth:`~edgeformer_runtime.session.AttentiveSession.attend`."""
-        return self._advance(self._attention, contract.ATTENTION_FILE, token, position, state)
+        return self._advance(self._opened_attention(), contract.ATTENTION_FILE, token, position, state)
 
     def open_attention(self) -> None:
         """Open the attention graph now, and not at the first :meth:`attend`.
@@ -148,7 +150,7 @@ class OnnxSession:
         Raises:
             BundleError: the model has no attention weights.
         """
-        _ = self._attention
+        self._opened_attention()
 
     def _advance(
         self, graph: ort.InferenceSession, file: str, token: IntArray, position: int, state: OnnxState
@@ -170,13 +172,19 @@ class OnnxSession:
         new_state = OnnxState({**state.tensors, **dict(zip(carried, values, strict=True))}, self._table, self._device)
         return first.numpy(), new_state
 
-    @cached_property
-    def _attention(self) -> ort.InferenceSession:
+    def _opened_attention(self) -> ort.InferenceSession:
+        with self._lock:
+            if self._attention is None:
+                self._attention = self._checked_attention()
+            return self._attention
+
+    def _checked_attention(self) -> ort.InferenceSession:
         if not self._bundle.has_attention:
             raise BundleError(
                 f"Bundle `{self._bundle.path}` has no attention weights: its model, of family "
                 f"`{self._manifest.family}`, does not attend to source positions, or an earlier version exported it."
             )
+        self._bundle.check(contract.ATTENTION_FILE, contract.WEIGHTS_FILE)
         return self._open(contract.ATTENTION_FILE)[0]
 
     def _open(self, *files: str) -> list[ort.InferenceSession]:

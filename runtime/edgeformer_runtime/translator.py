@@ -186,10 +186,15 @@ class Translator:
             One per text; empty for a text of white space alone.
 
         Raises:
-            BundleError: the model has no attention weights.
+            BundleError: the model has no attention weights, or the bundle has changed since it was opened.
             InputTooLongError: a text has more tokens than the model takes.
+            OptionError: there are more texts than translations, or fewer.
         """
         _refuse_string(texts)
+        if len(texts) != len(translations):
+            raise OptionError(
+                f"`translations` must be those of `texts`, but there are {len(translations)} of {len(texts)} texts."
+            )
         eos = self.session.special.eos
         sources = encode_sources(self.session, self.source_tokenizer, texts)
         best = [translation.best for translation in translations]

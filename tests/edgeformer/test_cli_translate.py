@@ -18,7 +18,7 @@ from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.onnx_session import OnnxSession
 from edgeformer_runtime.translator import Translator
-from tests.bundles import copy_of, edit_manifest
+from tests.bundles import copy_of, without_attention
 from tests.commands import error, python, run
 
 LINES = ["The old dog runs 350 times near the sea.", "", "The green river sings.", "  ", "machine"]
@@ -296,6 +296,15 @@ class TestAttention:
         assert result.stderr == "Pictures of attention written: 0.\n"
         assert names(tmp_path) == []
 
+    def test_a_line_that_fails_loses_no_picture_before_it(self, small_bundle: Path, tmp_path: Path) -> None:
+        source = tmp_path / "in"
+        source.write_text("dog\n" + "\n" * 600 + "word " * 400 + "\n", encoding="utf-8")
+        options = ["--beam", "1", "--attention", str(tmp_path / "a.png")]
+        result = run("translate", small_bundle, "--input", source, *options)
+        assert result.exit_code == 1
+        assert "Text 602 has" in result.stderr
+        assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
     def test_a_file_longer_than_a_block(
         self, small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -361,9 +370,9 @@ class TestAttention:
         opened: list[str] = []
         original = OnnxSession._open
 
-        def record(self: OnnxSession, file: str) -> ort.InferenceSession:
-            opened.append(file)
-            return original(self, file)
+        def record(self: OnnxSession, *files: str) -> list[ort.InferenceSession]:
+            opened.extend(files)
+            return original(self, *files)
 
         monkeypatch.setattr(OnnxSession, "_open", record)
         assert "attention" not in run("translate", small_bundle, "dog", *options).stdout
@@ -400,8 +409,7 @@ print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
         self, small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
     ) -> None:
         bundle = copy_of(small_bundle, tmp_path)
-        (bundle / ATTENTION_FILE).unlink()
-        edit_manifest(bundle, lambda tree: [tree[key].pop(ATTENTION_FILE) for key in ("files", "precision")])
+        without_attention(bundle)
         monkeypatch.chdir(tmp_path)
         message = error("translate", bundle, "dog", "--output", "out", *options)
         assert f"Bundle `{bundle}` has no attention weights" in message

@@ -33,6 +33,7 @@ from edgeformer_runtime.bundle import open_bundle
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.golden import check_golden
 from edgeformer_runtime.translator import Translator
+from tests.bundles import copy_of, rehash, without_attention
 from tests.factory import PAIRS, small_run
 
 
@@ -274,6 +275,26 @@ def test_command_line_reports_and_refuses(run: Run, tmp_path: Path) -> None:
         assert message in failed.stderr
         assert "Traceback" not in failed.output
     assert not (tmp_path / "c").exists()
+
+
+def test_verify_compares_a_bundle_that_was_exported_before_there_was_attention(
+    run: Run, fp32: Path, tmp_path: Path
+) -> None:
+    bundle = without_attention(copy_of(fp32, tmp_path))
+    done = CliRunner().invoke(main, ["verify", str(bundle), "--checkpoint", str(run.path), "--json"])
+    assert done.exit_code == 0, done.output
+    parity = json.loads(done.stdout)["parity"]
+    assert parity["logits"]["positions"] > 0
+    assert parity["attention_difference"] is None
+
+
+def test_verify_opens_the_attention_graph_too(fp32: Path, tmp_path: Path) -> None:
+    bundle = copy_of(fp32, tmp_path)
+    (bundle / contract.ATTENTION_FILE).write_bytes(b"no graph")
+    done = CliRunner().invoke(main, ["verify", str(rehash(bundle))])
+    assert done.exit_code == 1
+    assert "cannot open `attention.onnx`" in done.stderr
+    assert "Traceback" not in done.output
 
 
 def test_verify_compares_with_the_checkpoint(run: Run, fp32: Path, int8: Path, tmp_path: Path) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from edgeformer_runtime import onnx_session
 from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.batching import pad
-from edgeformer_runtime.contract import ATTENTION_FILE
+from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.errors import BundleError, InputTooLongError, OptionError
 from edgeformer_runtime.translator import EMPTY, Translator, encode_sources
-from tests.bundles import copy_of, edit_manifest
+from tests.bundles import copy_of, without_attention
 from tests.toy import Ids
 
 pytest.importorskip("torch")
@@ -143,8 +146,7 @@ def test_an_end_token_alone_is_aligned_with_nothing() -> None:
 
 def test_a_bundle_without_weights_translates_and_says_what_it_lacks(small_bundle: Path, tmp_path: Path) -> None:
     bundle = copy_of(small_bundle, tmp_path)
-    (bundle / ATTENTION_FILE).unlink()
-    edit_manifest(bundle, lambda tree: [tree[key].pop(ATTENTION_FILE) for key in ("files", "precision")])
+    without_attention(bundle)
     without = Translator(bundle, threads=1)
     assert not without.bundle.has_attention
     translations = without.translate(TEXTS)
@@ -153,12 +155,24 @@ def test_a_bundle_without_weights_translates_and_says_what_it_lacks(small_bundle
         without.attention(TEXTS, translations)
 
 
-def test_the_graph_is_opened_on_demand(small_bundle: Path) -> None:
+def test_the_graph_is_opened_on_demand_and_once(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    original = onnx_session._open
+
+    def record(path: Path, device: str, options: Any) -> Any:
+        opened.append(path.name)
+        return original(path, device, options)
+
+    monkeypatch.setattr(onnx_session, "_open", record)
     translator = Translator(small_bundle, threads=1)
     translations = translator.translate(TEXTS)
-    assert "_attention" not in vars(translator.session)
-    translator.attention(TEXTS, translations)
-    assert "_attention" in vars(translator.session)
+    assert opened == [ENCODER_FILE, DECODER_FILE]
+    with ThreadPoolExecutor(8) as pool:
+        results = [pool.submit(translator.attention, TEXTS, translations) for _ in range(8)]
+    for result in results:
+        for found, expected in zip(result.result(), results[0].result(), strict=True):
+            np.testing.assert_array_equal(found.weights, expected.weights)
+    assert opened[2:] == [ATTENTION_FILE]
 
 
 def test_wrong_arguments_are_named(translator: Translator) -> None:
@@ -170,3 +184,21 @@ def test_wrong_arguments_are_named(translator: Translator) -> None:
         translator.attention("dog", [EMPTY])
     with pytest.raises(InputTooLongError):
         translator.attention(["x " * translator.session.max_source_length], [EMPTY])
+
+
+def test_texts_and_translations_must_be_as_many(translator: Translator) -> None:
+    translations = translator.translate(TEXTS)
+    for texts in (TEXTS[:-1], [*TEXTS, "dog"]):
+        with pytest.raises(OptionError, match=f"there are {len(TEXTS)} of {len(texts)} texts"):
+            translator.attention(texts, translations)
+
+
+def test_a_bundle_that_changed_since_it_was_opened_is_refused(
+    small_bundle: Path, small_bundle_int8: Path, tmp_path: Path
+) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    translator = Translator(bundle, threads=1)
+    translations = translator.translate(TEXTS)
+    (bundle / ATTENTION_FILE).write_bytes((small_bundle_int8 / ATTENTION_FILE).read_bytes())
+    with pytest.raises(BundleError, match=r"has changed since it was opened: `attention\.onnx` has"):
+        translator.attention(TEXTS, translations)
