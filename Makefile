@@ -2,7 +2,7 @@
 # make test      lint, types and tests
 # make lint      lint and types alone
 # make bench     latency of the demo's bundles against torch, in one run
-# make families  train, export and measure every model family: an hour
+# make families  train, export and measure every model family: more than an hour
 # make clean     remove the environment and everything the demo made
 
 PYTHON ?= python3
