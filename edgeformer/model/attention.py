@@ -55,6 +55,16 @@ def torch_attention(
     return context.transpose(1, 2).flatten(2)
 
 
+def attention_probabilities(query: Tensor, key: Tensor, padding: Tensor | None, scale: float) -> Tensor:
+    """What a kernel weighs values by, ``(N, H, Q, S)``; zero on padding. Arguments as in :class:`AttentionKernel`."""
+    # (N, Q, H * E) -> (N, H, Q, E)
+    query = query.view(*query.shape[:2], key.shape[1], key.shape[3]).transpose(1, 2)
+    scores = torch.matmul(query * scale, key.transpose(2, 3))
+    if padding is not None:
+        scores = scores.masked_fill(padding[:, None, None, :] == 0, torch.finfo(scores.dtype).min)
+    return scores.softmax(-1)
+
+
 class MultiHeadAttention(nn.Module):
     """Attention with H heads of free key and value widths (Vaswani et al. 2017, section 3.2).
 
@@ -114,11 +124,7 @@ class MultiHeadAttention(nn.Module):
         Returns:
             ``(N, Q, S)``, float32; zero on padding.
         """
-        # (N, Q, H * E) -> (N, H, Q, E)
-        query = query.view(*query.shape[:2], key.shape[1], key.shape[3]).transpose(1, 2)
-        scores = torch.matmul(query.float() * self.scale, key.float().transpose(2, 3))
-        scores = scores.masked_fill(padding[:, None, None, :] == 0, torch.finfo(torch.float32).min)
-        return scores.softmax(-1).mean(1)
+        return attention_probabilities(query.float(), key.float(), padding, self.scale).mean(1)
 
     def forward(self, x: Tensor, memory: Tensor, *, padding: Tensor | None = None, causal: bool = False) -> Tensor:
         """Attend from ``x`` ``(N, Q, D)`` to ``memory`` ``(N, S, D)``; returns ``(N, Q, D)``."""

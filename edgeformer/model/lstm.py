@@ -112,8 +112,6 @@ class LSTMModel(EncoderDecoder):
         self.source_vocab_size, self.target_vocab_size = source_vocab_size, target_vocab_size
         self.max_source_length, self.max_target_length = config.max_source_length, config.max_target_length
         width, hidden_size, layers = config.d_model, config.hidden_size, range(config.num_layers)
-        self.output_width = (1 + config.bidirectional) * hidden_size
-        """Width of the encoder's outputs."""
 
         if config.tied_embeddings == "none":
             self.source_embedding = nn.Embedding(source_vocab_size, width)
@@ -127,7 +125,7 @@ class LSTMModel(EncoderDecoder):
             self.embedding_scale = width**0.5
         self.dropout = nn.Dropout(config.dropout)
         self.encoder_layers = nn.ModuleList(
-            LSTMLayer(self.output_width if index else width, hidden_size, config.bidirectional) for index in layers
+            LSTMLayer(config.output_width if index else width, hidden_size, config.bidirectional) for index in layers
         )
         if config.bidirectional:
             self.hidden_bridge = nn.ModuleList(nn.Linear(2 * hidden_size, hidden_size) for _ in layers)

@@ -19,12 +19,12 @@ SOURCE_BIAS, KEY, VALUE = "source_bias", "attention_key", "attention_value"
 class OutputAttention(nn.Module):
     """Attention with one head over the encoder's outputs, whose keys are projected once per sentence."""
 
-    def __init__(self, config: LSTMAttentionConfig, value_width: int) -> None:
+    def __init__(self, config: LSTMAttentionConfig) -> None:
         super().__init__()
         width = config.hidden_size
         self.dot = config.attention == "dot"
         self.scale = 1 / math.sqrt(width)
-        self.key = nn.Linear(value_width, width, bias=False)
+        self.key = nn.Linear(config.output_width, width, bias=False)
         if not self.dot:
             self.query = nn.Linear(width, width, bias=False)
             self.score = nn.Linear(width, 1, bias=False)
@@ -69,9 +69,8 @@ class LSTMAttentionModel(LSTMModel):
     has_attention = True
 
     def __init__(self, config: LSTMAttentionConfig, source_vocab_size: int, target_vocab_size: int) -> None:
-        context_width = (1 + config.bidirectional) * config.hidden_size
-        super().__init__(config, source_vocab_size, target_vocab_size, context_width)
-        self.attention = OutputAttention(config, context_width)
+        super().__init__(config, source_vocab_size, target_vocab_size, context_width=config.output_width)
+        self.attention = OutputAttention(config)
 
     def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
         """Teacher-forced logits ``(N, T, V)``; see :meth:`EncoderDecoder.forward`."""
@@ -119,7 +118,7 @@ class LSTMAttentionModel(LSTMModel):
         widths: dict[str, tuple[int, ...]] = {
             SOURCE_BIAS: (),
             KEY: (self.config.hidden_size,),
-            VALUE: (self.output_width,),
+            VALUE: (self.config.output_width,),
         }
         constants = tuple(
             StateTensor(name=name, kind="constant", dtype="float32", axes=(SENTENCES, SOURCE_AXIS, *width))

@@ -45,6 +45,11 @@ class LSTMConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
                 f"{self.d_model} and {self.hidden_size}"
             )
 
+    @property
+    def output_width(self) -> int:
+        """Width of the encoder's outputs: the units of all directions."""
+        return (1 + self.bidirectional) * self.hidden_size
+
 
 class LSTMAttentionConfig(LSTMConfig, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """The same with attention over all encoder outputs at each step (Bahdanau et al. 2015, Luong et al. 2015)."""

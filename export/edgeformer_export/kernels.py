@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from edgeformer.model.attention import AttentionKernel, MultiHeadAttention
+from edgeformer.model.attention import AttentionKernel, MultiHeadAttention, attention_probabilities
 from edgeformer.model.lstm import LSTMLayer
 
 
@@ -39,12 +39,7 @@ def portable_attention(
     del dropout
     if causal:
         raise NotImplementedError("Exported graphs decode one position at a time and need no causal mask.")
-    # (N, Q, H * E) -> (N, H, Q, E)
-    query = query.view(*query.shape[:2], key.shape[1], key.shape[3]).transpose(1, 2)
-    scores = torch.matmul(query * scale, key.transpose(2, 3))
-    if padding is not None:
-        scores = scores.masked_fill(padding[:, None, None, :] == 0, torch.finfo(scores.dtype).min)
-    context = torch.matmul(scores.softmax(-1), value)
+    context = torch.matmul(attention_probabilities(query, key, padding, scale), value)
     # (N, H, Q, F) -> (N, Q, H * F)
     return context.transpose(1, 2).flatten(2)
 

@@ -98,8 +98,10 @@ def test_bridge_joins_both_directions() -> None:
 @pytest.mark.parametrize("kind", ["mlp", "dot"])
 def test_attention_follows_its_formula(kind: Any) -> None:
     torch.manual_seed(0)
-    attention = OutputAttention(LSTMAttentionConfig(d_model=8, hidden_size=6, attention=kind), 10).eval()
-    outputs, query = torch.randn(2, 4, 10), torch.randn(6, 6)  # two sentences with three rows each
+    attention = OutputAttention(
+        LSTMAttentionConfig(d_model=8, hidden_size=6, attention=kind, bidirectional=True)
+    ).eval()
+    outputs, query = torch.randn(2, 4, 12), torch.randn(6, 6)  # two sentences with three rows each
     length = [4, 2]
     bias = torch.zeros(2, 4)
     bias[1, 2:] = torch.finfo(torch.float32).min

@@ -233,32 +233,27 @@ def test_two_processes_equal_two_accumulated_batches(corpus: Path, tmp_path: Pat
     (tmp_path / "recipe.json").write_bytes(msgspec.json.encode(recipe(corpus, **fields)))
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     edgeformer = [sys.executable, "-c", "from edgeformer.cli import main; main()"]
-    arguments = ["train", str(tmp_path / "recipe.json"), "--out", str(tmp_path / "two")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    finished = subprocess.run(
-        [sys.executable, *command, *edgeformer, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.count("step 6  valid loss") == 1
+
+    def torchrun(*arguments: str | Path) -> str:
+        finished = subprocess.run(
+            [sys.executable, *command, *edgeformer, "train", *map(str, arguments)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout
+
+    output = torchrun(tmp_path / "recipe.json", "--out", tmp_path / "two")
+    assert output.count("step 6  valid loss") == 1
     one, two = resume_state(tmp_path / "alone")["state_dict"], resume_state(tmp_path / "two")["state_dict"]
     for name, tensor in one.items():
         torch.testing.assert_close(two[name], tensor, atol=1e-5, rtol=1e-4)
     assert Run.open(tmp_path / "two").info.status == "finished"
-    assert finished.stdout.count("validation loss") == 1
+    assert output.count("validation loss") == 1
 
-    options = ["train", "--out", str(tmp_path / "two"), "--resume", "--set", "train.max_steps=9"]
-    resumed = subprocess.run(
-        [sys.executable, *command, *edgeformer, *options],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert resumed.returncode == 0, resumed.stderr
+    torchrun("--out", tmp_path / "two", "--resume", "--set", "train.max_steps=9")
     assert Run.open(tmp_path / "two").info.steps == resume_state(tmp_path / "two")["global_step"] == 9
 
 
