@@ -1,7 +1,8 @@
 # make demo      train, export, verify and time a small model, from nothing
 # make test      lint, types and tests
 # make lint      lint and types alone
-# make bench     latency of the demo's bundles against torch, in one run
+# make bench     speed against CTranslate2, torch and Optimum, in one run; more with BENCH_ARGS=--full
+# make optimum   an environment of its own for Optimum, which make bench then measures too
 # make families  train, export and measure every model family: more than an hour
 # make clean     remove the environment and everything the demo made
 
@@ -12,8 +13,10 @@ READY := $(VENV)/.ready
 DEMO ?= runs/demo
 FAMILIES ?= runs/families
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
+OPTIMUM ?= runs/optimum
 
-.PHONY: demo test lint types bench families clean
+.PHONY: demo test lint types bench optimum families clean
 
 demo: $(READY)
 	$(BIN)/python benchmarks/demo.py --out $(DEMO)
@@ -28,14 +31,13 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-bench: $(READY) | $(DEMO)/int8/manifest.json
-	$(BIN)/python benchmarks/latency.py $(DEMO)/fp32 $(DEMO)/int8 --checkpoint $(DEMO)/run
+bench: $(READY)
+	$(BIN)/python benchmarks/bench.py $(if $(wildcard $(OPTIMUM)/.ready),--optimum-python $(OPTIMUM)/bin/python) $(BENCH_ARGS)
+
+optimum: $(OPTIMUM)/.ready
 
 families: $(READY)
 	$(BIN)/python benchmarks/families.py --out $(FAMILIES)
-
-$(DEMO)/int8/manifest.json:
-	$(MAKE) demo
 
 clean:
 	rm -rf $(VENV) runs build dist
@@ -45,4 +47,9 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; this downloads torch and onnxruntime)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cpu,train,export,dev]'
+	@touch $@
+
+$(OPTIMUM)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(OPTIMUM)
+	$(OPTIMUM)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[optimum]'
 	@touch $@

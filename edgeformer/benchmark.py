@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgeformer.errors import ConfigError
+from edgeformer.memory import peak_memory_mb
 from edgeformer_runtime.decode import Counters
 from edgeformer_runtime.onnx_session import ENGINE_VERSION, available_cpus
 from edgeformer_runtime.translator import Translator
@@ -155,16 +155,6 @@ def latency(seconds: Sequence[float]) -> Latency:
     """Percentiles in milliseconds of times in seconds."""
     cuts = statistics.quantiles(seconds, n=100, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 99
     return Latency(p50=1000 * cuts[49], p95=1000 * cuts[94], p99=1000 * cuts[98], mean=1000 * statistics.fmean(seconds))
-
-
-def peak_memory_mb() -> float | None:
-    """Largest resident size of this process so far, in 10^6 bytes; none on Windows."""
-    try:
-        import resource
-    except ModuleNotFoundError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
 def machine() -> str:

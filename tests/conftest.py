@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from edgeformer.train.run import Run
+    from edgeformer_runtime.manifest import Precision
     from edgeformer_runtime.translator import Translator
 
 # Small models run faster on one thread, above all where other work shares the processor. Set before torch is imported.
@@ -72,6 +73,31 @@ def small_bundle_int8(taught_run: Run, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
+def small_bundle_int8_block(taught_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of that model whose decoder has 8 bits in blocks. Not to be changed."""
+    return _exported(taught_run, tmp_path_factory.mktemp("int8-block") / "bundle", "int8-block")
+
+
+@pytest.fixture(scope="session")
+def small_bundle_int4(taught_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of that model whose decoder has 4 bits in blocks. Not to be changed."""
+    return _exported(taught_run, tmp_path_factory.mktemp("int4") / "bundle", "int4")
+
+
+@pytest.fixture(scope="session")
+def small_bundles(
+    small_bundle: Path, small_bundle_int8: Path, small_bundle_int8_block: Path, small_bundle_int4: Path
+) -> dict[Precision, Path]:
+    """That model in every precision."""
+    return {
+        "fp32": small_bundle,
+        "int8": small_bundle_int8,
+        "int8-block": small_bundle_int8_block,
+        "int4": small_bundle_int4,
+    }
+
+
+@pytest.fixture(scope="session")
 def translator(small_bundle: Path, device: str) -> Translator:
     """The fp32 bundle, opened on the device under test."""
     from edgeformer_runtime.translator import Translator
@@ -79,7 +105,7 @@ def translator(small_bundle: Path, device: str) -> Translator:
     return Translator(small_bundle, device=device, threads=1)
 
 
-def _exported(run: Run, out: Path, precision: Literal["fp32", "int8"]) -> Path:
+def _exported(run: Run, out: Path, precision: Precision) -> Path:
     pytest.importorskip("onnxscript")
     from edgeformer_export.export import export_run
 

@@ -3,6 +3,7 @@ parity."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,10 +82,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 """Sections ``[model]`` of small models: every family, and every variation of one."""
 
 
-def small_recipe(variant: str = "post_norm", **tokenizer: Any) -> Recipe:
-    """A recipe of one of :data:`VARIANTS`."""
+def small_recipe(variant: str = "post_norm", model: Mapping[str, Any] | None = None, **tokenizer: Any) -> Recipe:
+    """A recipe of one of :data:`VARIANTS`, with other settings of the model if any are given."""
     tree = {
-        "model": VARIANTS[variant],
+        "model": {**VARIANTS[variant], **(model or {})},
         "tokenizer": {"vocab_size": 300, **tokenizer},
         "data": {"train": ["unused.tsv"]},
         "source_language": "en",
@@ -105,11 +106,19 @@ def randomise(model: Model, seed: int) -> Model:
     return model.eval()
 
 
-def small_run(path: Path, variant: str = "post_norm", seed: int = 0, **tokenizer: Any) -> Run:
-    """A run folder with random weights, as training would leave it."""
-    recipe = small_recipe(variant, **tokenizer)
+def small_run(
+    path: Path,
+    variant: str = "post_norm",
+    seed: int = 0,
+    *,
+    model: Mapping[str, Any] | None = None,
+    pairs: int = len(PAIRS),
+    **tokenizer: Any,
+) -> Run:
+    """A run folder with random weights, as training would leave it; its sample has this many of :data:`PAIRS`."""
+    recipe = small_recipe(variant, model, **tokenizer)
     tokenizers = train_tokenizers(PAIRS, recipe.tokenizer)
-    run = Run.create(path, recipe, *tokenizers, sample=PAIRS, info=RunInfo(status="finished"))
+    run = Run.create(path, recipe, *tokenizers, sample=PAIRS[:pairs], info=RunInfo(status="finished"))
     torch.manual_seed(seed)
     save_weights(randomise(run.build_model(), seed), run.model_path)
     return run

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeformer_runtime.best_tokens import best_tokens
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.search import Hypothesis
@@ -45,6 +46,8 @@ class ToySession:
     special: SpecialTokens = field(default_factory=SpecialTokens)
     max_source_length: int = 50
     rows: list[int] = field(default_factory=list)
+    greedy_alone: bool = False
+    best_tokens = staticmethod(best_tokens)
 
     def logits(self, source: Ids, prefix: Ids) -> FloatArray:
         """Logits ``(V,)`` of the token after a prefix without its start token."""

@@ -1,14 +1,21 @@
-"""The command ``bench``: latency of a bundle on this machine."""
+"""The command ``bench``: latency of a bundle on this machine, and against other engines."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgeformer.peers.base import PEERS
+
+if TYPE_CHECKING:
+    from edgeformer.benchmark import BenchmarkResult
+    from edgeformer.peers.compare import Comparison
+
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--source",
     type=click.Path(path_type=Path),
@@ -27,13 +34,23 @@ import click
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 takes all this process may use.")
 @click.option(
+    "--against",
+    multiple=True,
+    type=click.Choice(PEERS),
+    help="Compare with another engine that has the same weights; give it again for more.",
+)
+@click.option(
+    "--checkpoint", type=click.Path(path_type=Path), help="Run folder of the bundle: the weights for --against."
+)
+@click.option("--optimum-python", default="", help="Interpreter of an environment with Optimum; default: this one.")
+@click.option(
     "--json",
     "json_file",
     type=click.Path(path_type=Path, allow_dash=True),
     help="Also write the result to a file; - prints it alone.",
 )
 def bench(
-    bundle: Path,
+    bundles: tuple[Path, ...],
     source: Path | None,
     limit: int,
     beam: int | None,
@@ -41,43 +58,112 @@ def bench(
     repeat: int,
     device: str,
     threads: int,
+    against: tuple[str, ...],
+    checkpoint: Path | None,
+    optimum_python: str,
     json_file: Path | None,
 ) -> None:
     """Measure a BUNDLE: latency per sentence, first token, tokens per second, where the time goes, load time,
-    memory."""
+    memory.
+
+    With several, or with --against: compare them. All translate the same sentences in turn; each runs in a process of
+    its own, on the CPU.
+    """
     from contextlib import nullcontext
 
     from edgeformer.benchmark import benchmark
-    from edgeformer.cli.output import atomic_text, console, human_bytes, json_text, print_json, stages, table
+    from edgeformer.cli.output import atomic_text, json_text, print_json, stages
     from edgeformer.data.text import read_lines
     from edgeformer_runtime.bundle import open_bundle
     from edgeformer_runtime.golden import golden_cases
+    from edgeformer_runtime.onnx_session import available_cpus
 
+    comparing = bool(against) or len(bundles) > 1
+    if comparing and device != "cpu":
+        raise click.UsageError("Comparisons run on the CPU; leave out --device.")
+    if checkpoint is not None and not against:
+        raise click.UsageError("--checkpoint is for --against, which is not given.")
     alone = json_file is not None and str(json_file) == "-"
     if source is None:
-        texts = list(dict.fromkeys(case.text for case in golden_cases(open_bundle(bundle))))
+        texts = list(dict.fromkeys(case.text for case in golden_cases(open_bundle(bundles[0]))))
     else:
         texts = read_lines(source)[:limit]
+    settings: dict[str, Any] = {"beam_size": beam, "batch_size": batch, "repeat": repeat}
+    result: BenchmarkResult | Comparison
     with nullcontext() if alone or json_file is None else atomic_text(json_file) as stream:
-        with stages({"bench": "Measuring"}, quiet=alone) as progress:
-            result = benchmark(
-                bundle,
-                texts,
-                device=device,
-                threads=threads,
-                beam_size=beam,
-                batch_size=batch,
-                repeat=repeat,
-                progress=lambda fraction: progress("bench", fraction),
-            )
+        names = {"convert": "Converting for the other engines", "bench": "Measuring"}
+        with stages(names, quiet=alone) as progress:
+            if comparing:
+                from edgeformer.peers.compare import compare
+
+                result = compare(
+                    bundles,
+                    texts,
+                    against=against,
+                    run=checkpoint,
+                    threads=threads or available_cpus(),
+                    optimum_python=optimum_python,
+                    progress=progress,
+                    **settings,
+                )
+            else:
+                result = benchmark(
+                    bundles[0],
+                    texts,
+                    device=device,
+                    threads=threads,
+                    progress=lambda fraction: progress("bench", fraction),
+                    **settings,
+                )
         if stream is not None:
             stream.write(json_text(result) + "\n")
     if alone:
         print_json(result)
-        return
+    elif comparing:
+        _print_comparison(result)
+    else:
+        _print_bundle(bundles[0], result)
+
+
+def _print_comparison(result: Any) -> None:
+    from edgeformer.cli.output import console, table
+
     search = "greedy" if result.beam_size == 1 else f"beam {result.beam_size}"
     rows = table(
-        f"{bundle} ({result.precision}), {search}, batch {batch}, {result.threads} threads",
+        f"{result.sentences} sentences, {search}, batch {result.batch_size}, {result.threads} thread(s), "
+        f"{result.rounds} rounds; speed: times as fast as {result.reference}",
+        "",
+        "p50 ms",
+        "p25 – p75",
+        "sentences/s",
+        "speed",
+        "same output",
+    )
+    rows.columns[0].overflow = "fold"  # paths of bundles often differ at the end only
+    for one in result.systems:
+        if one.timing is None:
+            rows.add_row(one.system, "–", "–", "–", "–", "–")
+        else:
+            speed = "–" if one.speed is None else f"{one.speed:.2f}"
+            spread = f"{one.timing.p25_ms:.2f} – {one.timing.p75_ms:.2f}"
+            same = f"{one.identical} / {result.sentences}"
+            rows.add_row(
+                one.system, f"{one.timing.median_ms:.2f}", spread, f"{one.sentences_per_second:,.1f}", speed, same
+            )
+    console().print(rows)
+    for one in result.systems:
+        if one.error:
+            console().print(f"{one.system} was not measured: {one.error}")
+    versions = dict.fromkeys(one.version for one in result.systems if one.version)
+    console().print(f"{result.machine}; {', '.join(versions)}")
+
+
+def _print_bundle(bundle: Path, result: Any) -> None:
+    from edgeformer.cli.output import console, human_bytes, table
+
+    search = "greedy" if result.beam_size == 1 else f"beam {result.beam_size}"
+    rows = table(
+        f"{bundle} ({result.precision}), {search}, batch {result.batch_size}, {result.threads} threads",
         "",
         "p50",
         "p95",

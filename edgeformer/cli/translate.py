@@ -57,7 +57,19 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     help="Bound of a batch's memory, in tokens.",
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 takes all this process may use.")
+@click.option(
+    "--threads",
+    type=click.IntRange(0),
+    default=0,
+    help="CPU threads of one operator; 0 divides all that this process may use among the workers.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Batches translated at the same time, with one copy of the weights; for files of many sentences.",
+)
 @click.option(
     "--json", "as_json", is_flag=True, help="One JSON object per line: source, text, score, tokens of each hypothesis."
 )
@@ -85,6 +97,7 @@ def translate(
     batch_tokens: int,
     device: str,
     threads: int,
+    workers: int,
     as_json: bool,
     attention: str | None,
 ) -> None:
@@ -102,7 +115,7 @@ def translate(
         pictures = Pictures(Path(attention or "attention.png"), input_file, output_file)
     from edgeformer_runtime.translator import Translator
 
-    translator = Translator(bundle, device=device, threads=threads)
+    translator = Translator(bundle, device=device, threads=threads, workers=workers)
     changes: dict[str, Any] = {
         "n_best": nbest,
         "min_length": min_length,

@@ -100,11 +100,9 @@ class MultiHeadAttention(nn.Module):
         value = self._project(self.value, memory).view(*shape, self.value_width).transpose(1, 2)
         return key, value
 
-    def project_step(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Key ``(R, H, 1, E)`` and value ``(R, H, 1, F)`` of one position ``(R, D)``."""
-        key = self._project(self.key, x).view(-1, self.heads, 1, self.key_width)
-        value = self._project(self.value, x).view(-1, self.heads, 1, self.value_width)
-        return key, value
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query ``(…, H * E)``, key ``(…, H * E)`` and value ``(…, H * F)`` of the same positions ``(…, D)``."""
+        return self._project(self.query, x), self._project(self.key, x), self._project(self.value, x)
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None = None, causal: bool = False

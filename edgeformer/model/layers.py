@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from edgeformer.model.attention import MultiHeadAttention
 from edgeformer.model.transformer_config import TransformerConfig
@@ -44,7 +45,7 @@ class Embedding(nn.Module):
 
     def at(self, token: Tensor, position: Tensor) -> Tensor:
         """``(R,)`` tokens that all stand at ``position``, ``()``: ``(R, D)``."""
-        embedded: Tensor = self.tokens(token) * self.scale + self.positions[position]
+        embedded: Tensor = self.tokens(token) * self.scale + functional.embedding(position, self.positions)
         return embedded
 
 

@@ -1,8 +1,9 @@
-"""Causal self-attention of a decoder layer, with its growing cache."""
+"""Causal self-attention of a decoder layer, with its cache."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,64 @@ from edgeformer.model.transformer_config import TransformerConfig
 from edgeformer_runtime.contract import PAST_AXIS, ROWS, StateTensor
 
 
+class CacheKernel(Protocol):
+    """Adds one position to a cache of keys and values and attends to all of it. The exporter puts a kernel of the
+    target engine in place of torch's."""
+
+    axis: str
+    """The cache's axis of positions: P if it grows, T if it is written in place."""
+
+    def __call__(
+        self,
+        attention: MultiHeadAttention,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        past: tuple[Tensor, Tensor],
+        state: Mapping[str, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Attend from one new position of every row.
+
+        Args:
+            attention: knows heads, widths and scale.
+            query: projected, ``(R, 1, H * E)``.
+            key: projected, ``(R, 1, H * E)``.
+            value: projected, ``(R, 1, H * F)``.
+            past: keys ``(R, H, axis, E)`` and values ``(R, H, axis, F)`` of the positions before.
+            state: the decoder's state, and what else the step has for inputs.
+
+        Returns:
+            Context ``(R, 1, H * F)``, and keys and values with the new position.
+        """
+
+
+class GrowingCache:
+    """Keys and values are appended along P."""
+
+    axis = PAST_AXIS
+
+    def __call__(
+        self,
+        attention: MultiHeadAttention,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        past: tuple[Tensor, Tensor],
+        state: Mapping[str, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See :class:`CacheKernel`."""
+        del state
+        key = key.view(-1, attention.heads, 1, attention.key_width)
+        value = value.view(-1, attention.heads, 1, attention.value_width)
+        # (R, H, P, E) -> (R, H, P + 1, E)
+        keys, values = torch.cat((past[0], key), 2), torch.cat((past[1], value), 2)
+        return attention.attend(query, keys, values), keys, values
+
+
 class CausalSelfAttention(nn.Module):
     """Every position attends to itself and to those before it (Vaswani et al. 2017, section 3.2.3)."""
+
+    cache: CacheKernel = GrowingCache()
 
     def __init__(self, config: TransformerConfig, index: int) -> None:
         super().__init__()
@@ -31,18 +88,16 @@ class CausalSelfAttention(nn.Module):
         return {}
 
     def step(self, x: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """One position of every row: ``(R, D) -> (R, D)``, and keys and values with this position appended."""
+        """One position of every row: ``(R, 1, D) -> (R, 1, D)``, and keys and values with this position."""
         attention = self.attention
-        key, value = attention.project_step(x)
-        # (R, H, P, E) -> (R, H, P + 1, E)
-        keys, values = torch.cat((state[self._key_name], key), 2), torch.cat((state[self._value_name], value), 2)
-        context = attention.attend(attention.project_query(x)[:, None], keys, values)[:, 0]
+        past = state[self._key_name], state[self._value_name]
+        context, keys, values = self.cache(attention, *attention.project(x), past, state)
         return attention.output(context), {self._key_name: keys, self._value_name: values}
 
     def state_table(self) -> tuple[StateTensor, ...]:
         """Keys and values of all positions so far."""
         heads, widths = self.attention.heads, (self.attention.key_width, self.attention.value_width)
         return tuple(
-            StateTensor(name=name, kind="cache", dtype="float32", axes=(ROWS, heads, PAST_AXIS, width))
+            StateTensor(name=name, kind="cache", dtype="float32", axes=(ROWS, heads, self.cache.axis, width))
             for name, width in zip((self._key_name, self._value_name), widths, strict=True)
         )

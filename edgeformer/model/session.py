@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from edgeformer.model.base import EncoderDecoder, State
+from edgeformer_runtime.best_tokens import best_tokens
 from edgeformer_runtime.contract import ROWS, SENTENCES, StateTensor
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.session import FloatArray, IntArray
@@ -40,11 +41,14 @@ class TorchState:
 class TorchSession:
     """A model in evaluation mode, on the device where its weights are."""
 
+    greedy_alone = False
+
     def __init__(self, model: EncoderDecoder, special: SpecialTokens | None = None) -> None:
         self.model = model.eval()
         self.special = special or SpecialTokens()
         self.max_source_length = model.max_source_length
         self.max_target_length = model.max_target_length
+        self.best_tokens = best_tokens
         self._device = next(model.parameters()).device
 
     @torch.inference_mode()

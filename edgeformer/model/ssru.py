@@ -38,11 +38,11 @@ class SSRU(nn.Module):
         return torch.stack(cells, 1).relu()
 
     def initial(self, sentences: int) -> dict[str, Tensor]:
-        """The cell before the first token: zeros, ``(N, D)``."""
-        return {self._name: self.forget.weight.new_zeros((sentences, self.forget.out_features))}
+        """The cell before the first token: zeros, ``(N, 1, D)``."""
+        return {self._name: self.forget.weight.new_zeros((sentences, 1, self.forget.out_features))}
 
     def step(self, x: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """One position of every row: ``(R, D) -> (R, D)``, and the cell after it."""
+        """One position of every row: ``(R, 1, D) -> (R, 1, D)``, and the cell after it."""
         cell, candidate = state[self._name], self.candidate(x)
         # f * c + (1 - f) * w, with one product less
         cell = candidate + self.forget(x).sigmoid() * (cell - candidate)
@@ -50,5 +50,5 @@ class SSRU(nn.Module):
 
     def state_table(self) -> tuple[StateTensor, ...]:
         """The cell."""
-        axes = (ROWS, self.forget.out_features)
+        axes = (ROWS, 1, self.forget.out_features)
         return (StateTensor(name=self._name, kind="recurrent", dtype="float32", axes=axes),)

@@ -32,7 +32,7 @@ class TargetLayer(Protocol):
         """Its recurrent state tensors before the first token, with ``sentences`` rows."""
 
     def step(self, x: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """One position of every row: ``(R, D) -> (R, D)``, and its state tensors after it."""
+        """One position of every row: ``(R, 1, D) -> (R, 1, D)``, and its state tensors after it."""
 
     def state_table(self) -> tuple[StateTensor, ...]:
         """Its state tensors."""
@@ -67,14 +67,14 @@ class DecoderLayer(nn.Module):
         """One position of every row.
 
         Args:
-            x: ``(R, D)``.
+            x: ``(R, 1, D)``.
             state: holds the target layer's tensors.
             cross_key: ``(N, H, S, E)``; the K beams of a sentence are queries to the same keys.
             cross_value: ``(N, H, S, F)``.
             padding: ``(N, S)``.
 
         Returns:
-            ``(R, D)``, the target layer's tensors after this position, and the cross-attention's projected queries,
+            ``(R, 1, D)``, the target layer's tensors after this position, and the cross-attention's projected queries,
             ``(N, K, H * E)``.
         """
         update, new_state = self.target_layer.step(self.target_residual.before(x), state)
@@ -82,10 +82,11 @@ class DecoderLayer(nn.Module):
 
         attention = self.cross_attention
         query = attention.project_query(self.cross_residual.before(x))
-        # (R, H * E) -> (N, K, H * E)
-        query = query.reshape(cross_key.shape[0], -1, query.shape[-1])
+        # (R, 1, H * E) -> (N, K, H * E)
+        query = query.view(padding.shape[0], -1, query.shape[-1])
         context = attention.attend(query, cross_key, cross_value, padding=padding)
-        x = self.cross_residual.after(x, attention.output(context.flatten(0, 1)))
+        # (N, K, H * F) -> (R, 1, H * F)
+        x = self.cross_residual.after(x, attention.output(context.view(x.shape[0], 1, context.shape[-1])))
 
         update = self.feed_forward(self.feed_forward_residual.before(x))
         return self.feed_forward_residual.after(x, update), new_state, query
@@ -179,14 +180,15 @@ class Transformer(EncoderDecoder):
 
     def _step(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
         """Logits, new state, and the last layer's projected queries ``(N, K, H * E)``."""
-        x = self.target_embedding.at(token, position)
+        x = self.target_embedding.at(token, position)[:, None]
         new_state: State = {}
         query = x
         for index, layer in enumerate(self._decoder()):
             cross = state[f"cross_key.{index}"], state[f"cross_value.{index}"]
             x, of_layer, query = layer.step(x, state, *cross, state[SOURCE_MASK])
             new_state |= of_layer
-        return self.projection(self.decoder_norm(x)), new_state, query
+        # (R, 1, D) -> (R, D)
+        return self.projection(self.decoder_norm(x).flatten(0, 1)), new_state, query
 
     def _encode(self, source: Tensor, source_length: Tensor) -> tuple[Tensor, Tensor]:
         """Memory ``(N, S, D)`` and mask ``(N, S)``."""

@@ -78,15 +78,20 @@ def calibrate(
         batch = [pairs[index] for index in order[start : start + BATCH]]
         source, source_length = pad([source for source, _ in batch], special.pad)
         state = encoder.run({contract.SOURCE: source, contract.SOURCE_LENGTH: source_length})
+        target, _ = pad([[special.bos, *target] for _, target in batch], special.pad)
+        sizes = {contract.ROWS: len(batch), contract.PAST_AXIS: 0, contract.CAPACITY_AXIS: target.shape[1]}
         for tensor in table:
             if tensor.kind == "cache":
-                shape = [len(batch), *(0 if isinstance(axis, str) else axis for axis in tensor.axes[1:])]
-                state[tensor.name] = np.empty(shape, tensor.dtype)
-        target, _ = pad([[special.bos, *target] for _, target in batch], special.pad)
+                shape = [sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes]
+                state[tensor.name] = np.zeros(shape, tensor.dtype)
+        shared = {tensor.output_name: state[tensor.name] for tensor in table if tensor.in_place}
         for position in range(target.shape[1]):
             feeds = {tensor.input_name: state[tensor.name] for tensor in table}
             feeds |= {contract.TOKEN: target[:, position], contract.POSITION: np.array(position)}
-            outputs = decoder.run(feeds)
+            if shared:
+                feeds[contract.CACHE_INDIRECTION] = np.zeros((len(batch), 1, target.shape[1]), np.int32)
+                feeds[contract.BEAM_WIDTH] = np.ones(1, np.int32)
+            outputs = decoder.run(feeds, shared)
             state |= {tensor.name: outputs[tensor.output_name] for tensor in table if tensor.kind != "constant"}
         progress(min(1.0, (start + BATCH) / len(order)))
     return {file: graph.ranges() for file, graph in observed.items()}
@@ -107,8 +112,20 @@ class _Observed:
         self._session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
         self._names = [output.name for output in self._session.get_outputs()]
 
-    def run(self, feeds: dict[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-        results = dict(zip(self._names, self._session.run(None, feeds), strict=True))
+    def run(
+        self, feeds: dict[str, NDArray[np.generic]], shared: dict[str, NDArray[np.generic]] | None = None
+    ) -> dict[str, NDArray[np.generic]]:
+        """Run once; outputs named in ``shared`` are written to those arrays."""
+        binding = self._session.io_binding()
+        for name, array in feeds.items():
+            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
+        for name in self._names:
+            if shared and name in shared:
+                binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(shared[name]))
+            else:
+                binding.bind_output(name)
+        self._session.run_with_iobinding(binding)
+        results = dict(zip(self._names, (value.numpy() for value in binding.get_outputs()), strict=True))
         for name, observer in self._observers.items():
             observer.observe(results[name])
         return results

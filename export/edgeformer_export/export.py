@@ -23,11 +23,15 @@ from edgeformer.train.run import Run
 from edgeformer_export.calibrate import calibrate
 from edgeformer_export.card import model_card
 from edgeformer_export.parity import ParityReport, compare
+from edgeformer_export.passes.heads import FuseHeads
+from edgeformer_export.passes.merge import MergeLinears
+from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
 from edgeformer_export.passes.pipeline import PassRecord, run_passes
 from edgeformer_export.passes.quantize import QuantizeStatic, activations, projection_digests
+from edgeformer_export.passes.quantize_blocks import Bits, QuantizeBlocks
 from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.passes.strip import Strip
-from edgeformer_export.to_onnx import Graphs, split_attention, to_onnx
+from edgeformer_export.to_onnx import Traced, split_attention, to_onnx
 from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
@@ -40,7 +44,9 @@ from edgeformer_runtime.translator import Translator
 CALIBRATION_PAIRS = 256
 GOLDEN_TEXTS = 6
 PARITY_TEXTS = 32
-MIN_ONNXRUNTIME = "1.22"
+MIN_ONNXRUNTIME: dict[Precision, str] = {"fp32": "1.22", "int8": "1.22", "int8-block": "1.23", "int4": "1.23"}
+"""Oldest onnxruntime whose operators know what the graphs ask of them."""
+BLOCK_BITS: dict[Precision, Bits] = {"int8-block": 8, "int4": 4}
 
 Progress = Callable[[str, float], None]
 """Called with the stage's name and the fraction of it done, 0 … 1."""
@@ -74,7 +80,7 @@ def export_run(
     Args:
         run: an opened run folder.
         out: the bundle's folder; written under another name and renamed when all is well.
-        precision: ``fp32``, or ``int8`` with activation ranges calibrated on the run's sample of training text.
+        precision: of the decoder's weights. The encoder, which has many rows, has ``int8`` where they are in blocks.
         target: ``ort`` for ONNX Runtime's fused operators, ``portable`` for operators of the ONNX standard only.
         overwrite: replace a bundle that exists.
         progress: called as the work goes on.
@@ -84,31 +90,44 @@ def export_run(
         ExportError: the folder may not be written, the run has no sample, the model cannot be traced, or the result is
             not equal to torch.
     """
+    if target == "portable" and precision in BLOCK_BITS:
+        raise ExportError(
+            f"{precision} needs ONNX Runtime's own operators; give --target ort, or --precision int8 for portable "
+            "graphs."
+        )
     with atomic_folder(out, overwrite=overwrite) as folder:
         model = run.load_model()
         check_model(model)
         special = SpecialTokens()
         pairs = sample_pairs(run, model, special)
         progress("trace", 0.0)
-        graphs = to_onnx(model, target)
+        traced = to_onnx(model, target)
+        graphs = traced.graphs
         progress("optimise", 0.0)
         passes: dict[str, list[PassRecord]] = {}
         for file in graphs:
-            graphs[file], passes[file] = run_passes(graphs[file], optimisations())
-        if precision == "int8":
+            graphs[file], passes[file] = run_passes(graphs[file], optimisations(file, target, precision))
+        if precision != "fp32":
             ranges = calibrate(
                 graphs,
                 {file: activations(graph.graph) for file, graph in graphs.items()},
-                model.state_table(),
+                traced.table,
                 [(pair.source, pair.target) for pair in spread(pairs, CALIBRATION_PAIRS)],
                 special,
                 lambda fraction: progress("calibrate", fraction),
             )
+            changed = False
             projections = frozenset().union(*(projection_digests(graph.graph) for graph in graphs.values()))
             for file in graphs:
-                graphs[file], more = run_passes(graphs[file], [QuantizeStatic(ranges[file], target, projections)])
+                quantization: list[ir.passes.PassBase] = [QuantizeStatic(ranges[file], target, projections)]
+                if precision in BLOCK_BITS:
+                    # The encoder's embedding too, which may be the decoder's table.
+                    in_blocks = QuantizeBlocks(BLOCK_BITS[precision], linears=file == contract.DECODER_FILE)
+                    quantization.insert(0, in_blocks)
+                graphs[file], more = run_passes(graphs[file], quantization)
                 passes[file] += more
-            if not any(records[-1].outcome == "changed" for records in passes.values()):
+                changed |= any(record.outcome == "changed" for record in more)
+            if not changed:
                 raise ExportError("This model has no weights worth quantizing; export it with --precision fp32.")
         progress("write", 0.0)
         if model.has_attention:
@@ -119,7 +138,7 @@ def export_run(
         write_weights(graphs.values(), folder / contract.WEIGHTS_FILE)
         for file, graph in graphs.items():
             ir.save(graph, folder / file)
-        manifest = _manifest(run, model, graphs, precision, target, special, passes)
+        manifest = _manifest(run, model, traced, precision, target, special, passes)
         for name in {manifest.tokenizers.source, manifest.tokenizers.target}:
             shutil.copyfile(run.path / name, folder / name)
         write_manifest(folder, manifest)
@@ -145,15 +164,26 @@ def export_run(
     return ExportReport(bundle=out, passes=passes, parity=parity, nbytes=nbytes)
 
 
-def optimisations() -> list[ir.passes.PassBase]:
-    """Passes that leave results as they are, in their order."""
-    return [
+def optimisations(file: str, target: Target, precision: Precision) -> list[ir.passes.PassBase]:
+    """Passes that leave results as they are but for rounding, in their order.
+
+    Args:
+        file: the graph's name in a bundle: the encoder has a row for each source token, a step has few.
+        target: which operators may be used.
+        precision: of the decoder; with weights in blocks it is for one row at a time.
+    """
+    step = file != contract.ENCODER_FILE
+    passes: list[ir.passes.PassBase] = [
+        *([MergeLinears()] if step else []),
         Simplify(),
         common.CommonSubexpressionEliminationPass(),
         common.DeduplicateInitializersPass(),
         common.RemoveUnusedNodesPass(),
         common.RemoveUnusedOpsetsPass(),
     ]
+    if target == "ort":
+        passes += [FuseHeads(), FuseSkipNorm() if step and precision in BLOCK_BITS else VectorNorm()]
+    return passes
 
 
 @dataclass(frozen=True)
@@ -202,12 +232,13 @@ def _golden_texts(pairs: Sequence[SamplePair]) -> list[str]:
 def _manifest(
     run: Run,
     model: EncoderDecoder,
-    graphs: Graphs,
+    traced: Traced,
     precision: Precision,
     target: Target,
     special: SpecialTokens,
     passes: dict[str, list[PassRecord]],
 ) -> Manifest:
+    graphs = traced.graphs
     report: dict[str, Any] = {
         "passes": msgspec.to_builtins(passes),
         "operators": {
@@ -221,7 +252,9 @@ def _manifest(
         source_language=run.recipe.source_language,
         target_language=run.recipe.target_language,
         target=target,
-        precision=dict.fromkeys(graphs, precision),
+        precision={
+            file: "int8" if precision in BLOCK_BITS and file == contract.ENCODER_FILE else precision for file in graphs
+        },
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         source_vocab_size=model.source_vocab_size,
         target_vocab_size=model.target_vocab_size,
@@ -229,10 +262,10 @@ def _manifest(
         max_target_length=model.max_target_length,
         special=special,
         tokenizers=TokenizerFiles(source=run.source_tokenizer_path.name, target=run.target_tokenizer_path.name),
-        state=model.state_table(),
+        state=traced.table,
         generation=Generation(),
         opsets={domain: number for graph in graphs.values() for domain, number in graph.opset_imports.items()},
-        min_onnxruntime=MIN_ONNXRUNTIME,
+        min_onnxruntime=MIN_ONNXRUNTIME[precision],
         files={},
         provenance={
             "recipe": msgspec.to_builtins(run.recipe),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from edgeformer.model.attention import AttentionKernel, MultiHeadAttention, attention_probabilities
+from edgeformer.model.attention import MultiHeadAttention, attention_probabilities
 from edgeformer.model.lstm import LSTMLayer
+from edgeformer.model.self_attention import CausalSelfAttention, GrowingCache
+from edgeformer_export.graphs import PAST_LENGTH
+from edgeformer_runtime import contract
+from edgeformer_runtime.manifest import Target
 
 
 def ort_attention(
@@ -44,6 +48,33 @@ def portable_attention(
     return context.transpose(1, 2).flatten(2)
 
 
+class InPlaceCache:
+    """``com.microsoft::DecoderMaskedMultiHeadAttention``, whose past and present are one buffer."""
+
+    axis = contract.CAPACITY_AXIS
+
+    def __call__(
+        self,
+        attention: MultiHeadAttention,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        past: tuple[Tensor, Tensor],
+        state: Mapping[str, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See ``CacheKernel``."""
+        indirection = state[PAST_LENGTH], state[contract.BEAM_WIDTH], state[contract.CACHE_INDIRECTION]
+        context, keys, values = torch.onnx.ops.symbolic_multi_out(
+            "com.microsoft::DecoderMaskedMultiHeadAttention",
+            (query, key, value, None, None, *past, *indirection),
+            {"num_heads": attention.heads, "scale": attention.scale, "past_present_share_buffer": 1},
+            dtypes=(query.dtype,) * 3,
+            shapes=(value.shape, past[0].shape, past[1].shape),
+            version=1,
+        )
+        return context, keys, values
+
+
 def onnx_lstm(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The standard's ``LSTM``, which stops at each row's true length; arguments as in ``LSTMKernel``."""
     hidden_size, directions = lstm.hidden_size, 1 + lstm.bidirectional
@@ -75,17 +106,28 @@ def onnx_lstm(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor,
 
 
 @contextmanager
-def use_kernels(model: nn.Module, attention: AttentionKernel) -> Iterator[None]:
-    """Let every attention of a model use ``attention``, and every LSTM layer the standard's operator, inside the
-    ``with`` block."""
+def use_kernels(model: nn.Module, target: Target) -> Iterator[None]:
+    """Let every attention and every LSTM layer of a model use the kernels of ``target`` inside the ``with`` block."""
     attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    caches = [
+        module
+        for module in model.modules()
+        # The operator wants keys and values of one width.
+        if isinstance(module, CausalSelfAttention) and module.attention.key_width == module.attention.value_width
+    ]
     layers = [module for module in model.modules() if isinstance(module, LSTMLayer)]
     try:
-        for module in attentions:
-            module.kernel = attention
+        for attention in attentions:
+            attention.kernel = ort_attention if target == "ort" else portable_attention
+        for cache in caches:
+            cache.cache = InPlaceCache() if target == "ort" else GrowingCache()
         for layer in layers:
             layer.kernel = onnx_lstm
         yield
     finally:
-        for exchanged in (*attentions, *layers):
-            del exchanged.kernel
+        for attention in attentions:
+            del attention.kernel
+        for cache in caches:
+            del cache.cache
+        for layer in layers:
+            del layer.kernel

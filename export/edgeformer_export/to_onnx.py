@@ -7,6 +7,7 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import onnx_ir as ir
 import torch
@@ -17,7 +18,7 @@ from torch.export import Dim
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.user_code import describe
 from edgeformer_export.graphs import EncoderGraph, StepDecoderGraph
-from edgeformer_export.kernels import ort_attention, portable_attention, use_kernels
+from edgeformer_export.kernels import use_kernels
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.contract import StateTensor
@@ -27,14 +28,30 @@ OPSET = 20
 """Version of the ONNX operator set; known to onnxruntime since 1.17."""
 
 # Sizes of the example inputs. All differ and none is 0 or 1, so that the tracer takes none of them for a constant.
-_EXAMPLE_SIZES = {contract.SENTENCES: 2, contract.ROWS: 6, contract.SOURCE_AXIS: 5, contract.PAST_AXIS: 4}
+_EXAMPLE_SIZES = {
+    contract.SENTENCES: 2,
+    contract.BEAMS: 3,
+    contract.ROWS: 6,
+    contract.SOURCE_AXIS: 5,
+    contract.PAST_AXIS: 4,
+    contract.CAPACITY_AXIS: 7,
+}
 
 
 Graphs = dict[str, ir.Model]
 """Graphs by the names of their files in a bundle."""
 
 
-def to_onnx(model: EncoderDecoder, target: Target) -> Graphs:
+@dataclass(frozen=True)
+class Traced:
+    """A model's graphs, and the state that they pass on."""
+
+    graphs: Graphs
+    table: tuple[StateTensor, ...]
+    """The model's state table, with the caches as the target keeps them."""
+
+
+def to_onnx(model: EncoderDecoder, target: Target) -> Traced:
     """Trace the encoder and the step decoder with dynamic batch, source and past axes.
 
     If the model has attention weights, they are the decoder's last output; see :func:`split_attention`.
@@ -47,18 +64,10 @@ def to_onnx(model: EncoderDecoder, target: Target) -> Graphs:
         ExportError: the model cannot be traced.
     """
     model = model.eval()
-    table = model.state_table()
     sentences, length = _EXAMPLE_SIZES[contract.SENTENCES], _EXAMPLE_SIZES[contract.SOURCE_AXIS]
     source = (torch.ones((sentences, length), dtype=torch.int64), torch.full((sentences,), length))
-    token = (
-        torch.ones(_EXAMPLE_SIZES[contract.ROWS], dtype=torch.int64),
-        torch.tensor(_EXAMPLE_SIZES[contract.PAST_AXIS]),
-    )
-    decoder_outputs: dict[str, tuple[str | int, ...]] = {contract.LOGITS: (contract.ROWS, model.target_vocab_size)}
-    decoder_outputs |= {tensor.output_name: _grown(tensor) for tensor in table if tensor.kind != "constant"}
-    if model.has_attention:
-        decoder_outputs[contract.ATTENTION] = (contract.ROWS, contract.SOURCE_AXIS)
-    with use_kernels(model, ort_attention if target == "ort" else portable_attention):
+    with use_kernels(model, target):
+        table = model.state_table()
         encoder = _trace(
             "encode",
             EncoderGraph(model),
@@ -67,15 +76,21 @@ def to_onnx(model: EncoderDecoder, target: Target) -> Graphs:
             inputs={contract.SOURCE: ("N", "S"), contract.SOURCE_LENGTH: ("N",)},
             outputs={tensor.name: _as_sentences(tensor) for tensor in table if tensor.from_encoder},
         )
+        inputs = _decoder_inputs(table)
+        outputs: dict[str, tuple[str | int, ...]] = {contract.LOGITS: (contract.ROWS, model.target_vocab_size)}
+        outputs |= {tensor.output_name: _grown(tensor) for tensor in table if tensor.kind != "constant"}
+        if model.has_attention:
+            outputs[contract.ATTENTION] = (contract.ROWS, contract.SOURCE_AXIS)
+        token, position, *others = (_dynamic_axes(axes) for axes, _ in inputs.values())
         decoder = _trace(
             "step",
             StepDecoderGraph(model),
-            (*token, *(_example(tensor) for tensor in table)),
-            ({0: Dim.DYNAMIC}, {}, tuple(_dynamic_axes(tensor) for tensor in table)),
-            inputs={contract.TOKEN: ("R",), contract.POSITION: (), **{t.input_name: t.axes for t in table}},
-            outputs=decoder_outputs,
+            tuple(_example(name, axes, dtype) for name, (axes, dtype) in inputs.items()),
+            (token, position, tuple(others)),
+            inputs={name: axes for name, (axes, _) in inputs.items()},
+            outputs=outputs,
         )
-    return {contract.ENCODER_FILE: encoder, contract.DECODER_FILE: decoder}
+    return Traced({contract.ENCODER_FILE: encoder, contract.DECODER_FILE: decoder}, table)
 
 
 def split_attention(decoder: ir.Model) -> Graphs:
@@ -132,13 +147,26 @@ def _trace(
     return model
 
 
-def _example(tensor: StateTensor) -> torch.Tensor:
-    sizes = [_EXAMPLE_SIZES[axis] if isinstance(axis, str) else axis for axis in tensor.axes]
-    return torch.ones(sizes, dtype=getattr(torch, tensor.dtype))
+def _decoder_inputs(table: tuple[StateTensor, ...]) -> dict[str, tuple[tuple[str | int, ...], str]]:
+    """Axes and dtype of every input of the decoder, in order."""
+    known: dict[str, tuple[tuple[str | int, ...], str]] = {
+        contract.TOKEN: ((contract.ROWS,), "int64"),
+        contract.POSITION: ((), "int64"),
+        contract.CACHE_INDIRECTION: ((contract.SENTENCES, contract.BEAMS, contract.CAPACITY_AXIS), "int32"),
+        contract.BEAM_WIDTH: ((1,), "int32"),
+        **{tensor.input_name: (tensor.axes, tensor.dtype) for tensor in table},
+    }
+    return {name: known[name] for name in contract.decoder_inputs(table)}
 
 
-def _dynamic_axes(tensor: StateTensor) -> dict[int, object]:
-    return {index: Dim.DYNAMIC for index, axis in enumerate(tensor.axes) if isinstance(axis, str)}
+def _example(name: str, axes: tuple[str | int, ...], dtype: str) -> torch.Tensor:
+    sizes = [_EXAMPLE_SIZES[axis] if isinstance(axis, str) else axis for axis in axes]
+    value = _EXAMPLE_SIZES[contract.PAST_AXIS] if name == contract.POSITION else 1
+    return torch.full(sizes, value, dtype=getattr(torch, dtype))
+
+
+def _dynamic_axes(axes: tuple[str | int, ...]) -> dict[int, object]:
+    return {index: Dim.DYNAMIC for index, axis in enumerate(axes) if isinstance(axis, str)}
 
 
 def _as_sentences(tensor: StateTensor) -> tuple[str | int, ...]:

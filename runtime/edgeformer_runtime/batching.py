@@ -8,11 +8,15 @@ import numpy as np
 
 from edgeformer_runtime.session import IntArray
 
+MAX_ROWS = 128
+"""Rows of a step, sentences times beams: more take more memory, for logits above all, and gain no time."""
+
 
 def length_sorted_batches(lengths: Sequence[int], beam_size: int, max_batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of all sentences, longest first, in batches whose rows times longest source stay under the bound.
+    """Indices of all sentences, longest first, in batches whose rows times longest source stay under the bound, and
+    whose rows under :data:`MAX_ROWS`.
 
-    A sentence that exceeds the bound by itself makes a batch of its own. The order of equal lengths is kept.
+    A sentence that exceeds a bound by itself makes a batch of its own. The order of equal lengths is kept.
 
     Args:
         lengths: source length of each sentence, in tokens.
@@ -22,7 +26,8 @@ def length_sorted_batches(lengths: Sequence[int], beam_size: int, max_batch_toke
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     start = 0
     while start < len(order):
-        size = max(1, max_batch_tokens // (beam_size * max(1, lengths[order[start]])))
+        tokens = beam_size * max(1, lengths[order[start]])
+        size = max(1, min(max_batch_tokens // tokens, MAX_ROWS // beam_size))
         yield order[start : start + size]
         start += size
 

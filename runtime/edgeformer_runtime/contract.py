@@ -7,8 +7,12 @@ to source positions, which is opened only when somebody asks for the weights::
     decoder:    token (R,), position (), constants, past.* tensors   -> logits (R, V), present.* tensors
     attention:  the decoder's inputs                                 -> attention (R, S), present.* tensors
 
+If a cache is written in place, decoder and attention graph have two more inputs, cache_indirection (N, K, T) and
+beam_width (1,).
+
 Letters: N sentences, K beams, R = N * K decoder rows, S source length, P past length (tokens decoded before this one),
-V vocabulary. Row ``r`` belongs to sentence ``r // K``. Other axes are plain integers.
+T capacity of caches that are written in place, V vocabulary. Row ``r`` belongs to sentence ``r // K``. Other axes are
+plain integers.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import Literal
 
 import msgspec
 
-SCHEMA_REVISION = 1
+SCHEMA_REVISION = 2
 """Raised whenever a bundle written before cannot be read any more."""
 
 MANIFEST_FILE = "manifest.json"
@@ -37,15 +41,22 @@ TOKEN = "token"
 """Decoder input: last token of each row, ``(R,)``, int64."""
 POSITION = "position"
 """Decoder input: index of the token in the target, ``()``, int64; 0 for the start token."""
+CACHE_INDIRECTION = "cache_indirection"
+"""Decoder input: for each beam and each past position, the beam of its sentence whose cache row holds that position's
+entry, ``(N, K, T)``, int32. So beams change places and no cache is moved."""
+BEAM_WIDTH = "beam_width"
+"""Decoder input: K, ``(1,)``, int32."""
 LOGITS = "logits"
 """Decoder output: unnormalised log-probabilities of the next token, ``(R, V)``, float32."""
 ATTENTION = "attention"
 """Attention output: weight of each source position in this step, ``(R, S)``, float32, zero on padding."""
 
 SENTENCES = "N"
+BEAMS = "K"
 ROWS = "R"
 SOURCE_AXIS = "S"
 PAST_AXIS = "P"
+CAPACITY_AXIS = "T"
 
 StateKind = Literal["constant", "cache", "recurrent"]
 DType = Literal["float32", "float16", "int32", "int64", "bool"]
@@ -58,7 +69,9 @@ class StateTensor(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     kind      comes from                     from step to step
     ========= ============================== ==========================================================
     constant  the encoder graph              stays as it is; first axis N (never replicated) or R
-    cache     nothing: the P axis is empty   grows by one along P; rows reordered and dropped
+    cache (P) nothing: the P axis is empty   grows by one along P; rows reordered and dropped
+    cache (T) nothing                        past and present are one buffer, in which the step writes the entry of its
+                                             position along T; only sentences are dropped
     recurrent the encoder graph, N rows      replaced; rows reordered and dropped
     ========= ============================== ==========================================================
     """
@@ -70,7 +83,7 @@ class StateTensor(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     dtype: DType
     """Element type."""
     axes: tuple[str | int, ...]
-    """One of the letters N, R, S, P, or a fixed size, per axis."""
+    """One of the letters N, R, S, P, T, or a fixed size, per axis."""
 
     @property
     def input_name(self) -> str:
@@ -83,9 +96,20 @@ class StateTensor(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
         return self.name if self.kind == "constant" else f"present.{self.name}"
 
     @property
+    def in_place(self) -> bool:
+        """Whether past and present are one buffer."""
+        return CAPACITY_AXIS in self.axes
+
+    @property
     def from_encoder(self) -> bool:
         """Whether the encoder graph emits the first value, under the plain name."""
         return self.kind != "cache"
+
+
+def decoder_inputs(state: tuple[StateTensor, ...]) -> tuple[str, ...]:
+    """Names of the inputs of the decoder and of the attention graph, in their order."""
+    indirect = (CACHE_INDIRECTION, BEAM_WIDTH) if any(tensor.in_place for tensor in state) else ()
+    return (TOKEN, POSITION, *indirect, *(tensor.input_name for tensor in state))
 
 
 def state_problems(state: tuple[StateTensor, ...]) -> list[str]:
@@ -107,11 +131,11 @@ def state_problems(state: tuple[StateTensor, ...]) -> list[str]:
             problems.append(f"{label} must have first axis {wanted}, but has {tensor.axes[0]}")
         rest = tensor.axes[1:]
         letters = [axis for axis in rest if isinstance(axis, str)]
-        allowed = {"constant": {SOURCE_AXIS}, "cache": {PAST_AXIS}, "recurrent": set[str]()}[tensor.kind]
+        allowed = {"constant": {SOURCE_AXIS}, "cache": {PAST_AXIS, CAPACITY_AXIS}, "recurrent": set[str]()}[tensor.kind]
         if surplus := sorted(set(letters) - allowed):
             problems.append(f"{label} may not have axis {', '.join(surplus)} behind its first")
-        if tensor.kind == "cache" and letters.count(PAST_AXIS) != 1:
-            problems.append(f"state `{tensor.name}` (cache) must have axis {PAST_AXIS} once")
+        if tensor.kind == "cache" and letters.count(PAST_AXIS) + letters.count(CAPACITY_AXIS) != 1:
+            problems.append(f"state `{tensor.name}` (cache) must have axis {PAST_AXIS} or {CAPACITY_AXIS} once")
         if any(isinstance(axis, int) and axis < 1 for axis in rest):
             problems.append(f"state `{tensor.name}` has a fixed axis below 1")
     return problems

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 
 from edgeformer_runtime.batching import length_sorted_batches, pad
@@ -34,15 +36,17 @@ class Counters:
     """Wall-clock time in the step decoder."""
     first_token_seconds: float = 0.0
     """Wall-clock time from the start of each batch to its first tokens, summed."""
+    batch_seconds: float = 0.0
+    """Wall-clock time of all batches, summed; what is not encoder or decoder is the host's."""
     total_seconds: float = 0.0
-    """Wall-clock time of the whole call; what is not encoder or decoder is the host's."""
+    """Wall-clock time of the whole call, less than that of all batches where several are decoded at a time."""
     peak_state_bytes: int = 0
     """Largest decoder state."""
 
     @property
     def host_seconds(self) -> float:
-        """Time outside both graphs: search, batching and copies."""
-        return self.total_seconds - self.encoder_seconds - self.decoder_seconds
+        """Time outside both graphs: search and copies."""
+        return self.batch_seconds - self.encoder_seconds - self.decoder_seconds
 
     def add(self, other: Counters) -> None:
         """Add the counts and times of another call; the peak becomes the larger one."""
@@ -56,6 +60,8 @@ def decode(
     sources: Sequence[Sequence[int]],
     options: DecodeOptions,
     counters: Counters | None = None,
+    *,
+    workers: int = 1,
 ) -> list[list[Hypothesis]]:
     """Decode sentences; the outputs stand in the order of the sources and do not depend on how they are batched.
 
@@ -64,6 +70,7 @@ def decode(
         sources: token ids of each sentence, end token included.
         options: how to search.
         counters: receives times and counts.
+        workers: batches decoded at a time, each in a thread of its own, with the same weights.
 
     Returns:
         For each sentence, ``n_best`` hypotheses, best first.
@@ -80,10 +87,21 @@ def decode(
     started = time.perf_counter()
     results: list[list[Hypothesis]] = [[] for _ in sources]
     lengths = [len(source) for source in sources]
-    for batch in length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens):
-        outputs = _decode_batch(session, [sources[index] for index in batch], options, counters)
-        for index, hypotheses in zip(batch, outputs, strict=True):
-            results[index] = hypotheses
+    if options.beam_size == 1 and session.greedy_alone:
+        batches = [[index] for index in range(len(sources))]
+    else:
+        batches = list(length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens))
+
+    def decoded(batch: list[int]) -> tuple[list[list[Hypothesis]], Counters]:
+        spent = Counters()
+        return _decode_batch(session, [sources[index] for index in batch], options, spent), spent
+
+    with ThreadPoolExecutor(min(workers, len(batches))) if workers > 1 < len(batches) else nullcontext() as pool:
+        outputs = map(decoded, batches) if pool is None else pool.map(decoded, batches)
+        for batch, (hypotheses, spent) in zip(batches, outputs, strict=True):
+            counters.add(spent)
+            for index, found in zip(batch, hypotheses, strict=True):
+                results[index] = found
     counters.sentences += len(sources)
     counters.tokens += sum(len(best.ids) + best.finished for best, *_ in results)
     counters.total_seconds += time.perf_counter() - started
@@ -95,8 +113,11 @@ def _decode_batch(
 ) -> list[list[Hypothesis]]:
     clock = time.perf_counter
     processors = build_processors(options, session.special)
-    search_type = GreedySearch if options.beam_size == 1 else BeamSearch
-    search: Search = search_type(len(sources), options, session.special)
+    search: Search
+    if options.beam_size == 1:
+        search = GreedySearch(len(sources), options, session.special)
+    else:
+        search = BeamSearch(len(sources), options, session.special, session.best_tokens)
     limit = (
         session.max_target_length if options.max_length is None else min(options.max_length, session.max_target_length)
     )
@@ -122,4 +143,5 @@ def _decode_batch(
             break
         if advance.rows is not None:
             state = state.select(advance.rows, advance.sentences)
+    counters.batch_seconds += clock() - begin
     return search.finish()

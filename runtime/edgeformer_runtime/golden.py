@@ -11,11 +11,12 @@ import numpy as np
 from edgeformer_runtime.bundle import Bundle
 from edgeformer_runtime.contract import GOLDEN_FILE
 from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.manifest import Precision
 from edgeformer_runtime.translator import Translator
 
-SCORE_TOLERANCE = {"fp32": 1e-4, "int8": 5e-2}
-"""Largest difference of a score. Kernels of another processor add up in another order; in int8 such a difference may
-move an activation to the next of its 256 levels."""
+SCORE_TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "int8": 5e-2, "int8-block": 5e-2, "int4": 5e-2}
+"""Largest difference of a score. Kernels of another processor add up in another order; where activations are integers,
+such a difference may move one to the next of its 256 levels."""
 
 
 class GoldenCase(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

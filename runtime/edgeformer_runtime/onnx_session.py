@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Self
-
-import numpy as np
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle import Bundle
@@ -20,6 +17,10 @@ from edgeformer_runtime.session import FloatArray, IntArray
 
 try:
     import onnxruntime as ort
+
+    from edgeformer_runtime.onnx_arithmetic import EXACT_PRODUCTS, products_saturate
+    from edgeformer_runtime.onnx_best_tokens import OnnxBestTokens
+    from edgeformer_runtime.onnx_state import OnnxState
 except ModuleNotFoundError:
     raise DeviceError(
         "onnxruntime is not installed: pip install 'edgeformer[cpu]', or 'edgeformer[gpu]' for CUDA."
@@ -32,32 +33,6 @@ PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 _HOST_OUTPUT = {contract.DECODER_FILE: contract.LOGITS, contract.ATTENTION_FILE: contract.ATTENTION}
 """The output of each graph that is read by the host; all others are state."""
-
-
-@dataclass(frozen=True)
-class OnnxState:
-    """State tensors as ``OrtValue`` on the device, by the names of the state table."""
-
-    tensors: Mapping[str, ort.OrtValue]
-    table: tuple[StateTensor, ...]
-    device: str
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held by all tensors."""
-        return sum(value.tensor_size_in_bytes() for value in self.tensors.values())
-
-    def select(self, rows: IntArray, sentences: IntArray | None) -> Self:
-        """Reorder and drop rows and sentences; see :class:`~edgeformer_runtime.session.DecoderState`."""
-        selected = dict(self.tensors)
-        for tensor in self.table:
-            index = sentences if tensor.axes[0] == contract.SENTENCES else rows
-            # A constant holds the same value for all rows of a sentence, so only dropping sentences changes it.
-            if index is None or (tensor.kind == "constant" and sentences is None):
-                continue
-            taken = np.take(self.tensors[tensor.name].numpy(), index, axis=0)
-            selected[tensor.name] = ort.OrtValue.ortvalue_from_numpy(taken, self.device)
-        return type(self)(selected, self.table, self.device)
 
 
 class OnnxSession:
@@ -78,9 +53,9 @@ class OnnxSession:
         self._manifest = bundle.manifest
         self._table = bundle.manifest.state
         self._device = _checked_device(device)
-        if device != "cpu" and "int8" in bundle.manifest.precision.values():
+        if device != "cpu" and (quantized := sorted(set(bundle.manifest.precision.values()) - {"fp32"})):
             raise DeviceError(
-                f"int8 graphs run on the CPU only, so `{device}` would copy every tensor back and forth; "
+                f"{quantized[0]} graphs run on the CPU only, so `{device}` would copy every tensor back and forth; "
                 "export the model with --precision fp32."
             )
         _check_version(bundle.manifest.min_onnxruntime)
@@ -88,17 +63,23 @@ class OnnxSession:
         options.intra_op_num_threads = threads or available_cpus()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        # A plan of memory is kept for each combination of lengths that was ever seen.
+        options.enable_mem_pattern = False
         # Idle threads sleep: a device has other work to do between two operators.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if "int8" in self._manifest.precision.values() and products_saturate():
+            options.add_session_config_entry(*EXACT_PRODUCTS)
         self._bundle, self._options = bundle, options
         self._encoder, self._decoder = self._open(contract.ENCODER_FILE, contract.DECODER_FILE)
+        self.best_tokens = OnnxBestTokens(options)
         self._attention: ort.InferenceSession | None = None
         self._lock = Lock()
-        self._empty = {
-            tensor.name: np.empty([0 if isinstance(axis, str) else axis for axis in tensor.axes], tensor.dtype)
-            for tensor in self._table
-            if tensor.kind == "cache"
-        }
+
+    @property
+    def greedy_alone(self) -> bool:
+        """True for weights in blocks. Their kernels take as long for each of several rows as for one alone, so little
+        is lost."""
+        return not {"int8-block", "int4"}.isdisjoint(self._manifest.precision.values())
 
     @property
     def special(self) -> SpecialTokens:
@@ -123,26 +104,30 @@ class OnnxSession:
         emitted = [tensor.name for tensor in self._table if tensor.from_encoder]
         for name in emitted:
             binding.bind_output(name, self._device)
-        _run(self._encoder, binding, contract.ENCODER_FILE)
-        tensors = dict(zip(emitted, binding.get_outputs(), strict=True))
-        sentences = len(source)
-        for tensor in self._table:
-            if tensor.kind == "cache":
-                shape = (sentences * beam_size, *self._empty[tensor.name].shape[1:])
-                tensors[tensor.name] = ort.OrtValue.ortvalue_from_numpy(np.empty(shape, tensor.dtype), self._device)
-            elif tensor.axes[0] == contract.ROWS and beam_size > 1:
-                repeated = np.repeat(tensors[tensor.name].numpy(), beam_size, axis=0)
-                tensors[tensor.name] = ort.OrtValue.ortvalue_from_numpy(repeated, self._device)
-        return OnnxState(tensors, self._table, self._device)
+        with _engine_errors(contract.ENCODER_FILE):
+            self._encoder.run_with_iobinding(binding)
+        return OnnxState(
+            dict(zip(emitted, binding.get_outputs(), strict=True)),
+            self._table,
+            self._device,
+            sentences=len(source),
+            beam_size=beam_size,
+            max_length=self.max_target_length,
+        )
 
     def step(self, token: IntArray, position: int, state: OnnxState) -> tuple[FloatArray, OnnxState]:
         """Run the decoder once; see :meth:`~edgeformer_runtime.session.StepSession.step`."""
-        return self._advance(self._decoder, contract.DECODER_FILE, token, position, state)
+        with _engine_errors(contract.DECODER_FILE):
+            logits = state.run(self._decoder, contract.LOGITS, self._manifest.target_vocab_size, token, position)
+        return logits, state
 
     def attend(self, token: IntArray, position: int, state: OnnxState) -> tuple[FloatArray, OnnxState]:
         """Run the attention graph once, which is opened when it is first needed; see
         :meth:`~edgeformer_runtime.session.AttentiveSession.attend`."""
-        return self._advance(self._opened_attention(), contract.ATTENTION_FILE, token, position, state)
+        graph = self._opened_attention()
+        with _engine_errors(contract.ATTENTION_FILE):
+            weights = state.run(graph, contract.ATTENTION, None, token, position)
+        return weights, state
 
     def open_attention(self) -> None:
         """Open the attention graph now, and not at the first :meth:`attend`.
@@ -151,26 +136,6 @@ class OnnxSession:
             BundleError: the model has no attention weights.
         """
         self._opened_attention()
-
-    def _advance(
-        self, graph: ort.InferenceSession, file: str, token: IntArray, position: int, state: OnnxState
-    ) -> tuple[FloatArray, OnnxState]:
-        """Run a graph that has the decoder's inputs; its first output goes to the host."""
-        binding = graph.io_binding()
-        binding.bind_cpu_input(contract.TOKEN, token)
-        where = np.array(position, dtype=np.int64)  # held until the run is over
-        binding.bind_cpu_input(contract.POSITION, where)
-        binding.bind_output(_HOST_OUTPUT[file], "cpu")
-        carried = []
-        for tensor in self._table:
-            binding.bind_ortvalue_input(tensor.input_name, state.tensors[tensor.name])
-            if tensor.kind != "constant":
-                binding.bind_output(tensor.output_name, self._device)
-                carried.append(tensor.name)
-        _run(graph, binding, file)
-        first, *values = binding.get_outputs()
-        new_state = OnnxState({**state.tensors, **dict(zip(carried, values, strict=True))}, self._table, self._device)
-        return first.numpy(), new_state
 
     def _opened_attention(self) -> ort.InferenceSession:
         with self._lock:
@@ -241,11 +206,12 @@ def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.Inference
     return session
 
 
-def _run(session: ort.InferenceSession, binding: ort.IOBinding, name: str) -> None:
+@contextmanager
+def _engine_errors(file: str) -> Iterator[None]:
     try:
-        session.run_with_iobinding(binding)
+        yield
     except Exception as error:  # onnxruntime's own exceptions share no base class
-        raise ModelError(f"onnxruntime {ENGINE_VERSION} failed in `{name}`: {error}") from None
+        raise ModelError(f"onnxruntime {ENGINE_VERSION} failed in `{file}`: {error}") from None
 
 
 def _name_problems(table: tuple[StateTensor, ...], file: str, graph: ort.InferenceSession) -> list[str]:
@@ -254,7 +220,7 @@ def _name_problems(table: tuple[StateTensor, ...], file: str, graph: ort.Inferen
         inputs = {contract.SOURCE, contract.SOURCE_LENGTH}
         outputs = {tensor.name for tensor in table if tensor.from_encoder}
     else:
-        inputs = {contract.TOKEN, contract.POSITION, *(tensor.input_name for tensor in table)}
+        inputs = set(contract.decoder_inputs(table))
         outputs = {_HOST_OUTPUT[file], *(tensor.output_name for tensor in table if tensor.kind != "constant")}
     problems = []
     for what, expected, arguments in (

@@ -24,11 +24,12 @@ class Suppress:
     """Never generate these tokens."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
-        self.tokens = np.array(sorted(set(tokens)), dtype=np.int64)
+        self.tokens = sorted(set(tokens))
 
     def __call__(self, history: IntArray, logits: FloatArray) -> None:
         """See :class:`LogitsProcessor`."""
-        logits[:, self.tokens] = -np.inf
+        for token in self.tokens:
+            logits[:, token] = -np.inf
 
 
 class MinLength:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeformer_runtime.best_tokens import best_tokens, log_sum_exp
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.session import FloatArray, IntArray
 
-AnyFloat = TypeVar("AnyFloat", np.float32, np.float64)
+BestTokens = Callable[[FloatArray, int], tuple[FloatArray, IntArray]]
+"""Picks the most probable tokens of each row; see :func:`~edgeformer_runtime.best_tokens.best_tokens`."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Search(Protocol):
         """Whether no sentence goes on."""
 
     def advance(self, logits: FloatArray) -> Advance:
-        """Extend the live rows by one token, given logits ``(R, V)``."""
+        """Extend the live rows by one token, given logits ``(R, V)``, whose memory may be used up."""
 
     def finish(self) -> list[list[Hypothesis]]:
         """The hypotheses of every sentence, best first; rows still alive are cut off."""
@@ -76,17 +79,17 @@ class GreedySearch:
     def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
         self.token = logits.argmax(axis=1)
-        peak = logits[np.arange(len(logits)), self.token][:, None]
+        peak = logits[np.arange(len(logits)), self.token, None]
         check_finite(peak, self.history)
         if self._options.return_scores:
-            self._log_probability -= np.log(np.exp(logits - peak).sum(axis=1))
+            self._log_probability += (peak - log_sum_exp(logits, peak))[:, 0]
         ended = self.token == self._eos
         if not ended.any():
             self.history = np.concatenate((self.history, self.token[:, None]), axis=1)
             return Advance(None, None)
         for row in np.flatnonzero(ended):
             self._collect(int(row), finished=True)
-        keep = np.flatnonzero(~ended)
+        keep = packed(~ended)
         self.token = self.token[keep]
         self.history = np.concatenate((self.history[keep], self.token[:, None]), axis=1)
         self._origin, self._log_probability = self._origin[keep], self._log_probability[keep]
@@ -113,8 +116,11 @@ class BeamSearch:
     when it has K such hypotheses (fairseq's rule). At the cut-off, unfinished ones fill up what is missing.
     """
 
-    def __init__(self, sentences: int, options: DecodeOptions, special: SpecialTokens) -> None:
+    def __init__(
+        self, sentences: int, options: DecodeOptions, special: SpecialTokens, best: BestTokens = best_tokens
+    ) -> None:
         beams = options.beam_size
+        self._best = best
         self._options, self._eos, self._beams = options, special.eos, beams
         self._results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         self._origin = np.arange(sentences)
@@ -131,35 +137,40 @@ class BeamSearch:
 
     def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
-        sentences = len(self._origin)
+        beams, sentences = self._beams, len(self._origin)
         # Each row's 2K best tokens hold all of the sentence's 2K best extensions.
-        best, candidate = largest(logits, 2 * self._beams)
-        peak = best[:, :1]
-        with np.errstate(invalid="ignore"):  # checked right below
-            log_sum = peak + np.log(np.exp(logits - peak).sum(axis=1, keepdims=True))
-        check_finite(log_sum, self.history)
-        total = self._log_probability.reshape(-1, 1) + (best - log_sum)
-        # (N, 2K) best extensions, best first: at most K of them end, so K go on
-        value, position = largest(total.reshape(sentences, -1), 2 * self._beams)
+        best, candidate = self._best(logits, 2 * beams)
+        check_finite(best[:, 0], self.history)
+        # (N, K * 2K) extensions, of which the (N, 2K) best, best first: at most K of them end, so K go on
+        total = (self._log_probability.reshape(-1, 1) + best).reshape(sentences, -1)
+        position = np.argsort(-total, axis=1, kind="stable")[:, : 2 * beams]
+        sentence = np.arange(sentences)[:, None]
+        value, token = total[sentence, position], candidate.reshape(sentences, -1)[sentence, position]
         parent = position // candidate.shape[1]
-        token = np.take_along_axis(candidate.reshape(sentences, -1), position, axis=1)
-        ends = token == self._eos
-        for sentence, rank in zip(
-            *np.nonzero(ends[:, : self._beams] & np.isfinite(value[:, : self._beams])), strict=True
-        ):
-            ids = self.history[sentence * self._beams + parent[sentence, rank]]
-            self._collect(sentence, ids, float(value[sentence, rank]), finished=True)
-        live = np.array([len(self._results[origin]) < self._beams for origin in self._origin])
-        # (N', K): positions of the K best extensions that go on
-        going = np.argsort(ends[live], axis=1, kind="stable")[:, : self._beams]
-        self._log_probability = np.take_along_axis(value[live], going, axis=1)
-        self.token = np.take_along_axis(token[live], going, axis=1).ravel()
-        sentence = np.flatnonzero(live)
-        rows = (sentence[:, None] * self._beams + np.take_along_axis(parent[live], going, axis=1)).ravel()
+        ends, alive = token == self._eos, None
+        if ends.any():
+            for index, rank in zip(*np.nonzero(ends[:, :beams] & np.isfinite(value[:, :beams])), strict=True):
+                ids = self.history[index * beams + parent[index, rank]]
+                self._collect(index, ids, float(value[index, rank]), finished=True)
+            live = np.array([len(self._results[origin]) < beams for origin in self._origin])
+            if not live.all():
+                alive = packed(live)
+                sentence, ends, value, token, parent = (
+                    alive[:, None],
+                    ends[alive],
+                    value[alive],
+                    token[alive],
+                    parent[alive],
+                )
+                self._origin = self._origin[alive]
+            # (N', 2K): those that go on first, in their order
+            going = np.argsort(ends, axis=1, kind="stable")
+            value, token, parent = (np.take_along_axis(array, going, axis=1) for array in (value, token, parent))
+        self._log_probability, self.token = value[:, :beams], token[:, :beams].ravel()
+        rows = (sentence * beams + parent[:, :beams]).ravel()
         self.history = np.concatenate((self.history[rows], self.token[:, None]), axis=1)
-        self._origin = self._origin[live]
-        in_place = len(rows) == len(logits) and bool((rows == np.arange(len(rows))).all())
-        return Advance(None if in_place else rows, None if live.all() else sentence)
+        in_place = alive is None and bool((rows == np.arange(len(rows))).all())
+        return Advance(None if in_place else rows, alive)
 
     def finish(self) -> list[list[Hypothesis]]:
         """See :class:`Search`."""
@@ -185,7 +196,7 @@ def check_finite(values: FloatArray, history: IntArray) -> None:
     """Refuse to choose among values that are not numbers.
 
     Args:
-        values: largest logit of each row, or the logarithm of the sum of exponentials, ``(R, 1)``.
+        values: largest logit or log-probability of each row.
         history: tokens of each row so far, ``(R, T)``.
 
     Raises:
@@ -198,15 +209,14 @@ def check_finite(values: FloatArray, history: IntArray) -> None:
         )
 
 
+def packed(alive: NDArray[np.bool_]) -> IntArray:
+    """Indices of what is alive, in an order that moves least: the last ones fill the places of those that are not."""
+    count = int(alive.sum())
+    order = np.arange(count)
+    order[~alive[:count]] = count + np.flatnonzero(alive[count:])
+    return order
+
+
 def normalised(log_probability: float, length: int, length_penalty: float) -> float:
     """Score of a hypothesis; see :class:`DecodeOptions`."""
     return float(log_probability / max(length, 1) ** length_penalty)
-
-
-def largest(values: NDArray[AnyFloat], count: int) -> tuple[NDArray[AnyFloat], IntArray]:
-    """The ``count`` largest of each row, largest first, and their positions."""
-    count = min(count, values.shape[1])
-    position = np.sort(np.argpartition(values, -count, axis=1)[:, -count:], axis=1)
-    order = np.argsort(-np.take_along_axis(values, position, axis=1), axis=1, kind="stable")
-    position = np.take_along_axis(position, order, axis=1)
-    return np.take_along_axis(values, position, axis=1), position

@@ -14,14 +14,14 @@ FloatArray = NDArray[np.float32]
 
 
 class DecoderState(Protocol):
-    """The state of all rows between two steps. A value: selecting gives a new one."""
+    """The state of all rows between two steps. Stepping and selecting may use its memory again."""
 
     @property
     def nbytes(self) -> int:
         """Bytes held by all tensors."""
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> Self:
-        """Reorder and drop.
+        """Reorder and drop; the state before it is not to be used afterwards.
 
         Args:
             rows: for each row to keep, its row now, ``(R',)``.
@@ -34,6 +34,11 @@ StateT = TypeVar("StateT", bound=DecoderState)
 
 class StepSession(Protocol[StateT]):
     """An encoder and a step decoder on some engine, with that engine's kind of state."""
+
+    @property
+    def greedy_alone(self) -> bool:
+        """Whether greedy search takes one sentence at a time, since one row is computed by other kernels than several
+        are. So a sentence's output is the same in any company."""
 
     @property
     def special(self) -> SpecialTokens:
@@ -59,8 +64,12 @@ class StepSession(Protocol[StateT]):
             state: state before the token; not to be used afterwards.
 
         Returns:
-            Logits ``(R, V)``, float32, which the caller may change in place, and the state after the token.
+            Logits ``(R, V)``, float32, which the caller may change in place and the next step overwrites, and the state
+            after the token.
         """
+
+    def best_tokens(self, logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:
+        """The most probable tokens of each row; see :func:`~edgeformer_runtime.best_tokens.best_tokens`."""
 
 
 class AttentiveSession(StepSession[StateT], Protocol[StateT]):

@@ -9,8 +9,10 @@ from typing import Any
 import onnxruntime
 import pytest
 
+from edgeformer.train.run import Run
 from edgeformer_runtime.bundle import open_bundle
 from edgeformer_runtime.golden import golden_cases
+from tests import factory
 from tests.commands import error, run
 
 QUICK = ("--repeat", "1", "--threads", "1")
@@ -75,3 +77,59 @@ def test_errors(small_bundle: Path, tmp_path: Path) -> None:
     assert "must be one of cpu, cuda" in error("bench", small_bundle, "--device", "npu")
     folder = tmp_path / "missing"
     assert f"Folder `{folder}` does not exist" in error("bench", small_bundle, "--json", folder / "x.json")
+
+
+def test_bundles_are_compared_with_torch(small_bundle: Path, small_bundle_int8: Path, taught_run: Run) -> None:
+    bundles = (small_bundle, small_bundle_int8)
+    result = measured(*bundles, "--against", "torch", "--checkpoint", taught_run.path, "--beam", "1", "--batch", "2")
+    sentences = len({case.text for case in golden_cases(open_bundle(small_bundle))})
+    assert (result["sentences"], result["beam_size"], result["batch_size"], result["rounds"]) == (sentences, 1, 2, 1)
+    fp32, int8, torch = result["systems"]
+    assert [one["system"] for one in (fp32, int8, torch)] == [*map(str, bundles), "torch eager"]  # of one folder name
+    assert result["reference"] == "torch eager"
+    assert (fp32["identical"], torch["identical"], torch["speed"]) == (sentences, sentences, 1)
+    for one in (fp32, int8):
+        assert one["version"] == f"onnxruntime {onnxruntime.__version__}"
+        assert one["timing"]["calls"] == -(-sentences // 2)
+        assert one["speed"] == pytest.approx(torch["timing"]["median_ms"] / one["timing"]["median_ms"])
+        assert one["sentences_per_second"] > 0
+
+
+def test_bundles_are_compared_with_ctranslate2(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
+    report = tmp_path / "report.json"
+    options = ("--against", "ctranslate2", "--checkpoint", taught_run.path, "--json", report)
+    result = run("bench", small_bundle, *options, *QUICK)
+    assert result.exit_code == 0, result.output
+    content = json.loads(report.read_text(encoding="utf-8"))
+    systems = {one["system"]: one for one in content["systems"]}
+    assert content["reference"] == "CTranslate2 int8"
+    assert systems["CTranslate2 float32"]["identical"] == content["sentences"]
+    for name, one in systems.items():
+        assert name.split()[0] in result.stdout
+        assert f"{one['timing']['median_ms']:.2f}" in result.stdout
+
+
+def test_errors_of_comparisons(small_bundle: Path, small_bundle_int8: Path, taught_run: Run, tmp_path: Path) -> None:
+    against = ("--against", "torch")
+    checkpoint = ("--checkpoint", taught_run.path)
+    assert "give the run that the bundle was exported from with --checkpoint" in error("bench", small_bundle, *against)
+    assert "which is not given" in error("bench", small_bundle, *checkpoint, code=2)
+    assert "run on the CPU" in error("bench", small_bundle, small_bundle_int8, "--device", "cuda", code=2)
+    assert "is not one of" in error("bench", small_bundle, "--against", "marian", code=2)
+    missing = tmp_path / "missing"
+    assert "is not a run folder" in error("bench", small_bundle, *against, "--checkpoint", missing)
+    assert "does not exist" in error("bench", small_bundle, missing)
+    other = factory.small_run(tmp_path / "run", "post_norm", vocab_size=290)
+    message = error("bench", small_bundle, *against, "--checkpoint", other.path)
+    assert "was not exported from run" in message
+    long = tmp_path / "long"
+    long.write_text("The small dog runs.\n" + "dog " * 300 + "\n", encoding="utf-8")
+    assert "tokens" in error("bench", small_bundle, *against, *checkpoint, "--source", long)
+
+
+def test_a_family_that_a_peer_does_not_know(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
+    ssru = factory.small_run(tmp_path / "run", "ssru")
+    message = error("bench", small_bundle, "--against", "ctranslate2", "--checkpoint", ssru.path, *QUICK)
+    assert "it runs the family `transformer` only" in message

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 
 from edgeformer_runtime.bundle import open_bundle
-from edgeformer_runtime.manifest import Manifest
+from edgeformer_runtime.manifest import Manifest, Precision
 from tests.bundles import copy_of
 from tests.commands import error, run
 
 
-def test_json_is_the_manifest(small_bundle: Path) -> None:
-    result = run("inspect", small_bundle, "--json")
+@pytest.mark.parametrize("precision", get_args(Precision))
+def test_json_is_the_manifest(small_bundles: dict[Precision, Path], precision: Precision) -> None:
+    bundle = small_bundles[precision]
+    result = run("inspect", bundle, "--json")
     assert result.exit_code == 0
-    assert msgspec.json.decode(result.stdout, type=Manifest) == open_bundle(small_bundle).manifest
+    manifest = msgspec.json.decode(result.stdout, type=Manifest)
+    assert manifest == open_bundle(bundle).manifest
+    assert manifest.precision["decoder.onnx"] == precision
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_tables_show_files_operators_and_state(small_bundle: Path, small_bundle_int8: Path, precision: str) -> None:
-    bundle = {"fp32": small_bundle, "int8": small_bundle_int8}[precision]
+@pytest.mark.parametrize("precision", get_args(Precision))
+def test_tables_show_files_operators_and_state(small_bundles: dict[Precision, Path], precision: Precision) -> None:
+    bundle = small_bundles[precision]
     result = run("inspect", bundle)
     assert result.exit_code == 0
     manifest = open_bundle(bundle).manifest
@@ -34,7 +39,8 @@ def test_tables_show_files_operators_and_state(small_bundle: Path, small_bundle_
 
     for name, entry in manifest.files.items():
         assert f"{entry.size:,}" in row(f" {name} ", entry.sha256[:16])
-    assert precision in row(" decoder.onnx ", "…")
+    assert f" {precision} " in row(" decoder.onnx ", "…")
+    assert f" {'fp32' if precision == 'fp32' else 'int8'} " in row(" encoder.onnx ", "…")
     for tensor in manifest.state:
         assert "(" + ", ".join(map(str, tensor.axes)) + ")" in row(f" {tensor.name} ", tensor.kind)
     operators = manifest.report["operators"]["decoder.onnx"]

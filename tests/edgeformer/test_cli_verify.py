@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from edgeformer.train.run import Run
+from edgeformer_runtime.manifest import Precision
 from tests.bundles import copy_of, rehash
 from tests.commands import error, run
 from tests.factory import PAIRS, small_run
@@ -23,9 +24,9 @@ def verified(bundle: Path, *options: str | Path, code: int = 0) -> dict[str, Any
     return content
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_sound_bundle_passes(small_bundle: Path, small_bundle_int8: Path, precision: str) -> None:
-    bundle = {"fp32": small_bundle, "int8": small_bundle_int8}[precision]
+@pytest.mark.parametrize("precision", get_args(Precision))
+def test_a_sound_bundle_passes(small_bundles: dict[Precision, Path], precision: Precision) -> None:
+    bundle = small_bundles[precision]
     content = verified(bundle)
     assert content["golden"]["cases"] == 12
     assert content["parity"] is None
@@ -73,9 +74,12 @@ def test_a_bundle_passes_against_the_run_it_comes_from(small_bundle: Path, taugh
     ]
 
 
-def test_int8_passes_against_its_run_and_reports_what_differs(small_bundle_int8: Path, taught_run: Run) -> None:
-    parity = verified(small_bundle_int8, "--checkpoint", taught_run.path, "--beam", "1")["parity"]
-    assert parity["precision"] == "int8"
+@pytest.mark.parametrize("precision", ["int8", "int8-block", "int4"])
+def test_integers_pass_against_their_run_and_tell_what_differs(
+    small_bundles: dict[Precision, Path], taught_run: Run, precision: Precision
+) -> None:
+    parity = verified(small_bundles[precision], "--checkpoint", taught_run.path, "--beam", "1")["parity"]
+    assert parity["precision"] == precision
     assert 0.9 <= parity["logits"]["top1_agreement"] <= 1
     assert parity["logits"]["max_difference"] > 0
     assert [entry["beam_size"] for entry in parity["tokens"]] == [1]

@@ -17,7 +17,6 @@ import torch
 from click.testing import CliRunner
 from torch import Tensor
 
-import edgeformer_export.to_onnx
 from edgeformer.cli import main
 from edgeformer.errors import ConfigError
 from edgeformer.model.base import State
@@ -59,7 +58,9 @@ def int8(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_manifest_tells_what_is_in_the_bundle(fp32: Path, run: Run) -> None:
     manifest = open_bundle(fp32).manifest
     model = run.load_model()
-    assert manifest.state == model.state_table()
+    caches = {tensor.name for tensor in manifest.state if tensor.in_place}
+    assert caches == {f"self_{part}.{layer}" for part in ("key", "value") for layer in range(2)}
+    assert [one.name for one in manifest.state] == [one.name for one in model.state_table()]
     assert manifest.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert manifest.provenance["recipe"]["model"]["family"] == "transformer"
     assert manifest.report["parity"]["logits"]["max_difference"] <= 1e-4
@@ -72,17 +73,17 @@ def test_manifest_tells_what_is_in_the_bundle(fp32: Path, run: Run) -> None:
 
 
 def test_both_graphs_read_the_tied_table_from_one_place(fp32: Path, int8: Path) -> None:
-    for bundle, wanted in ((fp32, (300, 32)), (int8, (32, 300))):
+    for bundle in (fp32, int8):
         places = []
         for name in (contract.ENCODER_FILE, contract.DECODER_FILE):
             graph = onnx.load(bundle / name, load_external_data=False).graph
             places += [
                 {entry.key: entry.value for entry in tensor.external_data}["offset"]
                 for tensor in graph.initializer
-                if tuple(tensor.dims) == wanted
+                if tuple(tensor.dims) == (300, 32)
             ]
         assert len(places) >= 2
-        assert len(set(places)) == 1
+        assert len(set(places)) == 1, bundle
     stored = (fp32 / contract.WEIGHTS_FILE).stat().st_size
     parameters = open_bundle(fp32).manifest.parameters
     positions = (256 + 40) * 32
@@ -95,12 +96,14 @@ def test_graphs_hold_no_trace_of_the_tracer(fp32: Path) -> None:
         assert not model.metadata_props
         assert all(not node.metadata_props and not node.doc_string for node in model.graph.node)
         axes = {d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
-        assert axes <= {"N", "R", "S", "P"}
+        assert axes == ({"N", "S"} if name == contract.ENCODER_FILE else {"N", "R", "S", "K", "T"})
 
 
 def test_int8_graphs_multiply_integers(int8: Path) -> None:
     operators = open_bundle(int8).manifest.report["operators"]
-    assert operators[contract.DECODER_FILE]["MatMulIntegerToFloat"] == 17
+    # In each layer: query, key and value at once, and the output; query and output; two of the feed-forward layers.
+    assert operators[contract.DECODER_FILE]["MatMulIntegerToFloat"] == 2 * 6
+    assert operators[contract.DECODER_FILE]["QGemm"] == 1  # the output projection
     assert "MatMul" not in operators[contract.DECODER_FILE]
     assert "Gemm" not in operators[contract.DECODER_FILE]
     assert "DynamicQuantizeLinear" not in operators[contract.ENCODER_FILE]
@@ -123,7 +126,7 @@ def test_a_dropped_mask_is_not_exported(run: Run, tmp_path: Path, monkeypatch: p
     def unmasked(query: Tensor, key: Tensor, value: Tensor, **settings: Any) -> Tensor:
         return kernels.portable_attention(query, key, value, **{**settings, "padding": None})
 
-    monkeypatch.setattr(edgeformer_export.to_onnx, "ort_attention", unmasked)
+    monkeypatch.setattr(kernels, "ort_attention", unmasked)
     with pytest.raises(ExportError, match="not equal to torch: logits differ by up to"):
         export_run(run, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
@@ -275,6 +278,37 @@ def test_command_line_reports_and_refuses(run: Run, tmp_path: Path) -> None:
         assert message in failed.stderr
         assert "Traceback" not in failed.output
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("precision", ["int8-block", "int4"])
+def test_command_line_exports_blocks_for_onnxruntime_only(
+    taught_run: Run, fp32: Path, tmp_path: Path, precision: str
+) -> None:
+    arguments = ["export", str(taught_run.path), "--out", str(tmp_path / "b"), "--precision", precision]
+    failed = CliRunner().invoke(main, [*arguments, "--target", "portable"])
+    assert failed.exit_code == 1
+    assert failed.stderr.endswith(
+        f"Error: {precision} needs ONNX Runtime's own operators; give --target ort, or --precision int8 for portable "
+        "graphs.\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+    done = CliRunner().invoke(main, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["parity"]["precision"] == precision
+    outcomes = {
+        file: {record["name"]: record["outcome"] for record in report["passes"][file]}
+        for file in (contract.ENCODER_FILE, contract.DECODER_FILE)
+    }
+    assert outcomes[contract.DECODER_FILE]["MergeLinears"] == "changed"
+    assert outcomes[contract.DECODER_FILE]["FuseSkipNorm"] == "changed"
+    assert outcomes[contract.DECODER_FILE]["QuantizeBlocks"] == "changed"
+    assert outcomes[contract.ENCODER_FILE]["FuseHeads"] == "changed"
+    assert outcomes[contract.ENCODER_FILE]["VectorNorm"] == "changed"
+    assert outcomes[contract.ENCODER_FILE]["QuantizeStatic"] == "changed"
+    sizes = [open_bundle(bundle).manifest.files["weights.bin"].size for bundle in (fp32, tmp_path / "b")]
+    assert sizes[1] < 0.45 * sizes[0]
 
 
 def test_verify_compares_a_bundle_that_was_exported_before_there_was_attention(

@@ -1,8 +1,8 @@
-"""Every family with a model that has learned something: rows that end at different steps, int8, attention."""
+"""Every family with a model that has learned something: rows that end at different steps, precisions, attention."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import onnx
@@ -10,7 +10,6 @@ import pytest
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
-from edgeformer_export.export import export_run
 from edgeformer_export.parity import compare
 from edgeformer_runtime import contract
 from edgeformer_runtime.attention import attention_weights
@@ -18,20 +17,33 @@ from edgeformer_runtime.bundle import open_bundle
 from edgeformer_runtime.decode import decode
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.golden import check_golden
+from edgeformer_runtime.manifest import Precision
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
+from tests.exports import export_precisions
 from tests.factory import PAIRS, taught_run
 
-TAUGHT = {"ssru": 100, "lstm": 150, "lstm_mlp": 100}
+TAUGHT = {"post_norm": 100, "ssru": 100, "lstm": 150, "lstm_mlp": 100}
 """Variants of the test factory, and the updates after which their outputs end by themselves."""
 TEXTS = [source for source, _ in PAIRS[::5]]
+
+
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+INTEGERS = [precision for precision in PRECISIONS if precision != "fp32"]
 
 
 class Taught(NamedTuple):
     variant: str
     model: EncoderDecoder
-    fp32: Translator
-    int8: Translator
+    bundles: dict[Precision, Translator]
+
+    @property
+    def fp32(self) -> Translator:
+        return self.bundles["fp32"]
+
+    @property
+    def int8(self) -> Translator:
+        return self.bundles["int8"]
 
 
 @pytest.fixture(scope="module", params=TAUGHT)
@@ -40,11 +52,11 @@ def taught(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         pytest.skip("int8 graphs run on the CPU only")
     folder = tmp_path_factory.mktemp("taught")
     run = taught_run(folder / "run", request.param, steps=TAUGHT[request.param])
-    for precision in ("fp32", "int8"):
-        export_run(run, folder / precision, precision=precision)
-    return Taught(
-        request.param, run.load_model(), Translator(folder / "fp32", threads=1), Translator(folder / "int8", threads=1)
-    )
+    bundles = {
+        precision: Translator(bundle, threads=1)
+        for precision, bundle in export_precisions(run, folder, PRECISIONS).items()
+    }
+    return Taught(request.param, run.load_model(), bundles)
 
 
 def source_ids(translator: Translator) -> list[list[int]]:
@@ -63,24 +75,54 @@ def test_rows_that_finish_at_different_steps(taught: Taught, beam_size: int) -> 
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_sentence_gives_the_same_alone_and_in_a_batch(taught: Taught, precision: str, beam_size: int) -> None:
-    translator = taught.fp32 if precision == "fp32" else taught.int8
-    together = translator.translate(TEXTS, beam_size=beam_size)
-    for text, translation in list(zip(TEXTS, together, strict=True))[::6]:
-        alone = translator.translate([text], beam_size=beam_size)[0]
-        assert alone.best.ids == translation.best.ids
-        assert alone.score == pytest.approx(translation.score, abs=1e-4)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_sentence_gives_the_same_in_any_company(taught: Taught, precision: Precision, beam_size: int) -> None:
+    """Alone, in batches of any order and size, and with another number of threads."""
+    one = taught.bundles[precision]
+    two = Translator(one.bundle, threads=2)
+    expected = one.translate(TEXTS, beam_size=beam_size)
+    order = np.random.default_rng(0).permutation(len(TEXTS)).tolist()
+    outputs = [
+        [one.translate([text], beam_size=beam_size)[0] for text in TEXTS],
+        two.translate(TEXTS, beam_size=beam_size),
+        [two.translate([text], beam_size=beam_size)[0] for text in TEXTS[::6]],
+    ]
+    for max_batch_tokens in (4096, 4 * 13 * beam_size):
+        shuffled = one.translate(
+            [TEXTS[index] for index in order], beam_size=beam_size, max_batch_tokens=max_batch_tokens
+        )
+        outputs.append([shuffled[order.index(index)] for index in range(len(TEXTS))])
+    for output in outputs:
+        for found, wanted in zip(output, expected[:: 6 if len(output) < len(TEXTS) else 1], strict=True):
+            assert found.best.ids == wanted.best.ids
+            assert found.score == pytest.approx(wanted.score, abs=1e-4)
 
 
-def test_int8_is_close_to_torch_and_much_smaller(taught: Taught) -> None:
-    report = compare(taught.model, taught.int8.session, source_ids(taught.int8), [], "int8")
-    assert report.problems == []
-    assert report.logits.top1_agreement > 0.95
-    weights = [translator.bundle.manifest.files["weights.bin"].size for translator in (taught.fp32, taught.int8)]
-    assert weights[1] < 0.4 * weights[0]
-    for translator in (taught.fp32, taught.int8):
-        assert check_golden(translator).problems == ()
+@pytest.mark.parametrize("precision", INTEGERS)
+def test_integers_are_close_to_torch_and_much_smaller(taught: Taught, precision: Precision) -> None:
+    translator = taught.bundles[precision]
+    report = compare(taught.model, translator.session, source_ids(translator), [], precision)
+    assert report.logits.top1_agreement > (0.85 if precision == "int4" else 0.95)
+    weights = [bundle.bundle.manifest.files["weights.bin"].size for bundle in (taught.fp32, translator)]
+    assert weights[1] < 0.45 * weights[0]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_golden_examples_pass_in_every_precision(taught: Taught, precision: Precision) -> None:
+    result = check_golden(taught.bundles[precision])
+    assert result.problems == ()
+    assert result.cases > 0
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_blocks_are_for_the_decoder_alone(taught: Taught, precision: Precision) -> None:
+    manifest, blocks = taught.bundles[precision].bundle.manifest, precision in {"int8-block", "int4"}
+    assert manifest.precision[contract.DECODER_FILE] == precision
+    assert manifest.precision[contract.ENCODER_FILE] == ("int8" if blocks else precision)
+    assert manifest.min_onnxruntime == ("1.23" if blocks else "1.22")
+    operators = manifest.report["operators"]
+    assert ("MatMulNBits" in operators[contract.DECODER_FILE]) == blocks
+    assert "MatMulNBits" not in operators[contract.ENCODER_FILE]
 
 
 def test_int8_bundles_hold_no_float_matrix(taught: Taught) -> None:

@@ -148,7 +148,7 @@ def test_all_contradictions_are_listed_together(small_bundle: Path, tmp_path: Pa
     message = str(caught.value)
     assert f"state `{mask}` has no axes" in message
     assert f"state `{constant}` (constant) must have first axis N or R, but has S" in message
-    assert f"state `{cache}` (cache) must have axis P once" in message
+    assert f"state `{cache}` (cache) must have axis P or T once" in message
     assert f"state `{twice}` is listed 2 times" in message
     assert "`max_target_length` must be at least 1, but is 0" in message
     assert "file `../up` must be a plain name" in message
@@ -171,7 +171,7 @@ def tensor(**changes: Any) -> StateTensor:
         (tensor(kind="constant", axes=("N", "P")), "may not have axis P"),
         (tensor(kind="recurrent", axes=("R", "S")), "may not have axis S"),
         (tensor(axes=("R", "P", "S")), "may not have axis S"),
-        (tensor(axes=("R", "P", "P")), "must have axis P once"),
+        (tensor(axes=("R", "P", "P")), "must have axis P or T once"),
         (tensor(axes=("R", "P", 0)), "has a fixed axis below 1"),
         (tensor(axes=("R", "P", "Q")), "may not have axis Q"),
     ],

@@ -116,7 +116,7 @@ def test_only_what_is_asked_for_is_built() -> None:
     special = SpecialTokens()
     (suppress,) = build_processors(DecodeOptions(), special)
     assert isinstance(suppress, Suppress)
-    assert suppress.tokens.tolist() == [special.pad, special.bos]
+    assert suppress.tokens == [special.pad, special.bos]
     options = DecodeOptions(min_length=2, no_repeat_ngram_size=3, repetition_penalty=1.5)
     kinds = {type(processor) for processor in build_processors(options, special)}
     assert kinds == {Suppress, MinLength, NoRepeatNgram, RepetitionPenalty}

@@ -13,7 +13,7 @@ from edgeformer_runtime.decode import decode
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.search import BeamSearch, GreedySearch, largest, normalised
+from edgeformer_runtime.search import BeamSearch, GreedySearch, normalised, packed
 from tests.toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
 
 MODELS = st.builds(
@@ -191,18 +191,15 @@ def test_other_special_tokens_are_respected() -> None:
         assert not {0, 5, 6} & set(found[0].ids)
 
 
-@FEW
-@given(
-    st.lists(st.lists(st.floats(-100, 100, width=32), min_size=6, max_size=6), min_size=1, max_size=4),
-    st.integers(1, 9),
-)
-def test_largest_is_a_descending_prefix_of_the_sorted_row(values: list[list[float]], count: int) -> None:
-    array = np.array(values, dtype=np.float32)
-    best, position = largest(array, count)
-    assert best.shape == (len(values), min(count, 6))
-    np.testing.assert_array_equal(best, -np.sort(-array, axis=1)[:, :count])
-    np.testing.assert_array_equal(np.take_along_axis(array, position, axis=1), best)
-    assert all(len(set(row)) == len(row) for row in position.tolist())
+@given(st.lists(st.booleans(), max_size=40))
+def test_packed_fills_holes_and_moves_nothing_else(flags: list[bool]) -> None:
+    alive = np.array(flags, bool)
+    order = packed(alive)
+    assert sorted(order.tolist()) == np.flatnonzero(alive).tolist()
+    count = int(alive.sum())
+    for place, start in enumerate(order.tolist()):
+        # Who has a place among the first stays there; who comes from behind takes the place of one that is gone.
+        assert start == place if alive[place] else start >= count
 
 
 def test_the_score_is_the_documented_formula() -> None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+SMALL_CONSTANTS = 1024
+"""Bytes that a pass may add in exchange for nodes: shapes, axes, sizes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PassRecord:
@@ -33,8 +36,9 @@ class PassFailedError(RuntimeError):
 def run_passes(model: ir.Model, passes: Sequence[ir.passes.PassBase]) -> tuple[ir.Model, list[PassRecord]]:
     """Run passes one after the other.
 
-    A result is rejected if it has more weight bytes, or more nodes with no fewer bytes: a simplifier may enlarge a
-    graph by folding a table that was shared.
+    A result is rejected if it has more weight bytes without fewer nodes, more nodes without fewer bytes, or more bytes
+    than small constants have: a simplifier may enlarge a graph by folding a table that was shared. A pass whose nodes
+    are faster, though more, says so with an attribute ``may_add_nodes``.
 
     Raises:
         PassFailedError: a pass raised.
@@ -50,7 +54,9 @@ def run_passes(model: ir.Model, passes: Sequence[ir.passes.PassBase]) -> tuple[i
             done = ", ".join(record.name for record in records) or "none"
             raise PassFailedError(f"Pass {name} failed (passes before it: {done}): {error}") from error
         nodes_after, bytes_after = node_count(result.model), weight_bytes(result.model)
-        worse = bytes_after > bytes_before or (bytes_after == bytes_before and nodes_after > nodes_before)
+        grown, added = bytes_after - bytes_before, nodes_after - nodes_before
+        worse = grown > SMALL_CONSTANTS or (grown > 0 and added >= 0) or (grown == 0 and added > 0)
+        worse = worse and not getattr(one_pass, "may_add_nodes", False)
         model = before if worse else result.model
         records.append(
             PassRecord(

@@ -5,8 +5,13 @@ from __future__ import annotations
 import onnx_ir as ir
 import onnxsim
 
-# On inputs of three axes this puts a Reshape before and behind every Gemm.
-_MATMUL_ADD_TO_GEMM = ["fuse_matmul_add_bias_into_gemm", "fuse_matmul_add_bias_into_gemm_batched"]
+_SKIPPED = [
+    # On inputs of three axes these put a Reshape before and behind every Gemm.
+    "fuse_matmul_add_bias_into_gemm",
+    "fuse_matmul_add_bias_into_gemm_batched",
+    # Merges products but not their biases, and in the encoder too: see MergeLinears.
+    "fuse_qkv",
+]
 
 
 class Simplify(ir.passes.FunctionalPass):
@@ -18,7 +23,7 @@ class Simplify(ir.passes.FunctionalPass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Simplify a copy of the model."""
         before = ir.to_proto(model)
-        after, valid = onnxsim.simplify(before, skipped_optimizers=_MATMUL_ADD_TO_GEMM)
+        after, valid = onnxsim.simplify(before, skipped_optimizers=_SKIPPED)
         if not valid:
             raise RuntimeError("onnxsim's own check of the simplified graph failed")
         simplified = ir.from_proto(after)

@@ -1,0 +1,21 @@
+"""How much memory this process has taken."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def peak_memory_mb() -> float | None:
+    """Largest resident size of this process so far, in 10^6 bytes; none on Windows."""
+    try:  # Linux's own figure; what getrusage tells there may be that of the process which started this one
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
+    except (OSError, IndexError):
+        pass
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6

@@ -1,0 +1,78 @@
+"""How fast this machine reads memory: the bound of a decoder step, which reads every weight once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+SIZES = (1_000_000, 4_000_000, 16_000_000, 64_000_000, 256_000_000)
+
+Reduction = Callable[[NDArray[np.uint8]], Any]
+REDUCTIONS: dict[str, Reduction] = {
+    "maximum of uint8": lambda buffer: buffer.max(),
+    "maximum of float32": lambda buffer: buffer.view(np.float32).max(),
+    "bitwise or of uint64": lambda buffer: np.bitwise_or.reduce(buffer.view(np.uint64)),
+}
+"""Numpy's cheapest ways to read a buffer; which is fastest depends on the processor."""
+
+_ROUND_BYTES = 256_000_000
+"""Bytes read between two looks at the clock: starting threads takes no part worth counting."""
+
+
+class Bandwidth(msgspec.Struct, kw_only=True, frozen=True):
+    """Read bandwidth of some threads, each with a buffer of its own."""
+
+    threads: int
+    """Threads that read at once."""
+    bytes: int
+    """Bytes of all buffers together."""
+    gigabytes_per_second: float
+    """10^9 bytes in a second, all threads together; the best of several rounds and reductions."""
+    reduction: str
+    """The key of :data:`REDUCTIONS` that was fastest."""
+
+
+def read_bandwidth(threads: Sequence[int], sizes: Sequence[int] = SIZES, seconds: float = 0.2) -> list[Bandwidth]:
+    """Measure for each number of threads and each size.
+
+    Args:
+        threads: numbers of threads.
+        sizes: bytes of all buffers together.
+        seconds: time to spend on one reduction of one size.
+    """
+    return [_best(count, size, seconds) for count in threads for size in sizes]
+
+
+def bandwidth_at(measured: Sequence[Bandwidth], threads: int, size: float) -> Bandwidth:
+    """The measurement of so many threads whose size is nearest by ratio."""
+    return min(
+        (one for one in measured if one.threads == threads), key=lambda one: max(one.bytes / size, size / one.bytes)
+    )
+
+
+def _best(threads: int, size: int, seconds: float) -> Bandwidth:
+    share = size // threads // 8 * 8
+    # Filled with ones: the system maps a buffer of zeros to a single page.
+    buffers = [np.full(share, 1, np.uint8) for _ in range(threads)]
+    repeats = max(1, _ROUND_BYTES // size)
+    best = (0.0, "")
+    with ThreadPoolExecutor(threads) as pool:
+        for name, reduce in REDUCTIONS.items():
+            end = time.perf_counter() + seconds
+            while (begin := time.perf_counter()) < end:
+                list(pool.map(partial(_read, reduce, repeats), buffers))
+                speed = repeats * share * threads / (time.perf_counter() - begin) / 1e9
+                best = max(best, (speed, name))
+    return Bandwidth(threads=threads, bytes=share * threads, gigabytes_per_second=best[0], reduction=best[1])
+
+
+def _read(reduce: Reduction, repeats: int, buffer: NDArray[np.uint8]) -> None:
+    for _ in range(repeats):
+        reduce(buffer)

@@ -1,0 +1,72 @@
+"""The systems that can be compared, made from a run and its bundles."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgeformer.peers.base import Spec
+from edgeformer.peers.contest import Contender
+from edgeformer.peers.ctranslate2 import BATCH_TOKENS, environments
+from edgeformer.peers.process import convert
+
+PRECISIONS = ("int8", "float32")
+"""Of the peers that are converted."""
+REFERENCE = "CTranslate2 int8"
+"""The system that speeds are given in proportion to."""
+
+
+def ours(bundles: Mapping[str, Path], threads: int) -> list[Contender]:
+    """Bundles by the name that tables give them."""
+    return [Contender(name, (Spec(kind="bundle", model=str(path), threads=threads),)) for name, path in bundles.items()]
+
+
+def peer(name: str, run: Path, work: Path, threads: int, *, texts: bool = False, python: str = "") -> list[Contender]:
+    """The systems of one peer, with the weights of a run.
+
+    Args:
+        name: one of :data:`~edgeformer.peers.base.PEERS`.
+        run: a finished run.
+        work: folder for models in the peer's format; those that are there are used as they are.
+        threads: CPU threads.
+        texts: whether it will make batches by itself, so that there are more variants to try.
+        python: interpreter that has Optimum; this one if empty.
+
+    Raises:
+        PeerError: the peer does not know the model, or its packages are missing.
+    """
+    if name in {"torch", "torch-compile"}:
+        compiled = name == "torch-compile"
+        spec = Spec(kind="torch", model=str(run), threads=threads, settings={"compile": compiled})
+        return [Contender("torch.compile" if compiled else "torch eager", (spec,))]
+    python = python if name == "optimum" and python else sys.executable
+    models = {precision: work / f"{name}-{precision}" for precision in PRECISIONS}
+    if missing := {precision: model for precision, model in models.items() if not model.exists()}:
+        convert(name, run, missing, python)
+    if name == "ctranslate2":
+        return [
+            Contender(f"CTranslate2 {precision}", _variants(model, precision, threads, texts))
+            for precision, model in models.items()
+        ]
+    return [
+        Contender(f"Optimum {precision}", (Spec(kind=name, model=str(model), threads=threads, python=python),))
+        for precision, model in models.items()
+    ]
+
+
+def _variants(model: Path, precision: str, threads: int, texts: bool) -> tuple[Spec, ...]:
+    choices = [{}] if not texts else [{"batch_tokens": size} for size in BATCH_TOKENS]
+    if texts and threads > 1:
+        choices += [{**choice, "parallel_batches": True} for choice in choices]
+    return tuple(
+        Spec(
+            kind="ctranslate2",
+            model=str(model),
+            threads=threads,
+            settings={"compute_type": precision, **choice},
+            environment=environment,
+        )
+        for environment in environments()
+        for choice in choices
+    )

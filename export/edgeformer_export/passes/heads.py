@@ -1,0 +1,49 @@
+"""Attention heads: taken apart by the operator, not before it."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+
+class FuseHeads(ir.passes.InPlacePass):
+    """Let the attention operator take heads apart itself.
+
+    - ``MultiHeadAttention(q, Transpose(Reshape(k)), Transpose(Reshape(v)))`` becomes ``MultiHeadAttention(q, k, v)``
+      where nothing else wants the heads apart.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Fuse in place."""
+        fused = False
+        for node in model.graph:
+            if node.op_type != "MultiHeadAttention":
+                continue
+            joined = [_joined_heads(value) for value in node.inputs[1:3]]
+            if all(value is not None for value in joined):
+                for index, value in enumerate(joined, start=1):
+                    node.replace_input_with(index, value)
+                fused = True
+        if fused:
+            common.RemoveUnusedNodesPass()(model)
+        return ir.passes.PassResult(model, modified=fused)
+
+
+def _joined_heads(value: ir.Value | None) -> ir.Value | None:
+    """``(N, S, H * E)`` behind ``(N, H, S, E)``, if that is where the value comes from and only one node uses it."""
+    transpose = value.producer() if value is not None else None
+    if value is None or transpose is None or transpose.op_type != "Transpose" or len(list(value.uses())) != 1:
+        return None
+    reshaped = transpose.inputs[0]
+    reshape = reshaped.producer() if reshaped is not None else None
+    if reshape is None or reshape.op_type != "Reshape" or value.is_graph_output():
+        return None
+    source = reshape.inputs[0]
+    if transpose.attributes.get_ints("perm", []) != [0, 2, 1, 3] or reshaped is None or source is None:
+        return None
+    apart, joined = reshaped.shape, source.shape
+    if apart is None or joined is None or len(joined) != 3 or not all(isinstance(size, int) for size in apart[2:]):
+        return None
+    return source if joined[2] == math.prod(apart[2:]) else None

@@ -1,0 +1,71 @@
+"""One matrix product instead of several with the same input."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from edgeformer_export.passes.patterns import Linear, constant, find_linears
+
+
+class MergeLinears(ir.passes.InPlacePass):
+    """Compute linear layers of one activation side by side.
+
+    - ``MatMul(x, A) [+ a]``, ``MatMul(x, B) [+ b]``, … become ``Split(MatMul(x, [A B …]) [+ [a b …]])``.
+
+    It is for a step, which has few rows: there each product has a cost of its own, and taking the result apart costs
+    little.
+    Products whose weight is an embedding table too (``Gemm``) stay alone, so that the table stays one tensor.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Merge in place."""
+        graph = model.graph
+        groups: dict[ir.Value, list[Linear]] = defaultdict(list)
+        for linear in find_linears(graph):
+            if linear.nodes[0].op_type == "MatMul":
+                groups[linear.activation].append(linear)
+        merged = [linears for linears in groups.values() if len(linears) > 1]
+        for linears in merged:
+            _merge(graph, linears)
+        if merged:
+            common.RemoveUnusedNodesPass()(model)
+        return ir.passes.PassResult(model, modified=bool(merged))
+
+
+def _merge(graph: ir.Graph, linears: list[Linear]) -> None:
+    first, name = linears[0], f"{linears[0].output.name}.merged"
+    weight = constant(graph, f"{name}.weight", np.concatenate([linear.weight for linear in linears], axis=1))
+    nodes = [ir.node("MatMul", [first.activation, weight])]
+    if any(linear.bias is not None for linear in linears):
+        biases = [
+            np.zeros(linear.weight.shape[1], np.float32) if linear.bias is None else _bias(linear.bias)
+            for linear in linears
+        ]
+        nodes.append(ir.node("Add", [nodes[0].outputs[0], constant(graph, f"{name}.bias", np.concatenate(biases))]))
+    widths = [linear.weight.shape[1] for linear in linears]
+    product = nodes[-1].outputs[0]
+    product.name, product.type = name, first.output.type
+    if first.output.shape is not None:
+        product.shape = ir.Shape([*first.output.shape[:-1], sum(widths)])
+    if len(set(widths)) == 1:
+        split = ir.node("Split", [product], {"axis": -1, "num_outputs": len(widths)}, num_outputs=len(widths))
+    else:
+        sizes = constant(graph, f"{name}.widths", np.array(widths, np.int64))
+        split = ir.node("Split", [product, sizes], {"axis": -1}, num_outputs=len(widths))
+    graph.insert_before(first.nodes[0], [*nodes, split])
+    for linear, output in zip(linears, split.outputs, strict=True):
+        before = linear.output
+        output.shape, output.type, output_name = before.shape, before.type, before.name
+        before.replace_all_uses_with(output, replace_graph_outputs=True)
+        graph.remove(list(reversed(linear.nodes)), safe=True)
+        output.name = output_name
+
+
+def _bias(value: ir.Value) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    if value.const_value is None:
+        raise ValueError(f"the bias `{value.name}` is not constant")
+    return value.const_value.numpy()

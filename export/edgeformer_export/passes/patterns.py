@@ -1,0 +1,130 @@
+"""Constant weights in a graph: finding the operators that read them, and replacing those."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+MICROSOFT = "com.microsoft"
+"""Domain of the operators that are ONNX Runtime's own."""
+MIN_ELEMENTS = 256
+"""Smaller weights stay in fp32: they save nothing."""
+MIN_WIDTH = 8
+"""Weights with fewer columns stay in fp32: an integer product would not be faster."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A matrix product with a constant weight, and the bias addition behind it, if any."""
+
+    activation: ir.Value
+    weight: NDArray[np.float32]
+    """``(in, out)``."""
+    bias: ir.Value | None
+    output: ir.Value
+    nodes: tuple[ir.Node, ...]
+
+
+def find_linears(graph: ir.Graph) -> Iterator[Linear]:
+    """Every matrix product with a constant weight of a worthwhile size."""
+    for node in graph:
+        if node.op_type not in {"MatMul", "Gemm"} or node.domain != "" or node.inputs[0] is None:
+            continue
+        array = _matrix(node.inputs[1])
+        if array is None:
+            continue
+        if node.op_type == "Gemm":
+            attributes = node.attributes
+            if (
+                attributes.get_float("alpha", 1.0) != 1
+                or attributes.get_float("beta", 1.0) != 1
+                or attributes.get_int("transA")
+            ):
+                continue
+            bias = node.inputs[2] if len(node.inputs) > 2 else None
+            array = array.T if attributes.get_int("transB", 0) else array
+            if array.shape[1] >= MIN_WIDTH:
+                yield Linear(node.inputs[0], array, bias, node.outputs[0], (node,))
+            continue
+        if array.shape[1] < MIN_WIDTH:
+            continue
+        consumers = list(node.outputs[0].uses())
+        follower = consumers[0].node if len(consumers) == 1 and not node.outputs[0].is_graph_output() else None
+        bias = next((v for v in follower.inputs if _is_bias(v, array.shape[1])), None) if follower is not None else None
+        if follower is not None and follower.op_type == "Add" and bias is not None:
+            yield Linear(node.inputs[0], array, bias, follower.outputs[0], (node, follower))
+        else:
+            yield Linear(node.inputs[0], array, None, node.outputs[0], (node,))
+
+
+def find_lookups(graph: ir.Graph) -> Iterator[ir.Node]:
+    """Every look-up of many rows in a constant table. Position tables are read one row at a time and stay in fp32."""
+    for node in graph:
+        if node.op_type == "Gather" and is_weight(node.inputs[0]) and not node.attributes.get_int("axis", 0):
+            ids = node.inputs[1]
+            if ids is not None and ids.shape is not None and len(ids.shape) > 0:
+                yield node
+
+
+def is_weight(value: ir.Value | None, rank: int | None = 2) -> bool:
+    """Whether a value is a constant of float32 of a worthwhile size, and of this rank if one is given."""
+    tensor = value.const_value if value is not None else None
+    return (
+        tensor is not None
+        and tensor.dtype == ir.DataType.FLOAT
+        and rank in (None, len(tensor.shape))
+        and tensor.size >= MIN_ELEMENTS
+    )
+
+
+def constant_array(value: ir.Value | None) -> NDArray[np.float32]:
+    """The content of a constant.
+
+    Raises:
+        ValueError: the value is not constant.
+    """
+    if value is None or value.const_value is None:
+        raise ValueError("the tensor is not constant")
+    return value.const_value.numpy()
+
+
+def digest(array: NDArray[np.float32]) -> str:
+    """SHA-256 of the array's content in row order, whatever its layout in memory."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def constant(graph: ir.Graph, name: str, array: NDArray[np.generic]) -> ir.Value:
+    """An initializer; one made before under the same name is used again."""
+    if name not in graph.initializers:
+        tensor = ir.tensor(array, name=name)
+        kind = ir.TensorType(tensor.dtype)
+        graph.register_initializer(ir.Value(name=name, type=kind, shape=ir.Shape(array.shape), const_value=tensor))
+    return graph.initializers[name]
+
+
+def replace(graph: ir.Graph, old: tuple[ir.Node, ...], anchor: ir.Node, new: list[ir.Node]) -> None:
+    """Put ``new`` in the place of ``old``; the last output keeps its name, type and consumers."""
+    graph.insert_before(anchor, new)
+    before, after = old[-1].outputs[0], new[-1].outputs[0]
+    name, after.shape, after.type = before.name, before.shape, before.type
+    before.replace_all_uses_with(after, replace_graph_outputs=True)
+    graph.remove(list(reversed(old)), safe=True)
+    after.name = name
+
+
+def _matrix(value: ir.Value | None) -> NDArray[np.float32] | None:
+    """A constant weight ``(in, out)``, also where the graph transposes a table that it shares; none if neither."""
+    producer = value.producer() if value is not None else None
+    if producer is not None and producer.op_type == "Transpose" and is_weight(producer.inputs[0]):
+        return constant_array(producer.inputs[0]).T
+    return constant_array(value) if is_weight(value) else None
+
+
+def _is_bias(value: ir.Value | None, width: int) -> bool:
+    tensor = value.const_value if value is not None else None
+    return tensor is not None and tuple(tensor.shape) == (width,)

@@ -1,0 +1,216 @@
+"""The decoder's state on ONNX Runtime: buffers that are bound once, written in place, and moved only when they must."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from edgeformer_runtime import contract
+from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.session import FloatArray, IntArray
+
+FIRST_CAPACITY = 32
+"""Positions that caches hold at first; they double when they are full."""
+
+
+class OnnxState:
+    """State tensors of one batch on one device, and the inputs and outputs of its steps.
+
+    A step and a selection change it in place. On the CPU no tensor is copied by a step, and a selection moves only the
+    sentences that fill the places of those dropped; on other devices a selection goes through the host.
+
+    Args:
+        tensors: what the encoder emitted, with one row per sentence.
+        table: the state table.
+        device: where the tensors are.
+        sentences: N.
+        beam_size: K.
+        max_length: largest number of steps.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, ort.OrtValue],
+        table: tuple[StateTensor, ...],
+        device: str,
+        *,
+        sentences: int,
+        beam_size: int,
+        max_length: int,
+    ) -> None:
+        self.tensors: dict[str, ort.OrtValue] = dict(tensors)
+        self.length = 0
+        """Steps made."""
+        self._table, self._device, self._max_length = table, device, max_length
+        self._moving = [tensor for tensor in table if tensor.kind != "constant" and not tensor.in_place]
+        """Tensors that a step replaces."""
+        self._in_place = any(tensor.in_place for tensor in table)
+        self._sentences, self._beams = sentences, beam_size
+        # Other devices may keep a layout of their own inside the buffer, which could not be widened.
+        self._capacity = min(FIRST_CAPACITY, max_length) if device == "cpu" else max_length
+        self._beam_width = np.array([beam_size], np.int32)
+        self._indirection = self._own_beams(sentences, self._capacity)
+        self._token, self._position = np.zeros(sentences * beam_size, np.int64), np.zeros((), np.int64)
+        self._bindings: dict[str, ort.IOBinding] = {}
+        self._nbytes: int | None = None
+        self._outputs: dict[str, NDArray[np.float32]] = {}
+        self._arrays: dict[str, NDArray[Any]] = {}
+        for tensor in table:
+            if tensor.kind == "cache":
+                self._keep(tensor, np.empty(self._shape(tensor), tensor.dtype))
+            elif tensor.axes[0] == contract.ROWS and beam_size > 1:
+                self._take(tensor, np.repeat(np.arange(sentences), beam_size))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by all tensors."""
+        if self._nbytes is None or self._moving:
+            self._nbytes = sum(value.tensor_size_in_bytes() for value in self.tensors.values())
+        return self._nbytes
+
+    def run(
+        self, graph: ort.InferenceSession, output: str, width: int | None, token: IntArray, position: int
+    ) -> FloatArray:
+        """Run a graph that has the decoder's inputs; the state advances.
+
+        Args:
+            graph: the decoder or the attention graph.
+            output: name of its output for the host.
+            width: size of that output's last axis; none if it is not known.
+            token: last token of each row, ``(R,)``.
+            position: index of that token in the target.
+
+        Returns:
+            The output ``(R, width)``; if its width was given, the next run overwrites it.
+        """
+        if position >= self._capacity:
+            self._widen()
+        binding = self._bindings.get(output)
+        if binding is None:
+            binding = self._bindings[output] = self._bind(graph, output, width)
+        self._token[:], self._position[...] = token, position
+        for tensor in self._moving:
+            binding.bind_ortvalue_input(tensor.input_name, self.tensors[tensor.name])
+            binding.bind_output(tensor.output_name, self._device)
+        if width is None:
+            binding.bind_output(output, "cpu")
+        graph.run_with_iobinding(binding)
+        self.length = position + 1
+        if self._moving or width is None:
+            values = dict(zip((argument.name for argument in graph.get_outputs()), binding.get_outputs(), strict=True))
+            for tensor in self._moving:
+                self.tensors[tensor.name] = values[tensor.output_name]
+                self._arrays.pop(tensor.name, None)
+        return self._outputs[output] if width else values[output].numpy()
+
+    def select(self, rows: IntArray, sentences: IntArray | None) -> Self:
+        """Reorder and drop rows and sentences; see :class:`~edgeformer_runtime.session.DecoderState`."""
+        if self._in_place:
+            self._redirect(rows, sentences)
+        for tensor in self._moving:
+            self._take(tensor, rows)
+        if sentences is None:
+            return self
+        for tensor in self._table:
+            if tensor.axes[0] == contract.SENTENCES or tensor.in_place:
+                self._move(tensor, sentences, 1 if tensor.axes[0] == contract.SENTENCES else self._beams)
+            elif tensor.kind == "constant":
+                # It holds the same value for all rows of a sentence, so only dropping sentences changes it.
+                self._take(tensor, rows)
+        self._sentences, self._token = len(sentences), np.zeros(len(rows), np.int64)
+        self._bindings.clear()
+        return self
+
+    def _redirect(self, rows: IntArray, sentences: IntArray | None) -> None:
+        """Let every beam find its past in the rows that wrote it."""
+        kept = np.arange(self._sentences) if sentences is None else sentences
+        parent = rows.reshape(len(kept), self._beams) - kept[:, None] * self._beams  # (N', K): beam that is continued
+        if sentences is not None:
+            self._indirection = np.ascontiguousarray(self._indirection[kept])
+        if self._beams > 1 and self.length:
+            past = self.length - 1
+            self._indirection[:, :, :past] = self._indirection[np.arange(len(kept))[:, None], parent, :past]
+            self._indirection[:, :, past] = parent
+
+    def _move(self, tensor: StateTensor, sentences: IntArray, block: int) -> None:
+        """Drop sentences, of ``block`` rows each, from a buffer; what stays moves down to the places left empty."""
+        kept = set(sentences.tolist())
+        moves = [(to, start) for to, start in enumerate(sentences.tolist()) if to != start]
+        if self._device != "cpu" or any(to in kept for to, _ in moves):
+            self._take(tensor, (sentences[:, None] * block + np.arange(block)).ravel())
+            return
+        array = self._arrays[tensor.name] if tensor.name in self._arrays else self.tensors[tensor.name].numpy()
+        used = tuple(slice(self.length) if axis == contract.CAPACITY_AXIS else slice(None) for axis in tensor.axes[1:])
+        for to, start in moves:
+            array[(slice(to * block, (to + 1) * block), *used)] = array[
+                (slice(start * block, (start + 1) * block), *used)
+            ]
+        self._keep(tensor, array[: len(sentences) * block])
+
+    def _take(self, tensor: StateTensor, index: IntArray) -> None:
+        self._keep(tensor, np.take(self.tensors[tensor.name].numpy(), index, axis=0))
+
+    def _keep(self, tensor: StateTensor, array: NDArray[Any]) -> None:
+        """Let an array be a state tensor. A value on the CPU uses the array's memory, but does not keep it."""
+        self.tensors[tensor.name] = ort.OrtValue.ortvalue_from_numpy(array, self._device)
+        self._arrays[tensor.name] = array
+
+    def _widen(self) -> None:
+        """Give all caches that are written in place twice the capacity."""
+        before = self._capacity
+        self._capacity = min(2 * before, self._max_length)
+        for tensor in self._table:
+            if tensor.in_place:
+                old = self.tensors[tensor.name].numpy()
+                new = np.empty(self._shape(tensor), tensor.dtype)
+                new[tuple(slice(size) for size in old.shape)] = old
+                self._keep(tensor, new)
+        indirection = self._own_beams(self._sentences, self._capacity)
+        indirection[:, :, :before] = self._indirection
+        self._indirection = indirection
+        self._bindings.clear()
+
+    def _bind(self, graph: ort.InferenceSession, output: str, width: int | None) -> ort.IOBinding:
+        """Bind everything; what moves from step to step is bound again by :meth:`run`."""
+        self._nbytes = None
+        binding = graph.io_binding()
+        host: dict[str, NDArray[Any]] = {contract.TOKEN: self._token, contract.POSITION: self._position}
+        if self._in_place:
+            host |= {contract.CACHE_INDIRECTION: self._indirection, contract.BEAM_WIDTH: self._beam_width}
+        for name, array in host.items():
+            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
+        for name in (argument.name for argument in graph.get_outputs()):
+            tensor = next((one for one in self._table if one.output_name == name), None)
+            if tensor is not None and tensor.in_place:
+                binding.bind_ortvalue_input(tensor.input_name, self.tensors[tensor.name])
+                binding.bind_ortvalue_output(tensor.output_name, self.tensors[tensor.name])
+            elif name == output and width:
+                rows = len(self._token)
+                # Rows only ever become fewer, so the first buffer serves to the end.
+                buffer = self._outputs.get(name, np.empty((rows, width), np.float32))
+                self._outputs[name] = buffer[:rows]
+                binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(buffer[:rows]))
+            else:
+                binding.bind_output(name, "cpu" if name == output else self._device)
+        for tensor in self._table:
+            if tensor.kind == "constant":
+                binding.bind_ortvalue_input(tensor.input_name, self.tensors[tensor.name])
+        return binding
+
+    def _shape(self, tensor: StateTensor) -> list[int]:
+        """Shape of a cache, empty along P."""
+        sizes = {
+            contract.ROWS: self._sentences * self._beams,
+            contract.PAST_AXIS: 0,
+            contract.CAPACITY_AXIS: self._capacity,
+        }
+        return [sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes]
+
+    def _own_beams(self, sentences: int, capacity: int) -> NDArray[np.int32]:
+        """Every beam's past in its own row, ``(N, K, T)``."""
+        own = np.arange(self._beams, dtype=np.int32)[None, :, None]
+        return np.ascontiguousarray(np.broadcast_to(own, (sentences, self._beams, capacity)))

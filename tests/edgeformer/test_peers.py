@@ -1,0 +1,175 @@
+"""Peers compute what our models compute, and the comparison keeps going when one of them fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from edgeformer.model.session import TorchSession
+from edgeformer.peers.base import Peer, PeerError, Spec, TextPeer
+from edgeformer.peers.contest import Contender, Contest, Workload
+from edgeformer.peers.machine import Bandwidth, bandwidth_at, read_bandwidth
+from edgeformer.peers.own_loop import LoopPeer
+from edgeformer.peers.process import PeerProcess
+from edgeformer.peers.start import measure_start
+from edgeformer.peers.systems import peer
+from edgeformer.train.run import Run
+from tests import factory
+
+TEXTS = [source for source, _ in factory.PAIRS[::9]]
+
+
+def own(run: Run) -> LoopPeer:
+    return LoopPeer("torch", TorchSession(run.load_model()), run.source_tokenizer, run.target_tokenizer)
+
+
+def encoded(run: Run) -> list[list[int]]:
+    return [[*ids, run.source_tokenizer.eos_id] for ids in run.source_tokenizer.encode_batch(TEXTS)]
+
+
+@pytest.fixture(scope="module", params=["post_norm", "pre_norm", "untied_silu"])
+def run_of_variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return factory.taught_run(tmp_path_factory.mktemp("taught") / "run", request.param)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_ctranslate2_gives_the_same_tokens_and_texts(run_of_variant: Run, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
+    from edgeformer.peers.ctranslate2 import CTranslate2Peer
+    from edgeformer.peers.ctranslate2_model import convert_run
+
+    run, sources = run_of_variant, encoded(run_of_variant)
+    convert_run(run, tmp_path / "model", "float32")
+    other: Peer = CTranslate2Peer(tmp_path / "model", "float32", threads=1)
+    for beam_size in (1, 4):
+        expected = own(run).translate(sources, beam_size=beam_size, length=None)
+        assert len({tuple(ids) for ids in expected}) > 1
+        assert other.translate(sources, beam_size=beam_size, length=None) == expected
+        forced = other.translate(sources, beam_size=beam_size, length=30)
+        assert {len(ids) for ids in forced} == {30}
+        assert forced == own(run).translate(sources, beam_size=beam_size, length=30)
+        assert isinstance(other, TextPeer)
+        assert other.translate_texts(TEXTS, beam_size=beam_size) == own(run).translate_texts(TEXTS, beam_size=beam_size)
+
+
+def test_ctranslate2_int8_is_smaller_and_translates(taught_run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
+    from edgeformer.peers.ctranslate2 import CTranslate2Peer
+    from edgeformer.peers.ctranslate2_model import convert_run
+
+    sizes = {}
+    for quantization in ("float32", "int8"):
+        convert_run(taught_run, tmp_path / quantization, quantization)
+        sizes[quantization] = (tmp_path / quantization / "model.bin").stat().st_size
+    assert sizes["int8"] < 0.5 * sizes["float32"]
+    expected = own(taught_run).translate(encoded(taught_run), beam_size=1, length=None)
+    output = CTranslate2Peer(tmp_path / "int8", "int8", threads=1).translate(
+        encoded(taught_run), beam_size=1, length=None
+    )
+    assert sum(one == other for one, other in zip(output, expected, strict=True)) >= len(expected) - 2
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        ("ssru", "the family `transformer` only"),
+        ("lstm", "no model like LSTM"),
+        ("free_widths", "heads whose widths differ"),
+        ("shared_heads", "no shared head projection"),
+    ],
+)
+def test_ctranslate2_refuses_what_it_does_not_know(variant: str, message: str, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
+    from edgeformer.peers.ctranslate2_model import convert_run
+
+    run = factory.small_run(tmp_path / "run", variant)
+    with pytest.raises(PeerError, match=message):
+        convert_run(run, tmp_path / "model", "float32")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_missing_package_is_named_with_its_extra(taught_run: Run, tmp_path: Path) -> None:
+    if find_spec("optimum") is None:
+        with pytest.raises(PeerError, match=r"`optimum` is not installed: pip install 'edgeformer\[optimum\]'"):
+            peer("optimum", taught_run.path, tmp_path, 1)
+    with pytest.raises(PeerError, match="`no-python` cannot be started"):
+        peer("optimum", taught_run.path, tmp_path, 1, python="no-python")
+
+
+def test_a_process_that_dies_tells_its_last_words(small_bundle: Path) -> None:
+    with PeerProcess(Spec(kind="bundle", model=str(small_bundle))) as process:
+        assert process.version.startswith("onnxruntime ")
+        process._process.kill()
+        with pytest.raises(PeerError, match=r"ended with -?[0-9]+: it left no message"):
+            process.ask("memory")
+
+
+def test_contest(taught_run: Run, small_bundle: Path, tmp_path: Path) -> None:
+    bundle = Spec(kind="bundle", model=str(small_bundle))
+    missing = Spec(kind="bundle", model=str(tmp_path / "missing"))
+    slow = Spec(kind="torch", model=str(taught_run.path))
+    contenders = [
+        Contender("bundle", (bundle,)),
+        Contender("gone", (missing,)),
+        Contender("fastest", (slow, missing, bundle)),
+    ]
+    workload = Workload(beam_size=1, sources=encoded(taught_run)[:2], length=10)
+    done: list[float] = []
+    with Contest(contenders) as contest:
+        assert contest.errors.keys() == {"gone"}
+        scores = contest.run([workload, workload], rounds=2, first_token=True, progress=done.append)
+        assert "does not exist" in scores["gone"].error
+        assert len(scores["bundle"].seconds) == len(scores["bundle"].first_seconds) == 4
+        assert min(scores["bundle"].first_seconds) < min(scores["bundle"].seconds)
+        expected = own(taught_run).translate(workload.sources, beam_size=1, length=10)
+        assert contest.outputs(workload) == {"bundle": expected, "fastest": expected}
+        too_long = Workload(beam_size=1, sources=[[4] * 1000])
+        scores = contest.run([too_long], rounds=1)
+        assert all("tokens" in scores[name].error for name in ("bundle", "fastest"))
+        assert contest.errors.keys() == {"bundle", "gone", "fastest"}
+    assert done[-1] == 1
+    assert done == sorted(done)
+
+
+def test_texts_and_time_limit(small_bundle: Path) -> None:
+    workload = Workload(beam_size=2, texts=TEXTS)
+    with Contest([Contender("bundle", (Spec(kind="bundle", model=str(small_bundle)),))]) as contest:
+        assert contest.outputs(workload)["bundle"][0].strip()
+        scores = contest.run([workload], rounds=50, seconds=0.0)
+    assert len(scores["bundle"].seconds) == 3
+
+
+def test_a_start_takes_time_and_memory(small_bundle: Path, taught_run: Run) -> None:
+    workload = Workload(beam_size=1, sources=[[4, 5, 3]], length=5)
+    start = measure_start(Spec(kind="bundle", model=str(small_bundle)), workload, repeat=1)
+    assert start.bytes == sum(file.stat().st_size for file in small_bundle.iterdir())
+    assert 0 < start.seconds < 60
+    assert start.peak_mb is None or start.peak_mb > 10
+    run = measure_start(Spec(kind="torch", model=str(taught_run.path)), workload, repeat=1)
+    assert run.bytes == taught_run.model_path.stat().st_size + taught_run.source_tokenizer_path.stat().st_size
+    if start.peak_mb is not None and run.peak_mb is not None:
+        assert run.peak_mb > start.peak_mb  # torch was not loaded for the bundle
+
+
+def test_bandwidth() -> None:
+    measured = read_bandwidth((1, 2), (100_000, 200_000), seconds=0.01)
+    assert [(one.threads, one.bytes) for one in measured] == [(1, 100_000), (1, 200_000), (2, 100_000), (2, 200_000)]
+    assert all(one.gigabytes_per_second > 0.1 and one.reduction for one in measured)
+    assert bandwidth_at(measured, 2, 10**9) == measured[3]
+    assert bandwidth_at(measured, 1, 120_000) == measured[0]
+    assert isinstance(measured[0], Bandwidth)

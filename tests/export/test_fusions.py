@@ -1,0 +1,343 @@
+"""Passes that merge and fuse: the same results from fewer or faster operators, and nothing where they must not be."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from numpy.typing import NDArray
+
+from edgeformer.model.build import build_model
+from edgeformer_export.passes.heads import FuseHeads
+from edgeformer_export.passes.merge import MergeLinears
+from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
+from edgeformer_export.passes.pipeline import run_passes
+from edgeformer_export.passes.simplify import Simplify
+from edgeformer_export.to_onnx import Graphs, to_onnx
+from edgeformer_runtime import contract
+from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
+from tests.factory import randomise, small_recipe
+from tests.graphs import run_all
+
+Arrays = dict[str, NDArray[np.generic]]
+ROWS, WIDTH = 5, 24
+NORMS = (FuseSkipNorm, VectorNorm)
+
+
+def random(*shape: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def model_of(text: str, **constants: NDArray[np.generic]) -> ir.Model:
+    """A graph in ONNX's text form, with shapes inferred; constants are weights by name."""
+    proto = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 20, "com.microsoft": 1]> ' + text)
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in constants.items())
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+def transformed(model: ir.Model, one_pass: ir.passes.PassBase, feeds: Arrays) -> Counter[str]:
+    """Operators after a pass, which must leave all outputs, their names and their order as they are."""
+    before = run_all(model, **feeds)
+    result, (record,) = run_passes(ir.from_proto(ir.to_proto(model)), [one_pass])
+    after = run_all(result, **feeds)
+    assert list(after) == list(before)
+    for name, expected in before.items():
+        np.testing.assert_allclose(after[name], expected, atol=1e-5, rtol=1e-5, err_msg=name)
+    assert [value.name for value in result.graph.outputs] == [value.name for value in model.graph.outputs]
+    same = ir.to_proto(result).SerializeToString() == ir.to_proto(ir.from_proto(ir.to_proto(model))).SerializeToString()
+    assert record.outcome == ("unchanged" if same else "changed")
+    # Every node stands behind those whose outputs it reads.
+    known = set(result.graph.inputs) | set(result.graph.initializers.values())
+    for node in result.graph:
+        assert {value for value in node.inputs if value is not None} <= known, node
+        known |= set(node.outputs)
+    return Counter(node.op_type for node in result.graph)
+
+
+# Linear layers of one input.
+
+
+def linears(
+    widths: list[int], biased: list[bool], *, outputs: str = "", more: str = "", op: str = "MatMul"
+) -> tuple[ir.Model, Arrays]:
+    """Layers ``y0``, ``y1``, … of an input ``x``."""
+    lines, constants = [], {}
+    for index, (width, bias) in enumerate(zip(widths, biased, strict=True)):
+        constants[f"w{index}"] = random(WIDTH, width, seed=index)
+        lines.append(f"{f'p{index}' if bias else f'y{index}'} = {op}(x, w{index})")
+        if bias:
+            constants[f"b{index}"] = random(width, seed=10 + index)
+            lines.append(f"y{index} = Add(p{index}, b{index})")
+    named = outputs or ", ".join(f"float[R, {width}] y{index}" for index, width in enumerate(widths))
+    text = f"linears (float[R, {WIDTH}] x) => ({named}) {{ {' '.join(lines)} {more} }}"
+    return model_of(text, **constants), {"x": random(ROWS, WIDTH)}
+
+
+@pytest.mark.parametrize(
+    ("widths", "biased", "expected"),
+    [
+        ([32, 32, 32], [True, True, True], Counter(MatMul=1, Add=1, Split=1)),
+        ([32, 16, 40], [True, True, True], Counter(MatMul=1, Add=1, Split=1)),
+        ([32, 32, 32], [False, False, False], Counter(MatMul=1, Split=1)),
+        ([16, 16, 24, 40], [False] * 4, Counter(MatMul=1, Split=1)),
+        ([32, 32, 32], [True, False, True], Counter(MatMul=1, Add=1, Split=1)),
+        ([32, 20, 32], [False, True, False], Counter(MatMul=1, Add=1, Split=1)),
+    ],
+    ids=["biased", "uneven", "no-bias", "no-bias-uneven", "one-without", "one-with"],
+)
+def test_linear_layers_of_one_input_become_one(widths: list[int], biased: list[bool], expected: Counter[str]) -> None:
+    model, feeds = linears(widths, biased)
+    assert transformed(model, MergeLinears(), feeds) == expected
+
+
+def test_a_gate_and_a_candidate_without_bias_become_one() -> None:
+    """As in an SSRU: as many nodes as before, and a bias of zeros more, but a product less."""
+    model, feeds = linears([256, 256], [True, False])
+    assert transformed(model, MergeLinears(), feeds) == Counter(MatMul=1, Add=1, Split=1)
+
+
+def test_equal_biases_do_not_keep_linear_layers_apart() -> None:
+    """The tracer stores equal biases once, as those of an untrained model are; merged, they are several."""
+    layers = [f"p{index} = MatMul(x, w{index}) y{index} = Add(p{index}, zero)" for index in range(3)]
+    outputs = ", ".join(f"float[R, 512] y{index}" for index in range(3))
+    text = f"untrained (float[R, {WIDTH}] x) => ({outputs}) {{ {' '.join(layers)} }}"
+    weights = {f"w{index}": random(WIDTH, 512, seed=index) for index in range(3)}
+    model = model_of(text, zero=np.zeros(512, np.float32), **weights)
+    assert transformed(model, MergeLinears(), {"x": random(ROWS, WIDTH)}) == Counter(MatMul=1, Add=1, Split=1)
+
+
+def test_users_between_and_behind_merged_layers_keep_their_inputs() -> None:
+    more = "a = Relu(y0) b = Add(a, y1) z = Mul(b, y0)"
+    model, feeds = linears([32, 32], [True, True], outputs="float[R, 32] z, float[R, 32] y1", more=more)
+    assert transformed(model, MergeLinears(), feeds) == Counter(MatMul=1, Add=2, Split=1, Relu=1, Mul=1)
+
+
+def test_layers_of_different_inputs_and_tables_stay_alone() -> None:
+    text = f"apart (float[R, {WIDTH}] x, float[R, {WIDTH}] y) => (float[R, 32] a, float[R, 32] b, float[R, 40] c) {{"
+    text += " a = MatMul(x, w0) b = MatMul(y, w1) c = Gemm<transB=1>(x, table) }"
+    model = model_of(text, w0=random(WIDTH, 32), w1=random(WIDTH, 32, seed=1), table=random(40, WIDTH))
+    feeds: Arrays = {"x": random(ROWS, WIDTH), "y": random(ROWS, WIDTH, seed=2)}
+    assert transformed(model, MergeLinears(), feeds) == Counter(MatMul=2, Gemm=1)
+
+
+def test_a_layer_whose_bias_is_computed_is_merged_without_it() -> None:
+    text = f"computed (float[R, {WIDTH}] x, float[32] b) => (float[R, 32] y, float[R, 32] z) {{"
+    text += " p = MatMul(x, w0) y = Add(p, b) z = MatMul(x, w1) }"
+    model = model_of(text, w0=random(WIDTH, 32), w1=random(WIDTH, 32, seed=1))
+    feeds: Arrays = {"x": random(ROWS, WIDTH), "b": random(32)}
+    assert transformed(model, MergeLinears(), feeds) == Counter(MatMul=1, Split=1, Add=1)
+
+
+# Heads.
+
+
+def attention(keys: str, *, outputs: str = "", sizes: tuple[int, ...] = (0, 0, 2, 12), batch: str = "N, S") -> ir.Model:
+    """Attention of two heads, whose keys and values are made by ``keys`` from ``k`` and ``v``."""
+    text = f"attention (float[N, Q, 24] q, float[{batch}, 24] k, float[{batch}, 24] v) => (float[N, Q, 24] y{outputs})"
+    text += f" {{ {keys} y = com.microsoft.MultiHeadAttention<num_heads = 2>(q, kt, vt) }}"
+    return model_of(text, sizes=np.array(sizes))
+
+
+APART = """
+    kr = Reshape(k, sizes) kt = Transpose<perm = [0, 2, 1, 3]>(kr)
+    vr = Reshape(v, sizes) vt = Transpose<perm = [0, 2, 1, 3]>(vr)
+"""
+FEEDS: Arrays = {"q": random(2, 3, 24), "k": random(2, 5, 24, seed=1), "v": random(2, 5, 24, seed=2)}
+NOT_FUSED = Counter(Reshape=2, Transpose=2, MultiHeadAttention=1)
+
+
+def test_the_operator_takes_heads_apart() -> None:
+    assert transformed(attention(APART), FuseHeads(), FEEDS) == Counter(MultiHeadAttention=1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "outputs", "expected"),
+    [
+        (APART, ", float[N, 2, S, 12] kt", NOT_FUSED),
+        (APART + "z = Relu(kt)", ", float[N, 2, S, 12] z", NOT_FUSED + Counter(Relu=1)),
+        (APART + "z = Relu(vt)", ", float[N, 2, S, 12] z", NOT_FUSED + Counter(Relu=1)),
+        # One tensor for keys and values.
+        (
+            "kr = Reshape(k, sizes) kt = Transpose<perm = [0, 2, 1, 3]>(kr) vt = Identity(kt)",
+            "",
+            Counter(Reshape=1, Transpose=1, Identity=1, MultiHeadAttention=1),
+        ),
+    ],
+    ids=["output", "keys-used", "values-used", "shared"],
+)
+def test_heads_that_others_want_stay_apart(keys: str, outputs: str, expected: Counter[str]) -> None:
+    assert transformed(attention(keys, outputs=outputs), FuseHeads(), FEEDS) == expected
+
+
+def test_heads_in_another_order_stay_apart() -> None:
+    """Keys ``(N, 2, S, 12)`` whose heads are not what lies side by side in a row."""
+    keys = APART.replace("[0, 2, 1, 3]", "[0, 3, 1, 2]")
+    assert transformed(attention(keys, sizes=(0, 0, 12, 2)), FuseHeads(), FEEDS) == NOT_FUSED
+
+
+def test_rows_that_become_positions_stay_as_they_are() -> None:
+    """Keys of R rows, of which those of a sentence are its positions: ``(R, 1, 24)`` is no ``(N, S, 24)``."""
+    model = attention(APART, sizes=(2, 5, 2, 12), batch="R, 1")
+    feeds: Arrays = {**FEEDS, "k": random(10, 1, 24, seed=1), "v": random(10, 1, 24, seed=2)}
+    assert transformed(model, FuseHeads(), feeds) == NOT_FUSED
+
+
+# Sums and norms.
+
+
+def norm_model(body: str, outputs: str, second: str = "N, S, 24", **constants: NDArray[np.generic]) -> ir.Model:
+    text = f"norm (float[N, S, 24] x, float[{second}] y) => ({outputs}) {{ {body} }}"
+    return model_of(text, **{"gamma": random(24, seed=3), "beta": random(24, seed=4), **constants})
+
+
+NORM_FEEDS: Arrays = {"x": random(2, 5, 24), "y": random(2, 5, 24, seed=1)}
+OUT = "float[N, S, 24]"
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 0.5])
+@pytest.mark.parametrize("beta", [", beta", ""])
+@pytest.mark.parametrize("axis", [-1, 2])
+def test_a_norm_behind_a_sum(epsilon: float, beta: str, axis: int) -> None:
+    body = f"s = Add(x, y) z = LayerNormalization<epsilon = {epsilon}, axis = {axis}>(s, gamma{beta})"
+    model = norm_model(body, f"{OUT} z")
+    assert transformed(model, FuseSkipNorm(), NORM_FEEDS) == Counter(SkipLayerNormalization=1)
+    vector = Counter(Add=2 if beta else 1, ReduceMean=1, Sub=1, SimplifiedLayerNormalization=1)
+    assert transformed(model, VectorNorm(), NORM_FEEDS) == vector
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs", "others"),
+    [
+        ("s = Add(x, y) z = LayerNormalization(s, gamma, beta)", f"{OUT} z, {OUT} s", Counter()),
+        (
+            "s = Add(x, y) z = LayerNormalization(s, gamma, beta) t = Add(s, z)",
+            f"{OUT} t",
+            Counter(Add=1),
+        ),
+        (
+            "s = Add(x, y) r = Relu(s) z = LayerNormalization(s, gamma, beta) t = Add(r, z)",
+            f"{OUT} t",
+            Counter(Add=1, Relu=1),
+        ),
+    ],
+    ids=["output", "behind", "before"],
+)
+def test_a_sum_that_is_carried_on_is_the_fourth_output(body: str, outputs: str, others: Counter[str]) -> None:
+    model = norm_model(body, outputs)
+    assert transformed(model, FuseSkipNorm(), NORM_FEEDS) == Counter(SkipLayerNormalization=1) + others
+
+
+def test_two_norms_of_one_sum_share_it() -> None:
+    body = "s = Add(x, y) a = LayerNormalization(s, gamma, beta) b = LayerNormalization(s, beta, gamma)"
+    model = norm_model(body, f"{OUT} a, {OUT} b")
+    found = transformed(model, FuseSkipNorm(), NORM_FEEDS)
+    assert found == Counter(SkipLayerNormalization=1, LayerNormalization=1)
+
+
+@pytest.mark.parametrize(
+    ("body", "second"),
+    [
+        ("s = Add(x, y) z = LayerNormalization(s, gamma, beta)", "1, S, 24"),
+        ("s = Add(x, y) z = LayerNormalization(s, gamma, beta)", "N, 1, 24"),
+        ("s = Add(x, y) z = LayerNormalization(s, gamma, beta)", "24"),
+        ("s = Add(x, beta) z = LayerNormalization(s, gamma, beta)", "N, S, 24"),
+        ("s = Mul(x, y) z = LayerNormalization(s, gamma, beta)", "N, S, 24"),
+    ],
+    ids=["one-sentence", "one-position", "row", "constant", "product"],
+)
+def test_what_is_no_residual_sum_is_not_fused(body: str, second: str) -> None:
+    model = norm_model(body, f"{OUT} z", second)
+    sizes = {"N": 2, "S": 5}
+    y = random(*(sizes.get(axis) or int(axis) for axis in second.split(", ")), seed=1)
+    before = Counter(node.op_type for node in model.graph)
+    assert transformed(model, FuseSkipNorm(), {**NORM_FEEDS, "y": y}) == before
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_norm_over_two_axes_stays(norm: type[ir.passes.PassBase]) -> None:
+    body = "s = Add(x, y) z = LayerNormalization<axis = 1>(s, wide)"
+    model = norm_model(body, f"{OUT} z", wide=random(5, 24, seed=3))
+    assert transformed(model, norm(), NORM_FEEDS) == Counter(Add=1, LayerNormalization=1)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = Add(x, y) z, m, d = LayerNormalization(s, gamma, beta)",
+        "s = Add(x, y) z, mean, d = LayerNormalization(s, gamma, beta) m = Neg(mean)",
+    ],
+    ids=["output", "used"],
+)
+def test_a_norm_whose_mean_is_wanted_stays(norm: type[ir.passes.PassBase], body: str) -> None:
+    model = norm_model(body, f"{OUT} z, float[N, S, 1] m")
+    assert transformed(model, norm(), NORM_FEEDS)["LayerNormalization"] == 1
+
+
+def test_a_norm_of_large_values_that_hardly_differ() -> None:
+    """The mean goes first, so nothing is lost between large squares."""
+    gamma, beta = random(24, seed=3), random(24, seed=4)
+    model = norm_model("z = LayerNormalization(x, gamma, beta) t = Add(z, y)", f"{OUT} z, {OUT} t")
+    vector, _ = run_passes(model, [VectorNorm()])
+    x = (1000 + random(2, 5, 24) / 8).astype(np.float32)
+    exact = x.astype(np.float64)
+    exact -= exact.mean(axis=2, keepdims=True)
+    expected = exact / np.sqrt((exact**2).mean(axis=2, keepdims=True) + 1e-5) * gamma + beta
+    np.testing.assert_allclose(run_all(vector, **{**NORM_FEEDS, "x": x})["z"], expected, atol=4e-3)
+
+
+# Traced models.
+
+
+@pytest.fixture(scope="module", params=["post_norm", "pre_norm", "free_widths", "shared_heads", "ssru"])
+def traced(request: pytest.FixtureRequest) -> tuple[str, Graphs]:
+    variant = request.param
+    graphs = to_onnx(randomise(build_model(small_recipe(variant), 300, 300), 0), "ort").graphs
+    return variant, {file: Simplify()(graph).model for file, graph in graphs.items()}
+
+
+def feeds_of(graph: ir.Graph) -> Arrays:
+    """Random inputs of a graph, of 2 sentences with 3 beams, 5 positions behind and 7 of the source."""
+    sizes = {"N": 2, "K": 3, "R": 6, "S": 7, "P": 5, "T": 8}
+    feeds: Arrays = {}
+    for index, value in enumerate(graph.inputs):
+        assert value.shape is not None
+        shape = [size if isinstance(size, int) else sizes[str(size.value)] for size in value.shape]
+        if value.dtype == ir.DataType.FLOAT:
+            feeds[str(value.name)] = random(*shape, seed=index)
+        else:
+            feeds[str(value.name)] = np.random.default_rng(index).integers(4, 7, shape).astype(value.dtype.numpy())  # type: ignore[union-attr]
+    known = {
+        contract.SOURCE_LENGTH: np.array([7, 4]),
+        contract.POSITION: np.array(5),
+        contract.CACHE_INDIRECTION: np.random.default_rng(0).integers(0, 3, (2, 3, 8)).astype(np.int32),
+        contract.BEAM_WIDTH: np.array([3], np.int32),
+        "source_mask": np.array([[1] * 7, [1] * 4 + [0] * 3], np.int32),
+    }
+    return feeds | {name: array for name, array in known.items() if name in feeds}
+
+
+@pytest.mark.parametrize("file", [ENCODER_FILE, DECODER_FILE])
+@pytest.mark.parametrize("one_pass", [MergeLinears, FuseHeads, FuseSkipNorm, VectorNorm])
+def test_traced_graphs_compute_the_same(
+    traced: tuple[str, Graphs], file: str, one_pass: type[ir.passes.InPlacePass]
+) -> None:
+    variant, graphs = traced
+    before = Counter(node.op_type for node in graphs[file].graph)
+    after = transformed(graphs[file], one_pass(), feeds_of(graphs[file].graph))
+    if one_pass is FuseSkipNorm:
+        first = 1 if variant in {"pre_norm", "ssru"} else 0  # what it normalises is the embedding, and no sum
+        assert after["LayerNormalization"] == first
+        assert after["SkipLayerNormalization"] == before["LayerNormalization"] - first
+    elif one_pass is VectorNorm:
+        assert after["LayerNormalization"] == 0
+        assert after["SimplifiedLayerNormalization"] == before["LayerNormalization"] > 0
+    elif one_pass is FuseHeads and file == ENCODER_FILE and variant in {"post_norm", "pre_norm", "ssru"}:
+        # What is left are the keys and values that the encoder gives out.
+        assert (before["Transpose"], after["Transpose"]) == (2 * 2 + 2 * 2, 2 * 2)
+    elif one_pass is MergeLinears and file == DECODER_FILE and variant != "shared_heads":
+        assert after["Split"] == 2

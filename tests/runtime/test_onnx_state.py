@@ -1,0 +1,315 @@
+"""The decoder's state on ONNX Runtime: whatever rows and sentences do, each row continues its own prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from numpy.typing import NDArray
+
+from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.decode import decode
+from edgeformer_runtime.onnx_session import OnnxSession
+from edgeformer_runtime.onnx_state import OnnxState
+from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.search import packed
+from edgeformer_runtime.session import FloatArray, IntArray
+from edgeformer_runtime.translator import Translator
+
+STEPS = 80
+"""More than the first and the second capacity of caches that are written in place, 32 and 64."""
+LONGEST = 100
+
+# One of each kind of state that changes: a cache that is written in place, one that grows, a cell, several cells with
+# memory of the source.
+VARIANTS = ("post_norm", "free_widths", "ssru", "lstm_mlp")
+
+
+class Batch(NamedTuple):
+    source: IntArray
+    length: IntArray
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory, device: str) -> Callable[[str], Translator]:
+    """Opens a bundle of a variant, which is exported once."""
+    pytest.importorskip("onnxscript")
+    from edgeformer_export.export import export_run
+    from tests.factory import small_run
+
+    @cache
+    def export(variant: str) -> Translator:
+        folder = tmp_path_factory.mktemp(variant)
+        run = small_run(folder / "run", variant, model={"max_target_length": LONGEST}, pairs=4)
+        export_run(run, folder / "bundle")
+        return Translator(folder / "bundle", device=device, threads=1)
+
+    return export
+
+
+@pytest.fixture(params=VARIANTS)
+def translator_of_each(request: pytest.FixtureRequest, opened: Callable[[str], Translator]) -> Translator:
+    return opened(request.param)
+
+
+@pytest.fixture
+def session(translator_of_each: Translator) -> OnnxSession:
+    return translator_of_each.session
+
+
+@pytest.fixture
+def in_place(opened: Callable[[str], Translator], device: str) -> OnnxSession:
+    if device != "cpu":
+        pytest.skip("memory is looked at, and capacity grows, on the CPU only")
+    return opened("post_norm").session
+
+
+def batch_of(lengths: list[int], seed: int = 0) -> Batch:
+    random = np.random.default_rng(seed)
+    source = np.zeros((len(lengths), max(lengths)), np.int64)
+    for row, length in enumerate(lengths):
+        source[row, :length] = [*random.integers(4, 300, length - 1), 3]
+    return Batch(source, np.array(lengths))
+
+
+def decoded_alone(session: OnnxSession, batch: Batch, sentences: IntArray, tokens: IntArray) -> FloatArray:
+    """Logits after the last token of each row ``(R, T)``, from the start, each row a sentence of its own."""
+    state = session.start(batch.source[sentences], batch.length[sentences], 1)
+    for position, token in enumerate(tokens.T):
+        logits, state = session.step(np.ascontiguousarray(token), position, state)
+    return logits.copy()
+
+
+def same(found: FloatArray, expected: FloatArray) -> None:
+    np.testing.assert_allclose(found, expected, atol=2e-5, rtol=1e-5)
+
+
+class Rows:
+    """Decodes random tokens, and remembers what each row has been fed."""
+
+    def __init__(self, session: OnnxSession, batch: Batch, beams: int, seed: int = 0) -> None:
+        self.session, self.batch, self.beams = session, batch, beams
+        self.random = np.random.default_rng(seed)
+        self.state = session.start(batch.source, batch.length, beams)
+        self.origin = np.arange(len(batch.length))
+        self.tokens = np.empty((len(self.origin) * beams, 0), np.int64)
+
+    def step(self) -> FloatArray:
+        token = self.random.integers(4, 300, len(self.tokens))
+        logits, self.state = self.session.step(token, self.tokens.shape[1], self.state)
+        self.tokens = np.concatenate((self.tokens, token[:, None]), axis=1)
+        return logits
+
+    def select(self, sentences: IntArray | None = None) -> None:
+        """Go on from random beams of these sentences."""
+        kept = np.arange(len(self.origin)) if sentences is None else sentences
+        parents = self.random.integers(0, self.beams, (len(kept), self.beams))
+        rows = (kept[:, None] * self.beams + parents).ravel()
+        self.state = self.state.select(rows, sentences)
+        self.tokens, self.origin = self.tokens[rows], self.origin[kept]
+
+    def check(self, logits: FloatArray) -> None:
+        same(logits, decoded_alone(self.session, self.batch, self.origin.repeat(self.beams), self.tokens))
+
+
+@pytest.mark.parametrize("beams", [1, 2, 5])
+def test_beams_that_change_places_keep_their_own_past(session: OnnxSession, beams: int) -> None:
+    rows = Rows(session, batch_of([7, 1, 12]), beams, seed=beams)
+    for position in range(STEPS):
+        logits = rows.step()
+        if position in {0, 1, 2, 30, 31, 32, 33, 63, 64, 65, STEPS - 1}:
+            rows.check(logits)
+        if position % 5 != 3:  # now and then all stay in place
+            rows.select()
+
+
+@pytest.mark.parametrize("order", ["packed", "sorted", "reversed", "shuffled"])
+def test_sentences_that_are_dropped_leave_the_others_as_they_are(
+    session: OnnxSession, order: Literal["packed", "sorted", "reversed", "shuffled"]
+) -> None:
+    rows = Rows(session, batch_of([3, 9, 1, 5, 7, 2, 4, 8]), beams=2)
+    for position in range(70):
+        logits = rows.step()
+        if position in {0, 1, 2, 20, 21, 33, 50, 51, 69}:
+            rows.check(logits)
+        if position in {0, 20, 32, 50, 60, 64}:
+            alive = np.ones(len(rows.origin), bool)
+            alive[rows.random.integers(len(alive))] = alive[0] = False
+            kept = packed(alive) if order == "packed" else np.flatnonzero(alive)
+            if order == "reversed":
+                kept = kept[::-1].copy()
+            elif order == "shuffled":
+                rows.random.shuffle(kept)
+            if not len(kept):
+                break
+            rows.select(kept)
+            assert rows.state.nbytes == sum(value.tensor_size_in_bytes() for value in rows.state.tensors.values())
+        else:
+            rows.select()
+    assert len(rows.origin) < 3
+
+
+def test_steps_of_two_batches_may_alternate(session: OnnxSession) -> None:
+    batches = [Rows(session, batch_of([6, 2]), beams=3), Rows(session, batch_of([4, 11, 3], seed=1), beams=2, seed=1)]
+    for position in range(40):
+        logits = [rows.step() for rows in batches]
+        if position in {0, 7, 39}:
+            for rows, found in zip(batches, logits, strict=True):
+                rows.check(found)
+        for rows in batches:
+            rows.select()
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_two_threads_share_one_session(session: OnnxSession, beam_size: int) -> None:
+    random = np.random.default_rng(0)
+    options = DecodeOptions(beam_size=beam_size)
+    works = [[[*random.integers(4, 300, length).tolist(), 3] for length in range(1, 9)] for _ in range(4)]
+    expected = [decode(session, sources, options) for sources in works]
+    assert all(len(best.ids) == LONGEST for work in expected for best, *_ in work)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda sources: decode(session, sources, options), works)) == expected
+
+
+def test_attention_steps_and_plain_ones_share_a_state(in_place: OnnxSession) -> None:
+    batch = batch_of([7, 3])
+    plain, mixed = Rows(in_place, batch, beams=2), Rows(in_place, batch, beams=2)
+    for position in range(40):
+        expected = plain.step()
+        if position % 3 == 1:
+            token = np.ascontiguousarray(plain.tokens[:, -1])
+            weights, mixed.state = in_place.attend(token, position, mixed.state)
+            assert weights.shape == (4, 7)
+            np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
+            assert not weights[2:, 3:].any()
+        else:
+            np.testing.assert_array_equal(mixed.step(), expected)
+        for rows in (plain, mixed):  # the same random parents, and tokens of the next step
+            rows.random, rows.tokens = np.random.default_rng(position), plain.tokens
+            rows.select()
+
+
+def test_shapes_follow_the_state_table(translator: Translator, device: str) -> None:
+    session, manifest = translator.session, translator.bundle.manifest
+    state = session.start(*batch_of([4, 2, 3]), 2)
+    for position in range(2):
+        logits, state = session.step(np.full(6, 2 + position), position, state)
+    capacity = 32 if device == "cpu" else manifest.max_target_length
+    sizes = {"N": 3, "R": 6, "S": 4, "P": 2, "T": capacity}
+    assert {axis for tensor in manifest.state for axis in tensor.axes if isinstance(axis, str)} <= set(sizes)
+    for tensor in manifest.state:
+        expected = [sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes]
+        assert state.tensors[tensor.name].shape() == expected, tensor.name
+        assert str(state.tensors[tensor.name].numpy().dtype) == tensor.dtype
+    assert logits.shape == (6, manifest.target_vocab_size)
+    assert logits.dtype == np.float32
+
+
+def test_capacity_doubles_up_to_the_longest_target(in_place: OnnxSession) -> None:
+    state = in_place.start(*batch_of([4, 2]), 2)
+    capacity = []
+    for position in range(LONGEST):
+        _, state = in_place.step(np.full(4, 5), position, state)
+        assert state.length == position + 1
+        capacity.append(state.tensors["self_key.0"].shape()[2])
+    assert capacity == [32] * 32 + [64] * 32 + [LONGEST] * 36
+
+
+def addresses(state: OnnxState) -> dict[str, int]:
+    return {name: value.data_ptr() for name, value in state.tensors.items()}
+
+
+def test_steps_and_beams_that_change_places_copy_nothing(in_place: OnnxSession) -> None:
+    rows = Rows(in_place, batch_of([7, 3, 5]), beams=3)
+    before, values = addresses(rows.state), dict(rows.state.tensors)
+    for _ in range(8):
+        rows.step()
+        rows.select()
+    assert rows.state.tensors == values, "each is the same object"
+    assert addresses(rows.state) == before
+
+
+def test_constants_are_not_copied_when_beams_change_places(translator_of_each: Translator) -> None:
+    rows = Rows(translator_of_each.session, batch_of([7, 3, 5]), beams=3)
+    table = translator_of_each.bundle.manifest.state
+    constants = {tensor.name for tensor in table if tensor.kind == "constant"}
+    moving = {tensor.name for tensor in table if tensor.kind != "constant" and not tensor.in_place}
+    assert constants <= rows.state.tensors.keys()
+    rows.step()
+    before = dict(rows.state.tensors)
+    rows.select()
+    assert {name for name, value in rows.state.tensors.items() if value is before[name]} == before.keys() - moving
+
+
+def test_a_dropped_sentence_moves_one_other_into_its_place(in_place: OnnxSession) -> None:
+    rows = Rows(in_place, batch_of([7, 3, 5, 2, 6]), beams=2)
+    for _ in range(3):
+        rows.step()
+    before = addresses(rows.state)
+    contents = {name: value.numpy().copy() for name, value in rows.state.tensors.items()}
+    rows.select(packed(np.array([True, False, True, True, True])))
+    assert rows.origin.tolist() == [0, 4, 2, 3]
+    assert addresses(rows.state) == before
+    for name, value in rows.state.tensors.items():
+        block = 2 if name.startswith("self_") else 1
+        index = (np.array([0, 4, 2, 3])[:, None] * block + np.arange(block)).ravel()
+        used = (slice(None), slice(None), slice(3)) if name.startswith("self_") else ()
+        np.testing.assert_array_equal(value.numpy()[used], contents[name][index][used], err_msg=name)
+
+
+def test_every_kind_of_tensor_is_selected_by_its_first_axis() -> None:
+    """A constant may be repeated per row: its rows of one sentence are equal, so reordering them changes nothing."""
+    table = (
+        StateTensor(name="memory", kind="constant", dtype="float32", axes=("N", "S")),
+        StateTensor(name="bias", kind="constant", dtype="float32", axes=("R", 1)),
+        StateTensor(name="grown", kind="cache", dtype="float32", axes=("R", "P", 2)),
+        StateTensor(name="written", kind="cache", dtype="float32", axes=("R", "T", 3)),
+        StateTensor(name="hidden", kind="recurrent", dtype="float32", axes=("R", 2)),
+    )
+    emitted = {
+        "memory": np.arange(6, dtype=np.float32).reshape(3, 2),
+        "bias": np.array([[7], [8], [9]], dtype=np.float32),
+        "hidden": np.arange(6, dtype=np.float32).reshape(3, 2),
+    }
+    tensors = {name: ort.OrtValue.ortvalue_from_numpy(array, "cpu") for name, array in emitted.items()}
+    state = OnnxState(tensors, table, "cpu", sentences=3, beam_size=2, max_length=40)
+
+    def arrays() -> dict[str, NDArray[np.generic]]:
+        return {name: np.array(value.numpy()) for name, value in state.tensors.items()}
+
+    shapes = {name: array.shape for name, array in arrays().items()}
+    assert shapes == {"memory": (3, 2), "bias": (6, 1), "grown": (6, 0, 2), "written": (6, 32, 3), "hidden": (6, 2)}
+    np.testing.assert_array_equal(arrays()["hidden"], emitted["hidden"].repeat(2, axis=0))
+    np.testing.assert_array_equal(arrays()["bias"], emitted["bias"].repeat(2, axis=0))
+
+    # As if a step had been made.
+    state.length = 1
+    random = np.random.default_rng(0)
+    state.tensors["written"].update_inplace(random.normal(size=(6, 32, 3)).astype(np.float32))
+    for name, shape in (("grown", (6, 1, 2)), ("hidden", (6, 2))):
+        state.tensors[name] = ort.OrtValue.ortvalue_from_numpy(random.normal(size=shape).astype(np.float32), "cpu")
+
+    before, values = arrays(), dict(state.tensors)
+    rows = np.array([1, 0, 3, 3, 4, 4])
+    assert state.select(rows, None) is state
+    for name in ("memory", "bias", "written"):
+        assert state.tensors[name] is values[name]
+    for name in ("grown", "hidden"):
+        np.testing.assert_array_equal(arrays()[name], before[name][rows])
+
+    before = arrays()
+    rows, sentences = np.array([5, 4, 3, 3]), np.array([2, 1])
+    state.select(rows, sentences)
+    after = arrays()
+    np.testing.assert_array_equal(after["memory"], before["memory"][sentences])
+    np.testing.assert_array_equal(after["written"][:, :1], before["written"][[4, 5, 2, 3], :1])
+    for name in ("bias", "grown", "hidden"):
+        np.testing.assert_array_equal(after[name], before[name][rows])
+    assert (
+        state.nbytes == sum(array.nbytes for array in after.values()) < sum(array.nbytes for array in before.values())
+    )
