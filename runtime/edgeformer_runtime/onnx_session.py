@@ -77,8 +77,7 @@ class OnnxSession:
 
     @property
     def greedy_alone(self) -> bool:
-        """True for weights in blocks. Their kernels take as long for each of several rows as for one alone, so little
-        is lost."""
+        """True for weights in blocks, which are for one row at a time: batches gain less with them than with int8."""
         return not {"int8-block", "int4"}.isdisjoint(self._manifest.precision.values())
 
     @property

@@ -93,6 +93,8 @@ class OnnxState:
         if binding is None:
             binding = self._bindings[output] = self._bind(graph, output, width)
         self._token[:], self._position[...] = token, position
+        if self._device != "cpu":
+            self._bind_host(binding)
         for tensor in self._moving:
             binding.bind_ortvalue_input(tensor.input_name, self.tensors[tensor.name])
             binding.bind_output(tensor.output_name, self._device)
@@ -157,7 +159,8 @@ class OnnxState:
     def _keep(self, tensor: StateTensor, array: NDArray[Any]) -> None:
         """Let an array be a state tensor. A value on the CPU uses the array's memory, but does not keep it."""
         self.tensors[tensor.name] = ort.OrtValue.ortvalue_from_numpy(array, self._device)
-        self._arrays[tensor.name] = array
+        if self._device == "cpu":
+            self._arrays[tensor.name] = array
 
     def _widen(self) -> None:
         """Give all caches that are written in place twice the capacity."""
@@ -169,22 +172,20 @@ class OnnxState:
                 new = np.empty(self._shape(tensor), tensor.dtype)
                 new[tuple(slice(size) for size in old.shape)] = old
                 self._keep(tensor, new)
-        indirection = self._own_beams(self._sentences, self._capacity)
-        indirection[:, :, :before] = self._indirection
-        self._indirection = indirection
-        self._bindings.clear()
+        if self._in_place:
+            indirection = self._own_beams(self._sentences, self._capacity)
+            indirection[:, :, :before] = self._indirection
+            self._indirection = indirection
+            self._bindings.clear()
 
     def _bind(self, graph: ort.InferenceSession, output: str, width: int | None) -> ort.IOBinding:
         """Bind everything; what moves from step to step is bound again by :meth:`run`."""
         self._nbytes = None
         binding = graph.io_binding()
-        host: dict[str, NDArray[Any]] = {contract.TOKEN: self._token, contract.POSITION: self._position}
-        if self._in_place:
-            host |= {contract.CACHE_INDIRECTION: self._indirection, contract.BEAM_WIDTH: self._beam_width}
-        for name, array in host.items():
-            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
+        self._bind_host(binding)
+        produced = {tensor.output_name: tensor for tensor in self._table}
         for name in (argument.name for argument in graph.get_outputs()):
-            tensor = next((one for one in self._table if one.output_name == name), None)
+            tensor = produced.get(name)
             if tensor is not None and tensor.in_place:
                 binding.bind_ortvalue_input(tensor.input_name, self.tensors[tensor.name])
                 binding.bind_ortvalue_output(tensor.output_name, self.tensors[tensor.name])
@@ -200,6 +201,14 @@ class OnnxState:
             if tensor.kind == "constant":
                 binding.bind_ortvalue_input(tensor.input_name, self.tensors[tensor.name])
         return binding
+
+    def _bind_host(self, binding: ort.IOBinding) -> None:
+        """Bind the inputs that the host changes. Other devices than the CPU take a copy of them."""
+        host: dict[str, NDArray[Any]] = {contract.TOKEN: self._token, contract.POSITION: self._position}
+        if self._in_place:
+            host |= {contract.CACHE_INDIRECTION: self._indirection, contract.BEAM_WIDTH: self._beam_width}
+        for name, array in host.items():
+            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
 
     def _shape(self, tensor: StateTensor) -> list[int]:
         """Shape of a cache, empty along P."""

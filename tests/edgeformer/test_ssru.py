@@ -22,8 +22,8 @@ def test_unit_follows_its_equations() -> None:
         found = unit(x).numpy()
         state, steps = unit.initial(2), []
         for position in range(5):
-            y, state = unit.step(x[:, position], state)
-            steps.append(y.numpy())
+            y, state = unit.step(x[:, position, None], state)
+            steps.append(y[:, 0].numpy())
     cell = np.zeros((2, 8))
     for position in range(5):
         now = x[:, position].numpy().astype(np.float64)
@@ -31,7 +31,7 @@ def test_unit_follows_its_equations() -> None:
         cell = forget * cell + (1 - forget) * (now @ weight.T)
         np.testing.assert_allclose(found[:, position], np.maximum(cell, 0), atol=1e-6)
         np.testing.assert_allclose(steps[position], np.maximum(cell, 0), atol=1e-6)
-    np.testing.assert_allclose(state["ssru_cell.0"], cell, atol=1e-6)
+    np.testing.assert_allclose(state["ssru_cell.0"][:, 0], cell, atol=1e-6)
 
 
 def test_state_does_not_grow() -> None:

@@ -41,9 +41,10 @@ def _joined_heads(value: ir.Value | None) -> ir.Value | None:
     if reshape is None or reshape.op_type != "Reshape" or value.is_graph_output():
         return None
     source = reshape.inputs[0]
-    if transpose.attributes.get_ints("perm", []) != [0, 2, 1, 3] or reshaped is None or source is None:
+    if tuple(transpose.attributes.get_ints("perm", ())) != (0, 2, 1, 3) or reshaped is None or source is None:
         return None
     apart, joined = reshaped.shape, source.shape
     if apart is None or joined is None or len(joined) != 3 or not all(isinstance(size, int) for size in apart[2:]):
         return None
-    return source if joined[2] == math.prod(apart[2:]) else None
+    same = list(joined[:2]) == list(apart[:2]) and joined[2] == math.prod(apart[2:])
+    return source if same else None

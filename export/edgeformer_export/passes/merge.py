@@ -21,6 +21,9 @@ class MergeLinears(ir.passes.InPlacePass):
     Products whose weight is an embedding table too (``Gemm``) stay alone, so that the table stays one tensor.
     """
 
+    may_grow = True
+    """By a bias of zeros for those that have none."""
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Merge in place."""
         graph = model.graph

@@ -37,8 +37,8 @@ def run_passes(model: ir.Model, passes: Sequence[ir.passes.PassBase]) -> tuple[i
     """Run passes one after the other.
 
     A result is rejected if it has more weight bytes without fewer nodes, more nodes without fewer bytes, or more bytes
-    than small constants have: a simplifier may enlarge a graph by folding a table that was shared. A pass whose nodes
-    are faster, though more, says so with an attribute ``may_add_nodes``.
+    than small constants have: a simplifier may enlarge a graph by folding a table that was shared. A pass whose result
+    is faster, though larger, says so with an attribute ``may_grow``.
 
     Raises:
         PassFailedError: a pass raised.
@@ -56,7 +56,7 @@ def run_passes(model: ir.Model, passes: Sequence[ir.passes.PassBase]) -> tuple[i
         nodes_after, bytes_after = node_count(result.model), weight_bytes(result.model)
         grown, added = bytes_after - bytes_before, nodes_after - nodes_before
         worse = grown > SMALL_CONSTANTS or (grown > 0 and added >= 0) or (grown == 0 and added > 0)
-        worse = worse and not getattr(one_pass, "may_add_nodes", False)
+        worse = worse and not getattr(one_pass, "may_grow", False)
         model = before if worse else result.model
         records.append(
             PassRecord(
