@@ -153,8 +153,14 @@ def benchmark(
 
 def latency(seconds: Sequence[float]) -> Latency:
     """Percentiles in milliseconds of times in seconds."""
+    cuts = percentiles_ms(seconds)
+    return Latency(p50=cuts[49], p95=cuts[94], p99=cuts[98], mean=1000 * statistics.fmean(seconds))
+
+
+def percentiles_ms(seconds: Sequence[float]) -> list[float]:
+    """The 1st to the 99th percentile, in milliseconds, of times in seconds."""
     cuts = statistics.quantiles(seconds, n=100, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 99
-    return Latency(p50=1000 * cuts[49], p95=1000 * cuts[94], p99=1000 * cuts[98], mean=1000 * statistics.fmean(seconds))
+    return [1000 * cut for cut in cuts]
 
 
 def machine() -> str:

@@ -11,7 +11,7 @@ import msgspec
 from edgeformer.benchmark import machine
 from edgeformer.errors import ConfigError
 from edgeformer.peers.base import PeerError
-from edgeformer.peers.contest import Contest, Timing, Workload
+from edgeformer.peers.contest import Contest, Timing, Workload, speeds
 from edgeformer.peers.systems import ours, peer
 from edgeformer_runtime.bundle import Bundle, file_sha256, open_bundle
 from edgeformer_runtime.errors import InputTooLongError
@@ -135,10 +135,9 @@ def compare(
                 for mine, first in zip(output[contender.name], output[contenders[0].name], strict=True)
             )
         results.append(result)
-    base = next(result.timing for result in results if result.system == reference)
+    speed = speeds({result.system: result.timing for result in results if result.timing is not None}, reference)
     for result in results:
-        if base is not None and result.timing is not None:
-            result.speed = base.median_ms / result.timing.median_ms
+        result.speed = speed.get(result.system)
     return Comparison(
         machine=machine(),
         sentences=len(sources),

@@ -4,7 +4,6 @@ meets all of them."""
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Self
 
 import msgspec
 
+from edgeformer.benchmark import percentiles_ms
 from edgeformer.peers.base import PeerError, Spec
 from edgeformer.peers.process import PeerProcess
 
@@ -79,12 +79,12 @@ class Timing(msgspec.Struct, kw_only=True):
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Timing:
         """From times of calls in seconds."""
-        cuts = statistics.quantiles(seconds, n=100, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 99
+        cuts = percentiles_ms(seconds)
         return cls(
-            median_ms=1000 * cuts[49],
-            p25_ms=1000 * cuts[24],
-            p75_ms=1000 * cuts[74],
-            p95_ms=1000 * cuts[94],
+            median_ms=cuts[49],
+            p25_ms=cuts[24],
+            p75_ms=cuts[74],
+            p95_ms=cuts[94],
             min_ms=1000 * min(seconds),
             max_ms=1000 * max(seconds),
             calls=len(seconds),
