@@ -1,10 +1,11 @@
-"""Each row's most probable tokens with their log-probabilities: what beam search wants of logits."""
+"""The most probable extensions of a sentence's hypotheses: what beam search wants of logits."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeformer_runtime.session import FloatArray, IntArray
 
@@ -14,8 +15,33 @@ MIN_CHUNK = 16
 """Least logits in a chunk of :func:`largest`; shorter rows are looked through as a whole."""
 
 
-def best_tokens(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:
-    """The ``count`` most probable tokens of each row, with numpy alone.
+def best_tokens(
+    logits: FloatArray, log_probability: NDArray[np.float64], count: int
+) -> tuple[NDArray[np.float64], IntArray, IntArray]:
+    """The ``count`` most probable ways to extend one of a sentence's K hypotheses by a token, with numpy alone.
+
+    Args:
+        logits: ``(N * K, V)``; their memory is used up.
+        log_probability: of the hypotheses, ``(N, K)``, float64; ``-inf`` for one that may not be extended.
+        count: extensions wanted; all, if there are fewer.
+
+    Returns:
+        Log-probabilities ``(N, count)``, float64, best first; tokens ``(N, count)``; and which of the sentence's
+        hypotheses each extends, ``(N, count)``. Of equal ones, the first hypothesis and the lowest token come first. A
+        sentence that has a row without a finite logit, or with one that is not a number, has only NaN for
+        log-probabilities.
+    """
+    best, token = most_probable(logits, count)
+    sentences = len(log_probability)
+    total = (log_probability.reshape(-1, 1) + best).reshape(sentences, -1)
+    place = np.argsort(-total, axis=1, kind="stable")[:, :count]
+    value = np.take_along_axis(total, place, axis=1)
+    value[~np.isfinite(best[:, 0]).reshape(sentences, -1).all(axis=1)] = np.nan
+    return value, np.take_along_axis(token.reshape(sentences, -1), place, axis=1), place // token.shape[1]
+
+
+def most_probable(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:
+    """The ``count`` most probable tokens of each row.
 
     Args:
         logits: ``(R, V)``; their memory is used up.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,8 @@ from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.session import FloatArray, IntArray
 
-BestTokens = Callable[[FloatArray, int], tuple[FloatArray, IntArray]]
-"""Picks the most probable tokens of each row; see :func:`~edgeformer_runtime.best_tokens.best_tokens`."""
+BestTokens = Callable[[FloatArray, NDArray[np.float64], int], tuple[NDArray[np.float64], IntArray, IntArray]]
+"""Picks the most probable extensions; see :func:`~edgeformer_runtime.best_tokens.best_tokens`."""
 
 
 @dataclass(frozen=True)
@@ -138,15 +138,10 @@ class BeamSearch:
     def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
         beams, sentences = self._beams, len(self._origin)
-        # Each row's 2K best tokens hold all of the sentence's 2K best extensions.
-        best, candidate = self._best(logits, 2 * beams)
-        check_finite(best[:, 0], self.history)
-        # (N, K * 2K) extensions, of which the (N, 2K) best, best first: at most K of them end, so K go on
-        total = (self._log_probability.reshape(-1, 1) + best).reshape(sentences, -1)
-        position = np.argsort(-total, axis=1, kind="stable")[:, : 2 * beams]
+        # (N, 2K) extensions, best first: at most K of them end, so K go on
+        value, token, parent = self._best(logits, self._log_probability, 2 * beams)
+        check_finite(value[:, 0], self.history)
         sentence = np.arange(sentences)[:, None]
-        value, token = total[sentence, position], candidate.reshape(sentences, -1)[sentence, position]
-        parent = position // candidate.shape[1]
         ends, alive = token == self._eos, None
         if ends.any():
             for index, rank in zip(*np.nonzero(ends[:, :beams] & np.isfinite(value[:, :beams])), strict=True):
@@ -165,7 +160,8 @@ class BeamSearch:
                 self._origin = self._origin[alive]
             # (N', 2K): those that go on first, in their order
             going = np.argsort(ends, axis=1, kind="stable")
-            value, token, parent = (np.take_along_axis(array, going, axis=1) for array in (value, token, parent))
+            value = np.take_along_axis(value, going, axis=1)
+            token, parent = (np.take_along_axis(array, going, axis=1) for array in (token, parent))
         self._log_probability, self.token = value[:, :beams], token[:, :beams].ravel()
         rows = (sentence * beams + parent[:, :beams]).ravel()
         self.history = np.concatenate((self.history[rows], self.token[:, None]), axis=1)
@@ -192,7 +188,7 @@ class BeamSearch:
             results.append(Hypothesis(tuple(ids.tolist()), score, finished))
 
 
-def check_finite(values: FloatArray, history: IntArray) -> None:
+def check_finite(values: NDArray[np.floating[Any]], history: IntArray) -> None:
     """Refuse to choose among values that are not numbers.
 
     Args:

@@ -68,8 +68,10 @@ class StepSession(Protocol[StateT]):
             after the token.
         """
 
-    def best_tokens(self, logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:
-        """The most probable tokens of each row; see :func:`~edgeformer_runtime.best_tokens.best_tokens`."""
+    def best_tokens(
+        self, logits: FloatArray, log_probability: NDArray[np.float64], count: int
+    ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
+        """The most probable extensions; see :func:`~edgeformer_runtime.best_tokens.best_tokens`."""
 
 
 class AttentiveSession(StepSession[StateT], Protocol[StateT]):

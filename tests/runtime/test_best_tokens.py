@@ -1,4 +1,4 @@
-"""The most probable tokens of each row, by numpy and by the engine, against float64 and a stable sort."""
+"""The most probable extensions of hypotheses, by numpy and by the engine, against float64 and a stable sort."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from edgeformer_runtime.best_tokens import best_tokens, largest, log_sum_exp
-from edgeformer_runtime.onnx_best_tokens import GRAPH_FILE, OnnxBestTokens
+from edgeformer_runtime.best_tokens import best_tokens, largest, log_sum_exp, most_probable
+from edgeformer_runtime.onnx_best_tokens import GRAPH_FILE, PADDED_GRAPH_FILE, OnnxBestTokens, chunking
 from edgeformer_runtime.search import BestTokens
 from edgeformer_runtime.session import FloatArray
 from tests.make_best_tokens import graph
 
-WIDTHS = [1, 2, 5, 6, 31, 32, 33, 63, 64, 65, 127, 128, 320, 1023, 1024, 1025, 2048, 4095, 4096, 4097, 6000]
-"""Around the widths from which rows are taken in chunks, and around one, two and many chunks."""
+WIDTHS = [1, 2, 5, 6, 31, 32, 33, 63, 64, 65, 127, 128, 320, 1023, 1024, 1025, 2048, 4093, 4096, 4097, 6000]
+"""Around the widths from which rows are taken in chunks, around one, two and many chunks, and primes."""
 FEW = settings(max_examples=200, deadline=None, derandomize=True)
 
 Case = tuple[FloatArray, int]
@@ -76,41 +77,105 @@ def test_log_sum_exp_is_that_of_float64(case: Case, size: float) -> None:
 
 @FEW
 @given(case=cases())
-def test_best_tokens_are_those_of_float64(pick: BestTokens, case: Case) -> None:
+def test_most_probable_tokens_are_those_of_float64(case: Case) -> None:
     logits, count = case
-    exact = logits.astype(np.float64)
-    peak = exact.max(axis=1, keepdims=True)
-    exact -= peak + np.log(np.exp(exact - peak).sum(axis=1, keepdims=True))
+    exact = exact_log_softmax(logits)
     expected = np.argsort(-exact, axis=1, kind="stable")[:, :count]
-    value, token = pick(logits, count)
+    value, token = most_probable(logits, count)
     assert value.dtype == np.float32
-    assert token.dtype == np.int64
     np.testing.assert_array_equal(token, expected)
     np.testing.assert_allclose(value, np.take_along_axis(exact, expected, axis=1), rtol=2e-6, atol=4e-6)
 
 
+@FEW
+@given(case=cases(), beams=st.integers(1, 3), seed=st.integers(0, 10**6), started=st.booleans())
+def test_best_extensions_are_those_of_float64(
+    pick: BestTokens, case: Case, beams: int, seed: int, started: bool
+) -> None:
+    logits, count = case
+    logits = np.ascontiguousarray(logits[: max(1, len(logits) // beams) * beams])
+    beams = beams if len(logits) % beams == 0 else 1
+    vocab_size = logits.shape[1]
+    past = np.random.default_rng(seed).integers(-40, 0, (len(logits) // beams, beams)) / 8 + 0.03
+    if not started:
+        past[:, 1:] = -np.inf
+    exact = (past.reshape(-1, 1) + exact_log_softmax(logits)).reshape(len(past), -1)
+    expected = -np.sort(-exact, axis=1)[:, :count]
+    value, token, parent = pick(logits, past, count)
+    assert [str(array.dtype) for array in (value, token, parent)] == ["float64", "int64", "int64"]
+    assert value.shape == token.shape == parent.shape == expected.shape
+    np.testing.assert_allclose(value, expected, rtol=2e-6, atol=6e-6)
+    possible = np.isfinite(value)
+    place = parent * vocab_size + token
+    np.testing.assert_allclose(np.take_along_axis(exact, place, axis=1), value, rtol=2e-6, atol=6e-6)
+    assert token.min() >= 0
+    assert token.max() < vocab_size
+    for row, places in enumerate(place):
+        chosen = places[possible[row]]
+        assert len(set(chosen.tolist())) == len(chosen)
+        # of equal ones, the first hypothesis and the lowest token
+        same = np.diff(value[row][possible[row]]) == 0
+        assert (np.diff(chosen)[same] > 0).all()
+
+
+@FEW
+@given(case=cases())
+def test_engine_and_numpy_choose_the_same(engine: OnnxBestTokens, case: Case) -> None:
+    logits, count = case
+    past = np.linspace(-1, -2, len(logits))[None]  # one sentence
+    value, token, parent = engine(logits, past, count)
+    expected, expected_token, expected_parent = best_tokens(logits.copy(), past, count)
+    np.testing.assert_allclose(value, expected, rtol=2e-6, atol=6e-6)
+    possible = np.isfinite(expected)
+    gaps = np.abs(np.diff(np.maximum(expected, -1e9), axis=1, append=-2e9)) > 2e-5
+    clear = possible & gaps & np.roll(gaps, 1, axis=1)
+    np.testing.assert_array_equal(token[clear], expected_token[clear])
+    np.testing.assert_array_equal(parent[clear], expected_parent[clear])
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("count", [1, 2, 8])
-def test_a_row_that_holds_no_number_has_no_finite_best(pick: BestTokens, width: int, count: int) -> None:
-    """Wherever it stands; the search then refuses the row."""
-    for value in (np.nan, np.inf):
+def test_a_sentence_with_a_row_that_holds_no_number_has_no_best(pick: BestTokens, width: int, count: int) -> None:
+    """Wherever it stands; the search then refuses the row, and the other sentences are as they are."""
+    past = np.array([[-1.0, -2.0], [-1.0, -2.0]])
+    for value in (np.nan, np.inf, None):
         for place in {0, width // 3, width // 2, width - 1}:
-            logits = np.random.default_rng(0).normal(size=(3, width)).astype(np.float32)
-            logits[1, place] = value
-            assert not np.isfinite(pick(logits, count)[0][1, 0]), (value, place)
-    logits = np.zeros((3, width), np.float32)
-    logits[2] = -np.inf
-    assert not np.isfinite(pick(logits, count)[0][2, 0])
+            logits = np.random.default_rng(0).normal(size=(4, width)).astype(np.float32)
+            if value is None:
+                logits[3] = -np.inf
+            else:
+                logits[3, place] = value
+            found = pick(logits, past, count)[0]
+            assert np.isnan(found[1]).all(), (value, place)
+            assert np.isfinite(found[0]).all(), (value, place)
 
 
-def test_the_engine_leaves_the_logits_as_they_are(engine: OnnxBestTokens) -> None:
-    logits = np.random.default_rng(0).normal(size=(4, 700)).astype(np.float32)
+@pytest.mark.parametrize("width", [700, 4093])
+def test_the_engine_leaves_the_logits_as_they_are(engine: OnnxBestTokens, width: int) -> None:
+    logits = np.random.default_rng(0).normal(size=(4, width)).astype(np.float32)
     given = logits.copy()
-    engine(logits, 5)
+    engine(logits, np.zeros((1, 4)), 5)
     np.testing.assert_array_equal(logits, given)
 
 
-def test_the_stored_graph_is_the_one_that_the_script_makes() -> None:
-    stored = onnx.load(GRAPH_FILE)
+@pytest.mark.parametrize("vocab_size", range(1, 3000, 7))
+def test_rows_are_cut_into_chunks_of_one_size(vocab_size: int) -> None:
+    for most in (1, 2, 5, max(1, vocab_size // 2)):
+        size, width = chunking(vocab_size, most)
+        assert 1 <= size <= most
+        assert width % size == 0
+        assert vocab_size <= width < vocab_size + size
+
+
+def exact_log_softmax(logits: FloatArray) -> NDArray[np.float64]:
+    exact = logits.astype(np.float64)
+    peak = exact.max(axis=1, keepdims=True)
+    exact -= peak + np.log(np.exp(exact - peak).sum(axis=1, keepdims=True))
+    return exact
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_stored_graph_is_the_one_that_the_script_makes(padded: bool) -> None:
+    stored = onnx.load(PADDED_GRAPH_FILE if padded else GRAPH_FILE)
     onnx.checker.check_model(stored)
-    assert stored == graph()
+    assert stored == graph(padded=padded)
