@@ -27,6 +27,7 @@ class WorkerProcess:
     def __init__(self, python: str, threads: int, environment: dict[str, str]) -> None:
         self._notes = TemporaryFile()  # noqa: SIM115  # closed with the process
         variables = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONIOENCODING": "utf-8", **environment}
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled, so these may be too
         try:
             self._process = subprocess.Popen(
                 [python, "-P", "-m", "edgeformer.peers.worker"],
