@@ -19,6 +19,7 @@ _MADV_COLLAPSE = 25
 """Put what is in a range into huge pages, now (Linux 6.1; ``madvise(2)``)."""
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s*(\[heap\])?$")
 """Memory without a file, in ``/proc/self/maps``."""
+THREAD_NAME = "edgeformer-huge-pages"
 MIN_BYTES = 2**22
 """Less than this is read fast enough as it is."""
 
@@ -39,7 +40,7 @@ def huge_pages() -> Iterator[None]:
     if supported:
         new = _without(_anonymous_memory(), before)
         if sum(end - begin for begin, end in new) >= MIN_BYTES:
-            Thread(target=collapse, args=(new,), name="edgeformer-huge-pages", daemon=True).start()
+            Thread(target=collapse, args=(new,), name=THREAD_NAME, daemon=True).start()
 
 
 def collapse(ranges: list[Range]) -> int:
