@@ -102,5 +102,5 @@ def _blocks_in_use(begin: int, end: int, size: int, page: int) -> NDArray[np.boo
         pagemap.seek(begin // page * 8)
         entries = np.frombuffer(pagemap.read((end - begin) // page * 8), np.uint64)
     present = (entries >> np.uint64(63)).astype(np.bool_)
-    blocks: NDArray[np.bool_] = present.reshape(-1, size // page).all(axis=1)
+    blocks: NDArray[np.bool_] = np.logical_and.reduce(present.reshape(-1, size // page), axis=1)
     return blocks
