@@ -30,6 +30,9 @@ class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_
     """Entries of the vocabulary, special tokens included; an upper bound where the text holds fewer."""
     shared: bool = True
     """One vocabulary for both sides; needed by ``tied_embeddings = "all"``."""
+    split: Literal["punctuation", "space"] = "punctuation"
+    """What no subword of ``bpe`` and ``unigram`` reaches across: borders of letters, digits and punctuation, or white
+    space alone, for text that is tokenised already."""
     split_digits: bool = False
     """Make every digit a token of its own, so that numbers are copied and not memorised."""
     lowercase: bool = False
@@ -40,7 +43,8 @@ class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """Which text to train on, and which pairs of it to keep."""
 
     corpus: str | None = None
-    """A named corpus (see ``edgeformer data list``); leave it out to give files."""
+    """A named corpus (see ``edgeformer data list``), or a folder that ``edgeformer data prepare`` or
+    ``edgeformer distill`` has written; leave it out to give files."""
     train: tuple[str, ...] = ()
     """Two files of aligned lines (source, target) or one tab-separated file; plain, ``.gz``, or
     ``archive.zip:member``."""
@@ -100,7 +104,9 @@ class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     patience: int = 0
     """Validations without a better loss after which training stops; 0 never stops early."""
     average: int = 5
-    """Checkpoints with the lowest validation loss whose weights are averaged into the final model."""
+    """Checkpoints whose weights are averaged into the final model."""
+    average_of: Literal["best", "last"] = "best"
+    """Those with the lowest validation loss, or the last ones."""
     seed: int = 1
     """Seed of initialisation, batch order and dropout."""
     threads: int = 0

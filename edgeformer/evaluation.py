@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from edgeformer_runtime.errors import InputError
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.session import AnySession
 from edgeformer_runtime.tokenizer import Tokenizer
-from edgeformer_runtime.translator import Translator, translate_texts
+from edgeformer_runtime.translator import EMPTY, Translation, Translator, translate_texts
 
 CHUNK = 256
 """Texts translated between two reports of progress; sorted by length over the whole file."""
@@ -81,7 +81,9 @@ def open_system(path: Path, *, device: str = "cpu", threads: int = 0) -> System:
         torch.set_num_threads(threads)
     run = Run.open(path)
     session = TorchSession(run.load_model().to(device))
-    return System("torch", session, run.source_tokenizer, run.target_tokenizer, DecodeOptions())
+    generation = run.info.generation
+    options = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
+    return System("torch", session, run.source_tokenizer, run.target_tokenizer, options)
 
 
 def evaluate_text(
@@ -110,21 +112,61 @@ def evaluate_text(
         InputError: a line has more tokens than the model takes, or is not valid Unicode.
         ConfigError: the tokenizer of sacreBLEU is unknown.
     """
-    texts, references = read_lines(source), read_lines(reference)
-    if len(texts) != len(references):
-        raise DataError(
-            f"`{source}` has {len(texts)} lines, but `{reference}` has {len(references)}; align them line by line."
-        )
+    texts, references = aligned_lines(source, reference)
     metrics(tokenize)
     options = system.options
     if beam_size is not None:
         options = replace(options, beam_size=beam_size)
     if length_penalty is not None:
         options = replace(options, length_penalty=length_penalty)
-    counters, translations = Counters(), [""] * len(texts)
+    counters, begin = Counters(), time.perf_counter()
+    translations = [translation.text for translation in translate_all(system, texts, options, counters, progress)]
+    seconds = time.perf_counter() - begin
+    return Evaluation(
+        scores=score(translations, references, tokenize),
+        translations=translations,
+        beam_size=options.beam_size,
+        sentences_per_second=len(texts) / seconds if seconds else 0.0,
+        counters=counters,
+    )
+
+
+def aligned_lines(source: Path, reference: Path) -> tuple[list[str], list[str]]:
+    """Lines of a text and of its translation.
+
+    Raises:
+        DataError: a file cannot be read, or the numbers of lines differ.
+    """
+    texts, references = read_lines(source), read_lines(reference)
+    if len(texts) != len(references):
+        raise DataError(
+            f"`{source}` has {len(texts)} lines, but `{reference}` has {len(references)}; align them line by line."
+        )
+    return texts, references
+
+
+def translate_all(
+    system: System,
+    texts: Sequence[str],
+    options: DecodeOptions,
+    counters: Counters | None = None,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> list[Translation]:
+    """Translate texts in their order.
+
+    Args:
+        system: what translates.
+        texts: sentences.
+        options: how to search.
+        counters: receives times and counts.
+        progress: called with the fraction done, 0 … 1.
+
+    Raises:
+        InputError: a text has more tokens than the model takes, or is not valid Unicode.
+    """
+    translations = [EMPTY] * len(texts)
     # Similar lengths meet in a batch although progress is shown between chunks.
     order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-    begin = time.perf_counter()
     for start in range(0, len(order), CHUNK):
         block = order[start : start + CHUNK]
         try:
@@ -139,13 +181,12 @@ def evaluate_text(
         except InputError as error:
             raise error.at(block[error.index]) from None
         for index, translation in zip(block, output, strict=True):
-            translations[index] = translation.text
+            translations[index] = translation
         progress(min(1.0, (start + CHUNK) / len(order)))
-    seconds = time.perf_counter() - begin
-    return Evaluation(
-        scores=score(translations, references, tokenize),
-        translations=translations,
-        beam_size=options.beam_size,
-        sentences_per_second=len(texts) / seconds if seconds else 0.0,
-        counters=counters,
-    )
+    return translations
+
+
+def too_long(session: AnySession, tokenizer: Tokenizer, texts: Sequence[str]) -> set[int]:
+    """Positions of the texts that have more tokens, end token included, than a model takes."""
+    lengths = (len(ids) + 1 for ids in tokenizer.encode_batch(texts))
+    return {index for index, length in enumerate(lengths) if length > session.max_source_length}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,18 +37,38 @@ def metrics(tokenize: str) -> tuple[BLEU, CHRF]:
     Raises:
         ConfigError: the tokenizer is unknown, or needs a package that is not installed.
     """
-    from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
+
+    return bleu_metric(tokenize), CHRF()
+
+
+def bleu_metric(tokenize: str, **options: Any) -> BLEU:
+    """sacreBLEU's BLEU, set up.
+
+    Raises:
+        ConfigError: as for :func:`metrics`.
+    """
+    from sacrebleu.metrics.bleu import BLEU
 
     if tokenize not in BLEU.TOKENIZERS:
         raise ConfigError(f"`tokenize` must be one of {', '.join(BLEU.TOKENIZERS)}, but is `{tokenize}`.")
     try:
         # `force` keeps sacreBLEU from warning of text that looks tokenised; the caller has said so with `tokenize`.
-        return BLEU(tokenize=tokenize, force=True), CHRF()
+        return BLEU(tokenize=tokenize, force=True, **options)
     except (ImportError, RuntimeError) as error:
         raise ConfigError(
             f"sacreBLEU's tokenizer `{tokenize}` cannot be used: {' '.join(str(error).split())}"
         ) from None
+
+
+def sentence_bleu(tokenize: str) -> Callable[[str, str], float]:
+    """A function of a hypothesis and its reference that gives its BLEU, 0 … 100, over the n-grams that fit into it.
+
+    Raises:
+        ConfigError: as for :func:`metrics`.
+    """
+    bleu = bleu_metric(tokenize, effective_order=True)
+    return lambda hypothesis, reference: float(bleu.sentence_score(hypothesis, [reference]).score)
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Scores:

@@ -13,9 +13,7 @@ import click
     "--source", required=True, type=click.Path(path_type=Path), help="Source text, plain or gzip, a sentence per line."
 )
 @click.option("--reference", required=True, type=click.Path(path_type=Path), help="Its translation, line by line.")
-@click.option(
-    "--beam", type=click.IntRange(1), help="Hypotheses kept per sentence. Default: the bundle's, or 4 for a run."
-)
+@click.option("--beam", type=click.IntRange(1), help="Hypotheses kept per sentence. Default: the model's.")
 @click.option("--length-penalty", type=float, help="Exponent of the length that divides the score.")
 @click.option(
     "--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer; none for text that is tokenised already."

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,6 +20,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from edgeformer.errors import ConfigError
+
+LINE_SECONDS = 15.0
+"""Time between lines of progress where there is no terminal."""
 
 
 @cache
@@ -122,6 +127,49 @@ def stages(names: Mapping[str, str], *, quiet: bool = False) -> Iterator[Callabl
                     progress.update(tasks[stage], total=1.0, completed=fraction)
 
             yield bar
+
+
+@contextmanager
+def counting(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Show how many of many things are done; yields ``report(done, total)``, to be called first before the work.
+
+    A terminal gets a bar, a file a line every :data:`LINE_SECONDS`, both with the speed and the time left.
+
+    Args:
+        what: the things, in the plural.
+        quiet: show nothing.
+    """
+    first: tuple[float, int] | None = None
+    shown = 0.0
+
+    def figures(done: int, total: int) -> str:
+        nonlocal first
+        first = first or (time.monotonic(), done)
+        text = f"{done:,} of {total:,} {what}"
+        if done == first[1]:
+            return text
+        seconds = (time.monotonic() - first[0]) / (done - first[1])  # each
+        return f"{text}  {1 / seconds:,.1f}/s  {timedelta(seconds=round(seconds * (total - done)))} left"
+
+    if quiet:
+        yield lambda done, total: None
+    elif not sys.stderr.isatty():
+
+        def line(done: int, total: int) -> None:
+            nonlocal shown
+            text = figures(done, total)
+            if time.monotonic() - shown >= LINE_SECONDS:
+                shown = time.monotonic()
+                console(stderr=True).print(f"{text} …")
+
+        yield line
+    else:
+        columns = (BarColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+            task = progress.add_task("", total=None)
+            yield lambda done, total: progress.update(
+                task, completed=done, total=total, description=figures(done, total)
+            )
 
 
 def _unknown(item: object) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,8 +19,11 @@ from edgeformer.data.text import Pair, decompress, read_content, read_pairs
 from edgeformer.errors import ConfigError, DataError
 from edgeformer.files import write_atomically
 
+REPORT_FILE = "report.json"
+"""In a folder with a corpus that is ready to train on; written last, so that what is without it is not complete."""
 
-class Provenance(msgspec.Struct, kw_only=True, frozen=True):
+
+class Provenance(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Where the text comes from; goes into checkpoints and bundles."""
 
     name: str
@@ -30,6 +34,30 @@ class Provenance(msgspec.Struct, kw_only=True, frozen=True):
     """Address for people; empty for a user's own files."""
     sha256: dict[str, str]
     """Hash of each file's content, decompressed, by file name; of the archive for a named zip."""
+    distilled: dict[str, Any] = {}
+    """Where the training targets are a teacher's: which teacher, how it was asked, and what it was given."""
+
+    @property
+    def tokenize(self) -> str:
+        """sacreBLEU's tokenizer for the text: none where it is tokenised already."""
+        return "none" if self.name.endswith("-tok") else "13a"
+
+
+class CorpusReport(msgspec.Struct, kw_only=True, frozen=True):
+    """Content of :data:`REPORT_FILE`."""
+
+    provenance: Provenance
+    """Where the text comes from."""
+    source_language: str
+    """BCP 47 tag; empty for a user's own files."""
+    target_language: str
+    """BCP 47 tag; empty for a user's own files."""
+    pairs: dict[str, int]
+    """Sentence pairs of ``train``, ``valid`` and ``test``."""
+    filter: FilterReport
+    """What the filters dropped."""
+    files: dict[str, dict[str, str]]
+    """Names of the source and the target file of each part, in this order, and their SHA-256."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +84,8 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None, progress: Prog
     """Read, filter and split the text that a recipe names.
 
     Files of a named corpus are looked for in ``data_dir`` and its subfolders ``multi30k`` and ``tatoeba``, then in the
-    cache folder, then downloaded. Own files are relative to ``data_dir`` if given, else to the current folder.
+    cache folder, then downloaded. Own files and folders are relative to ``data_dir`` if given, else to the current
+    folder.
 
     Args:
         config: section ``[data]`` of a recipe.
@@ -69,10 +98,10 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None, progress: Prog
     """
     if bool(config.corpus) == bool(config.train):
         raise ConfigError("Give either `data.corpus` or `data.train`.")
-    if config.corpus and config.corpus not in CORPORA:
-        raise ConfigError(f"`data.corpus` must be one of {', '.join(CORPORA)}, but is `{config.corpus}`.")
     if data_dir is not None and not data_dir.is_dir():
         raise DataError(f"The data folder `{data_dir}` does not exist; check --data.")
+    if config.corpus and config.corpus not in CORPORA:
+        return _load_folder(config, ((data_dir or Path()) / config.corpus).resolve(), data_dir)
     corpus = CORPORA[config.corpus] if config.corpus else None
     hashes: dict[str, str] = {}
 
@@ -102,6 +131,54 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None, progress: Prog
         provenance=_provenance(corpus, hashes),
         source_language=corpus.source_language if corpus else "",
         target_language=corpus.target_language if corpus else "",
+    )
+
+
+def read_report(folder: Path) -> CorpusReport:
+    """What a folder says about the corpus in it.
+
+    Raises:
+        DataError: it has no report, so that it is not complete, or a damaged one.
+    """
+    try:
+        return msgspec.json.decode((folder / REPORT_FILE).read_bytes(), type=CorpusReport)
+    except FileNotFoundError:
+        raise DataError(
+            f"`{folder}` holds no complete corpus, since it has no {REPORT_FILE}; write one with "
+            "`edgeformer data prepare`, or complete it with `edgeformer distill --resume`."
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"`{folder / REPORT_FILE}` is damaged: {error}. Write the corpus into another folder."
+        ) from None
+
+
+def _load_folder(config: DataConfig, folder: Path, data_dir: Path | None) -> ParallelCorpus:
+    """Read what ``edgeformer data prepare`` or ``edgeformer distill`` has written."""
+    if not folder.is_dir():
+        raise ConfigError(
+            f"`data.corpus` must be one of {', '.join(CORPORA)}, or a folder that `edgeformer data prepare` or "
+            f"`edgeformer distill` has written, but is `{config.corpus}`."
+        )
+    report = read_report(folder)
+    expected = {str(folder / name): sha256 for files in report.files.values() for name, sha256 in files.items()}
+    parts = {
+        part: getattr(config, part) or tuple(str(folder / name) for name in files)
+        for part, files in report.files.items()
+    }
+    corpus = load_corpus(msgspec.structs.replace(config, corpus=None, **parts), data_dir)
+    hashes = corpus.provenance.sha256
+    if changed := [file for file, sha256 in hashes.items() if expected.get(file, sha256) != sha256]:
+        raise DataError(
+            f"`{'` and `'.join(changed)}` changed after the corpus was written; write it again, or give the files as "
+            "your own with `data.train`, `data.valid` and `data.test`."
+        )
+    names = {Path(file).name if file in expected else file: sha256 for file, sha256 in hashes.items()}
+    return replace(
+        corpus,
+        provenance=msgspec.structs.replace(report.provenance, sha256=names),
+        source_language=report.source_language,
+        target_language=report.target_language,
     )
 
 

@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from edgeformer.data.corpora import ParallelCorpus
-from edgeformer.data.text import Pair
+from edgeformer.data.corpora import REPORT_FILE, CorpusReport, ParallelCorpus
+from edgeformer.data.text import written_lines
 from edgeformer.errors import DataError
-from edgeformer.files import can_be_replaced, staged_folder
-
-REPORT_FILE = "report.json"
-
-
-def corpus_report(corpus: ParallelCorpus) -> dict[str, Any]:
-    """Provenance, sizes and filter counts, ready for JSON."""
-    return {
-        "provenance": msgspec.to_builtins(corpus.provenance),
-        "pairs": {part: len(pairs) for part, pairs in _parts(corpus)},
-        "filter": msgspec.to_builtins(corpus.report),
-    }
+from edgeformer.files import can_be_replaced, staged_folder, write_atomically
+from edgeformer_runtime.bundle import file_sha256
 
 
 def write_corpus(corpus: ParallelCorpus, folder: Path, *, overwrite: bool = False) -> None:
-    """Write ``train``, ``valid`` and ``test`` with the languages as suffixes, and ``report.json``, all or nothing.
+    """Write ``train``, ``valid`` and ``test`` with the languages as suffixes, and their report, all or nothing.
 
     Raises:
         DataError: as for :func:`ensure_writable`.
     """
-    languages = (corpus.source_language or "source", corpus.target_language or "target")
     ensure_writable(folder, overwrite=overwrite)
     with staged_folder(folder, overwrite=overwrite) as staged:
-        for part, pairs in _parts(corpus):
-            for language, sentences in zip(languages, _sides(pairs), strict=True):
-                content = "".join(f"{sentence}\n" for sentence in sentences)
-                (staged / f"{part}.{language}").write_bytes(content.encode("utf-8"))
-        report = msgspec.json.format(msgspec.json.encode(corpus_report(corpus)), indent=2)
-        (staged / REPORT_FILE).write_bytes(report + b"\n")
+        write_report(staged, write_parts(corpus, staged))
+
+
+def write_parts(corpus: ParallelCorpus, folder: Path) -> CorpusReport:
+    """Write the text of each part; gives the report, which is to follow once all is there."""
+    languages = corpus.source_language or "source", corpus.target_language or "target"
+    parts = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}
+    files = {}
+    for part, pairs in parts.items():
+        paths = [folder / f"{part}.{language}" for language in languages]
+        for side, path in enumerate(paths):
+            path.write_bytes(written_lines(pair[side] for pair in pairs))
+        files[part] = {path.name: file_sha256(path) for path in paths}
+    return CorpusReport(
+        provenance=corpus.provenance,
+        source_language=corpus.source_language,
+        target_language=corpus.target_language,
+        pairs={part: len(pairs) for part, pairs in parts.items()},
+        filter=corpus.report,
+        files=files,
+    )
+
+
+def write_report(folder: Path, report: CorpusReport) -> None:
+    """Declare the corpus in a folder complete."""
+    write_atomically(folder / REPORT_FILE, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
 
 
 def ensure_writable(folder: Path, *, overwrite: bool) -> None:
@@ -64,11 +71,3 @@ def ensure_writable(folder: Path, *, overwrite: bool) -> None:
     foreign = [name for name in entries if name != REPORT_FILE and name.partition(".")[0] not in parts]
     if REPORT_FILE not in entries or foreign:
         raise DataError(f"`{folder}` holds other files than a prepared corpus; give another folder with --out.")
-
-
-def _parts(corpus: ParallelCorpus) -> tuple[tuple[str, list[Pair]], ...]:
-    return ("train", corpus.train), ("valid", corpus.valid), ("test", corpus.test)
-
-
-def _sides(pairs: list[Pair]) -> tuple[Iterable[str], Iterable[str]]:
-    return (source for source, _ in pairs), (target for _, target in pairs)

@@ -6,7 +6,7 @@ import gzip
 import re
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from edgeformer.errors import DataError
@@ -63,6 +63,11 @@ def read_lines(file: str | Path) -> list[str]:
     if not lines[-1]:
         lines.pop()  # what follows the last line's end is no line
     return [line.removesuffix("\r") for line in lines]
+
+
+def written_lines(lines: Iterable[str]) -> bytes:
+    """Content of a file that :func:`read_lines` reads back; a line feed inside a line becomes a space."""
+    return "".join(line.replace("\n", " ") + "\n" for line in lines).encode("utf-8")
 
 
 def read_content(file: str | Path) -> bytes:

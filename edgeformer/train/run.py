@@ -20,6 +20,7 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.train.weights import load_weights
 from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.manifest import Generation
 from edgeformer_runtime.tokenizer import Tokenizer
 
 RECIPE_FILE = "recipe.json"
@@ -99,6 +100,8 @@ class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
     """Where the text comes from."""
     versions: dict[str, str] = {}
     """Versions of Python and of the libraries that matter."""
+    generation: Generation = Generation()
+    """Decoding defaults, which `edgeformer tune` finds and a bundle takes over."""
 
 
 class Run:

@@ -1,0 +1,132 @@
+"""The command ``distill``: a training corpus whose targets are a teacher's."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from edgeformer.config import load_recipe
+from edgeformer.errors import ConfigError
+
+
+@click.command()
+@click.argument("teacher", type=click.Path(path_type=Path))
+@click.argument("recipe", required=False)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write; missing or empty.")
+@click.option("--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus in.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key, as in data.max_words=50.")
+@click.option("--resume", is_flag=True, help="Go on with what is in --out; RECIPE and settings may be left out.")
+@click.option("--beam", type=click.IntRange(1), help="Hypotheses kept per sentence. Default: the teacher's.")
+@click.option("--nbest", type=click.IntRange(1), help="Translations to keep of each source sentence. Default: 1.")
+@click.option(
+    "--length-penalty", type=float, help="Exponent of the length that divides a score. Default: the teacher's."
+)
+@click.option(
+    "--closest",
+    is_flag=True,
+    help="Keep the translation of the beam that is closest to the original, by sentence BLEU.",
+)
+@click.option("--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer of --closest.")
+@click.option(
+    "--batch-tokens",
+    type=click.IntRange(1),
+    default=4096,
+    show_default=True,
+    help="Bound of a batch's memory, in tokens.",
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads of one operator; 0 divides all.")
+@click.option(
+    "--workers",
+    type=click.IntRange(0),
+    default=0,
+    help="Batches translated at the same time; 0 takes one for each CPU that this process may use, or 1 on a GPU.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, and no progress.")
+def distill(
+    teacher: Path,
+    recipe: str | None,
+    out: Path,
+    data_dir: Path | None,
+    overrides: tuple[str, ...],
+    resume: bool,
+    beam: int | None,
+    nbest: int | None,
+    length_penalty: float | None,
+    closest: bool,
+    tokenize: str,
+    batch_tokens: int,
+    device: str,
+    threads: int,
+    workers: int,
+    as_json: bool,
+) -> None:
+    """Translate the training text of RECIPE with the bundle TEACHER, for a smaller model to learn from.
+
+    --out becomes a corpus for `data.corpus`: its training pairs have the teacher's translations, its validation and
+    test pairs are the original ones. A source sentence that the teacher cannot take or finish keeps its own target.
+
+    Ctrl-C, or whatever else stops the work, loses the last seconds of it; --resume goes on.
+    """
+    if recipe is None and not resume:
+        raise click.UsageError("RECIPE is missing; give the recipe of the student.")
+    if recipe is None and overrides:
+        raise click.UsageError("--set needs RECIPE.")
+    loaded = None if recipe is None else load_recipe(recipe, overrides)
+    settings = {
+        "beam_size": beam,
+        "length_penalty": length_penalty,
+        "n_best": nbest,
+        "closest": tokenize if closest else None,
+    }
+
+    from edgeformer.cli.output import console, counting, print_json, table
+    from edgeformer.distill import distill as run_distillation
+    from edgeformer.distill_folder import PROGRESS_FILE
+    from edgeformer_runtime.onnx_session import available_cpus
+    from edgeformer_runtime.translator import Translator
+
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"`{out}` is a file; give another folder with --out.")
+    workers = workers or (available_cpus() if device == "cpu" else 1)
+    translator = Translator(teacher, device=device, threads=threads, workers=workers)
+    begin, done = time.perf_counter(), [0]
+    try:
+        with counting("sentences", quiet=as_json) as progress:
+
+            def count(now: int, total: int) -> None:
+                done.append(now)
+                progress(now, total)
+
+            report = run_distillation(
+                translator,
+                out,
+                loaded,
+                data_dir,
+                resume=resume,
+                max_batch_tokens=batch_tokens,
+                report=count,
+                **{name: value for name, value in settings.items() if value is not None},
+            )
+    except KeyboardInterrupt:
+        if not (out / PROGRESS_FILE).is_file():
+            raise
+        console(stderr=True).print(f"Stopped after {done[-1]:,} sentences. Go on with:")
+        console(stderr=True).print(f"  edgeformer distill {teacher} --out {out} --resume")
+        sys.exit(130)
+    seconds, distilled = time.perf_counter() - begin, report.provenance.distilled
+    if as_json:
+        print_json({"out": out, "seconds": seconds, "pairs": report.pairs, "distilled": distilled})
+        return
+    rows = table(f"Distilled from {distilled['teacher']}, beam {distilled['beam_size']}", "", "")
+    rows.add_row("source sentences", f"{distilled['sentences']:,}")
+    rows.add_row("training pairs", f"{distilled['pairs']:,}")
+    rows.add_row("too long for the teacher, original kept", f"{distilled['too_long']:,}")
+    rows.add_row("not finished by the teacher, original kept", f"{distilled['unfinished']:,}")
+    rows.add_row("original pairs for validation, test", f"{report.pairs['valid']:,}, {report.pairs['test']:,}")
+    console().print(rows)
+    own = " --set data.train=[]" if loaded and loaded.data.train else ""
+    console().print(f"Next: edgeformer train {recipe or 'RECIPE'} --set data.corpus={out}{own} --out STUDENT")

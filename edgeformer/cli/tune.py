@@ -1,0 +1,76 @@
+"""The command ``tune``: decoding defaults that suit a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus in.")
+@click.option("--beam", type=click.IntRange(2), help="Hypotheses kept per sentence. Default: the model's.")
+@click.option(
+    "--length-penalty",
+    "penalties",
+    type=float,
+    multiple=True,
+    help="Penalty to compare, as often as there are some. Default: 0 to 2 in steps of 0.1.",
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 takes all this process may use.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def tune(
+    model: Path,
+    data_dir: Path | None,
+    beam: int | None,
+    penalties: tuple[float, ...],
+    device: str,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Find the length penalty with which MODEL, a run or a bundle, has the best BLEU on its validation set.
+
+    A run keeps it, with the beam size, as its decoding defaults, and `edgeformer export` writes them into the bundle. A
+    bundle is not changed. The test set is never translated.
+    """
+    from edgeformer.cli.output import console, print_json, stages, table
+    from edgeformer.evaluation import open_system
+    from edgeformer.tune import PENALTIES
+    from edgeformer.tune import tune as search
+
+    system = open_system(model, device=device, threads=threads)
+    with stages({"translate": "Translating the validation set"}, quiet=as_json) as progress:
+        result = search(
+            model,
+            system,
+            data_dir,
+            beam_size=beam,
+            penalties=penalties or PENALTIES,
+            progress=lambda fraction: progress("translate", fraction),
+        )
+    saved = system.kind == "torch"
+    if saved:
+        from edgeformer.train.run import Run
+
+        Run.open(model).update(generation=result.generation)
+    if as_json:
+        print_json({"model": model, "kind": system.kind, "saved": saved, "result": result})
+        return
+    title = f"{model} ({system.kind}), {result.sentences:,} validation sentences, beam {result.beam_size}"
+    rows = table(title, "length penalty", "BLEU", "length ratio", "")
+    before = system.options.length_penalty
+    for candidate in result.candidates:
+        notes = ["best"] * (candidate is result.best) + ["default"] * (candidate.length_penalty == before)
+        figures = f"{candidate.length_penalty:g}", f"{candidate.bleu:.2f}", f"{candidate.length_ratio:.3f}"
+        rows.add_row(*figures, ", ".join(notes))
+    console().print(rows)
+    console().print(f"BLEU {result.bleu_signature}")
+    if result.too_long:
+        console().print(f"{result.too_long:,} sentences have more tokens than the model takes, and were left out.")
+    options = f"beam {result.beam_size}, length penalty {result.best.length_penalty:g}"
+    if saved:
+        console().print(f"Saved as the run's defaults: {options}. Next: edgeformer export {model} --out BUNDLE")
+    else:
+        console().print(f"Best: {options}. A bundle is not changed: tune its run, and export that again.")

@@ -1,0 +1,349 @@
+"""``edgeformer distill``: a teacher's translations as training text."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from edgeformer import distill as module
+from edgeformer.config import DataConfig, load_recipe
+from edgeformer.data.corpora import load_corpus
+from edgeformer.errors import ConfigError, DataError
+from edgeformer_export.card import model_card
+from edgeformer_runtime.bundle import file_sha256, open_bundle
+from edgeformer_runtime.translator import Translator
+from tests.bundles import copy_of, edit_manifest
+from tests.commands import error, python, run
+from tests.factory import PAIRS
+
+LONG = "z" * 700  # one word of more tokens than the model takes
+RECIPE = """
+source_language = "en"
+target_language = "fr"
+[model]
+family = "transformer"
+preset = "tiny"
+[data]
+train = ["text.tsv"]
+valid_size = 20
+test_size = 30
+"""
+KILLED = """
+import os, signal, sys
+from edgeformer import distill
+from edgeformer.cli import main
+distill.CHUNK, real, calls, last = 32, os.fsync, [], int(sys.argv.pop(1))
+def fsync(descriptor):
+    calls.append(descriptor)
+    if len(calls) == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(descriptor)
+os.fsync = fsync
+main()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a recipe and its text: known sentences, one that is repeated, and one too long."""
+    pairs = [*PAIRS, (PAIRS[0][0], "encore"), (LONG, "trop long")]
+    (tmp_path / "text.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
+    (tmp_path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "CHUNK", 32)
+    return tmp_path
+
+
+def distilled(teacher: Path, out: str, *options: str | Path) -> dict[str, Any]:
+    result = run(
+        "distill", teacher, "recipe.toml", "--out", out, "--threads", "1", "--workers", "1", "--json", *options
+    )
+    assert result.exit_code == 0, result.output
+    summary: dict[str, Any] = json.loads(result.stdout)
+    return summary
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def original() -> Any:
+    return load_corpus(load_recipe("recipe.toml").data)
+
+
+def usable(translator: Translator, source: str, **options: Any) -> list[str]:
+    (translation,) = translator.translate([source], **options)
+    return [found.text for found in translation.hypotheses if found.finished]
+
+
+def test_training_targets_are_the_teachers_and_the_rest_is_as_it_was(
+    folder: Path, small_bundle: Path, translator: Translator
+) -> None:
+    summary = distilled(small_bundle, "out")
+    corpus, before = load_corpus(DataConfig(corpus="out")), original()
+    assert (corpus.valid, corpus.test) == (before.valid, before.test)
+    texts = [source for source, _ in before.train if source != LONG]
+    translations = dict(zip(texts, translator.translate(texts), strict=True))
+    expected: dict[tuple[str, str], None] = {}
+    unfinished = 0
+    for source, target in before.train:
+        found = translations.get(source)
+        use = found is not None and found.best.finished
+        unfinished += found is not None and not use
+        expected[source, found.text if found and use else target] = None
+    assert corpus.train == list(expected)
+    assert (LONG, "trop long") in corpus.train
+    assert sum(target != dict(PAIRS).get(source) for source, target in corpus.train) > 20, "the teacher is no echo"
+    counts = summary["distilled"]
+    assert (counts["sentences"], counts["pairs"]) == (len(before.train),) * 2
+    assert (counts["too_long"], counts["unfinished"]) == (1, unfinished)
+    assert sorted(path.name for path in (folder / "out").iterdir()) == sorted(
+        [*(f"{part}.{side}" for part in ("train", "valid", "test") for side in ("source", "target")), "report.json"]
+    )
+
+
+def test_what_a_corpus_was_made_with_goes_into_its_provenance(folder: Path, small_bundle: Path) -> None:
+    distilled(small_bundle, "out", "--beam", "3", "--length-penalty", "0.5")
+    provenance = msgspec.to_builtins(load_corpus(DataConfig(corpus="out"), folder).provenance)
+    assert provenance["sha256"] == {path.name: file_sha256(path) for path in (folder / "out").glob("t*.*")} | {
+        path.name: file_sha256(path) for path in (folder / "out").glob("valid.*")
+    }
+    found = provenance["distilled"]
+    assert (found["teacher"], found["beam_size"], found["length_penalty"]) == ("bundle", 3, 0.5)
+    assert found["teacher_sha256"] == file_sha256(small_bundle / "manifest.json")
+    assert found["corpus_sha256"] == {"text.tsv": file_sha256(folder / "text.tsv")}
+    assert "distilled" not in msgspec.to_builtins(original().provenance), "runs from before keep comparing equal"
+
+
+def test_several_translations_of_each(folder: Path, small_bundle: Path, translator: Translator) -> None:
+    distilled(small_bundle, "out", "--nbest", "3")
+    lines = [
+        (folder / "out" / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("source", "target")
+    ]
+    expected = []
+    for source, target in original().train:
+        texts = [] if source == LONG else usable(translator, source, n_best=3)
+        expected += [(source, text) for text in dict.fromkeys(texts or [target])]
+    assert list(zip(*lines, strict=True)) == expected
+    assert len(expected) > len(original().train)
+
+
+def test_the_closest_of_the_beam(folder: Path, small_bundle: Path, translator: Translator) -> None:
+    from sacrebleu import sentence_bleu  # type: ignore[attr-defined, unused-ignore]
+
+    distilled(small_bundle, "out", "--closest")
+    lines = (folder / "out/train.target").read_text(encoding="utf-8").splitlines()
+    others = 0
+    for (source, target), line in zip(original().train, lines, strict=True):
+        texts = [] if source == LONG else usable(translator, source, n_best=4)
+        bleu = [sentence_bleu(text, [target]).score for text in texts]
+        assert line == (texts[bleu.index(max(bleu))] if texts else target)
+        others += line != next(iter(texts), target)
+    assert others > 5, "not merely the best"
+
+
+@pytest.mark.parametrize("last", [1, 3, 4, 12, 19, 23])
+def test_killed_at_any_point_it_ends_with_the_same_bytes(folder: Path, small_bundle: Path, last: int) -> None:
+    """There are three writes per chunk that reach the disk: both texts, and the file that says so."""
+    distilled(small_bundle, "whole")
+    arguments: list[str | Path] = [
+        "distill",
+        small_bundle,
+        folder / "recipe.toml",
+        "--out",
+        folder / "out",
+        "--data",
+        folder,
+    ]
+    killed = python(KILLED, str(last), *arguments, "--threads", "1", "--workers", "1", check=False)
+    assert killed.returncode == -9, killed.stderr
+    if last == 1:  # when the first progress was to be written, before the folder has its name
+        assert not (folder / "out").exists()
+        distilled(small_bundle, "out")
+    else:
+        assert (folder / "out/report.json").exists() is False
+        with pytest.raises(DataError, match=r"no complete corpus, since it has no report.json"):
+            load_corpus(DataConfig(corpus="out"))
+        result = run("distill", small_bundle, "--out", "out", "--resume", "--workers", "2", "--json")
+        assert result.exit_code == 0, result.output
+    assert contents(folder / "out") == contents(folder / "whole")
+
+
+def test_ctrl_c_says_how_to_go_on(folder: Path, small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = distilled(small_bundle, "whole")["distilled"]
+    real, calls = Translator.translate, [0]
+
+    def translate(self: Translator, *arguments: Any, **options: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 3:
+            raise KeyboardInterrupt
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(Translator, "translate", translate)
+    result = run("distill", small_bundle, "recipe.toml", "--out", "out", "--threads", "1", "--workers", "1")
+    assert result.exit_code == 130
+    assert "Stopped after 64 sentences. Go on with:" in result.stderr
+    assert f"  edgeformer distill {small_bundle} --out out --resume\n" in result.stderr
+    again = run("distill", small_bundle, "--out", "out", "--resume", "--threads", "1", "--workers", "1")
+    assert again.exit_code == 0
+    assert f"64 of {whole['sentences']} sentences …" in again.stderr
+    assert "Next: edgeformer train RECIPE --set data.corpus=out" in again.stdout
+    assert contents(folder / "out") == contents(folder / "whole")
+
+
+def test_a_full_disk_loses_nothing(folder: Path, small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distilled(small_bundle, "whole")
+    real, calls = os.fsync, [0]
+
+    def fsync(descriptor: int) -> None:
+        calls[0] += 1
+        if calls[0] == 6:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    message = error("distill", small_bundle, "recipe.toml", "--out", "out", "--threads", "1", "--json")
+    assert message.startswith("`out` cannot be written: No space left on device.")
+    assert message.endswith("when that is mended, go on with --resume.")
+    distilled(small_bundle, "out", "--resume")
+    assert contents(folder / "out") == contents(folder / "whole")
+
+
+@pytest.fixture
+def begun(folder: Path, small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose work has stopped after two chunks."""
+
+    def stop(done: int, total: int) -> None:
+        if done == 64:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        module.distill(Translator(small_bundle, threads=1), Path("out"), load_recipe("recipe.toml"), report=stop)
+    return folder / "out"
+
+
+def test_another_teacher_is_refused(begun: Path, small_bundle: Path, small_bundle_int8: Path) -> None:
+    before = contents(begun)
+    message = error("distill", small_bundle_int8, "--out", "out", "--resume")
+    assert message.startswith("`out` was begun with another teacher, `bundle`, whose manifest has SHA-256 ")
+    assert file_sha256(small_bundle / "manifest.json") in message
+    assert contents(begun) == before
+    distilled(small_bundle, "out", "--resume")
+    assert "was begun with another teacher" in error("distill", small_bundle_int8, "--out", "out", "--resume")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--beam", "2"), "`beam_size` was 4, and now is 2"),
+        (("--nbest", "2"), "`n_best` was 1, and now is 2"),
+        (("--length-penalty", "0.5", "--closest"), "`length_penalty` was 1.0, and now is 0.5; `closest` was ''"),
+        (("recipe.toml", "--set", "data.max_words=9"), "another recipe, in which `data.max_words` differ"),
+    ],
+)
+def test_other_settings_are_refused(begun: Path, small_bundle: Path, options: tuple[str, ...], message: str) -> None:
+    before = contents(begun)
+    assert message in error("distill", small_bundle, *options, "--out", "out", "--resume")
+    assert contents(begun) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("original.source", b"other\n", "has changed; begin again"),
+        ("original.target", None, "is missing or has changed; begin again"),
+        ("train.target", b"lost\n", "lacks text that was written before"),
+        ("progress.json", b"{", "is damaged"),
+        ("progress.json", None, "holds nothing to resume; begin without --resume"),
+    ],
+)
+def test_what_was_kept_must_be_whole(
+    begun: Path, small_bundle: Path, name: str, content: bytes | None, message: str
+) -> None:
+    if content is None:
+        (begun / name).unlink()
+    else:
+        (begun / name).write_bytes(content)
+    assert message in error("distill", small_bundle, "--out", "out", "--resume")
+
+
+def test_a_complete_one_is_left_as_it_is(folder: Path, small_bundle: Path) -> None:
+    first = distilled(small_bundle, "out")
+    before = contents(folder / "out")
+    (folder / "out/original.source").write_text("left by a stop just before the end", encoding="utf-8")
+    again = distilled(small_bundle, "out", "--resume")
+    assert (again["pairs"], again["distilled"]) == (first["pairs"], first["distilled"])
+    assert contents(folder / "out") == before
+    assert "`out` is not empty; choose another --out" in error("distill", small_bundle, "recipe.toml", "--out", "out")
+
+
+def test_mistakes_are_told_before_the_work(folder: Path, small_bundle: Path, tmp_path: Path) -> None:
+    recipe = ("distill", small_bundle, "recipe.toml", "--out")
+    assert "RECIPE is missing" in error("distill", small_bundle, "--out", "out", code=2)
+    assert "--set needs RECIPE" in error("distill", small_bundle, "--out", "out", "--resume", "--set", "a=1", code=2)
+    assert "is a file" in error(*recipe, "text.tsv")
+    assert "`n_best` must be at most `beam_size` (2)" in error(*recipe, "out", "--beam", "2", "--nbest", "3")
+    assert "The closest translation is one of several" in error(*recipe, "out", "--nbest", "2", "--closest")
+    assert "`tokenize` must be one of" in error(*recipe, "out", "--closest", "--tokenize", "klingon")
+    assert "Bundle `nothing` does not exist" in error("distill", "nothing", "recipe.toml", "--out", "out")
+    german = edit_manifest(copy_of(small_bundle, tmp_path / "german"), lambda tree: tree.update(target_language="de"))
+    message = error("distill", german, "recipe.toml", "--out", "out")
+    assert message == "The teacher's target language is `de`, but the corpus's is `fr`; give another."
+    assert not (folder / "out").exists()
+
+
+def test_a_student_learns_from_it(folder: Path, small_bundle: Path) -> None:
+    """And its run says who taught it."""
+    pytest.importorskip("pytorch_lightning")
+    distilled(small_bundle, "out")
+    sets = ["data.corpus=out", "data.train=[]", "tokenizer.vocab_size=300", "train.max_steps=1", "train.threads=1"]
+    sets += ["model.d_model=16", "model.d_ff=16", "model.encoder_layers=1", "model.decoder_layers=1"]
+    result = run("train", "recipe.toml", "--out", "student", *(word for item in sets for word in ("--set", item)))
+    assert result.exit_code == 0, result.output
+    info = json.loads((folder / "student/run.json").read_bytes())
+    assert info["provenance"]["distilled"]["teacher_sha256"] == file_sha256(small_bundle / "manifest.json")
+    assert info["provenance"]["distilled"]["too_long"] == 1
+    assert info["valid_pairs"] == len(original().valid)
+    manifest = msgspec.structs.replace(open_bundle(small_bundle).manifest, provenance={"training": info})
+    sha256 = file_sha256(small_bundle / "manifest.json")
+    assert f"- targets: translations by `bundle`, beam 4 (manifest {sha256})" in model_card(manifest, 0)
+
+
+class TestFolders:
+    """Folders as ``data.corpus``."""
+
+    def test_a_prepared_corpus_is_read_as_it_was(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert run("data", "prepare", "dates-en-fr", "--out", "dates").exit_code == 0
+        named, read = load_corpus(DataConfig(corpus="dates-en-fr")), load_corpus(DataConfig(corpus="dates"))
+        assert (read.train, read.valid, read.test) == (named.train, named.valid, named.test)
+        assert (read.source_language, read.target_language) == ("en", "fr")
+        assert (read.provenance.name, read.provenance.licence) == (named.provenance.name, named.provenance.licence)
+
+    def test_changed_text_is_refused(self, folder: Path, small_bundle: Path) -> None:
+        distilled(small_bundle, "out")
+        shutil.copy("out/valid.source", "out/valid.target")
+        with pytest.raises(DataError, match=r"valid\.target` changed after the corpus was written"):
+            load_corpus(DataConfig(corpus="out"))
+        (folder / "out/report.json").write_text("{}", encoding="utf-8")
+        with pytest.raises(DataError, match="is damaged"):
+            load_corpus(DataConfig(corpus="out"))
+
+    def test_own_validation_text_takes_the_place_of_its_own(self, folder: Path, small_bundle: Path) -> None:
+        distilled(small_bundle, "out")
+        corpus = load_corpus(DataConfig(corpus="out", valid=("text.tsv",)), folder)
+        assert len(corpus.valid) == len(PAIRS) + 2
+        assert corpus.provenance.sha256["text.tsv"] == file_sha256(folder / "text.tsv")
+
+    def test_neither_a_name_nor_a_folder(self, folder: Path) -> None:
+        with pytest.raises(
+            ConfigError, match=r"one of dates-en-fr.* or a folder that .* has written, but is `nothing`"
+        ):
+            load_corpus(DataConfig(corpus="nothing"))
