@@ -23,6 +23,10 @@ SPECIAL_TOKENS = (
 _WORD_PATTERN = r" ?\w+| ?[^\w\s]|\s"
 """A word or a punctuation mark with the space before it, or one white-space character of any other kind."""
 
+_SPACE_PATTERN = r" ?<| ?[^\s<]+|\s"
+"""What stands between white space, with the space before it. ``<``, with which the special tokens begin, stays alone,
+so that no merge can spell one of them."""
+
 
 def train_tokenizers(pairs: Sequence[tuple[str, str]], config: TokenizerConfig) -> tuple[Tokenizer, Tokenizer]:
     """Train the tokenizers of both sides; one object, twice, where ``config.shared`` is set.
@@ -70,20 +74,24 @@ def minimum_vocab_size(config: TokenizerConfig) -> int:
 def _untrained(config: TokenizerConfig) -> Tokenizer:
     """The pipeline around the model: normaliser, pre-tokenizer, decoder."""
     normalizer: list[normalizers.Normalizer] = [normalizers.Lowercase()] if config.lowercase else []
+    if config.kind == "word" or config.split == "space":
+        # A space before the text makes its first word the same token as inside a sentence; the decoder takes it off.
+        normalizer.append(normalizers.Prepend(" "))
     pre_tokenizer: list[pre_tokenizers.PreTokenizer] = []
     if config.split_digits:
         pre_tokenizer.append(pre_tokenizers.Digits(individual_digits=True))
     if config.kind == "word":
-        # A space before the text makes its first word the same token as inside a sentence; the decoder takes it off.
-        normalizer.append(normalizers.Prepend(" "))
         pre_tokenizer.append(pre_tokenizers.Split(Regex(_WORD_PATTERN), behavior="isolated"))
         tokenizer = Tokenizer(models.WordLevel(unk_token=runtime_tokenizer.UNK_TOKEN))
         tokenizer.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     else:
-        # ByteLevel's own pattern never joins letters and punctuation, so no merge can spell a special token.
-        pre_tokenizer.append(pre_tokenizers.ByteLevel(add_prefix_space=False))
         tokenizer = Tokenizer(models.BPE() if config.kind == "bpe" else models.Unigram())
         tokenizer.decoder = decoders.ByteLevel()
+        if config.split == "space":
+            pre_tokenizer.append(pre_tokenizers.Split(Regex(_SPACE_PATTERN), behavior="isolated"))
+            tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+        # ByteLevel's own pattern never joins letters and punctuation, so no merge can spell a special token.
+        pre_tokenizer.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=config.split != "space"))
     if normalizer:
         tokenizer.normalizer = normalizers.Sequence(normalizer)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pre_tokenizer)

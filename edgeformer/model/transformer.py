@@ -137,12 +137,17 @@ class Transformer(EncoderDecoder):
 
     def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
         """Teacher-forced logits ``(N, T, V)``; see :meth:`EncoderDecoder.forward`."""
+        logits: Tensor = self.projection(self.features(source, source_length, target))
+        return logits
+
+    def features(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
+        """What :meth:`forward` projects to logits, ``(N, T, D)``."""
         memory, padding = self._encode(source, source_length)
         x = self.target_embedding(target)
         for layer in self.decoder_layers:
             x = layer(x, memory, padding)
-        logits: Tensor = self.projection(self.decoder_norm(x))
-        return logits
+        normed: Tensor = self.decoder_norm(x)
+        return normed
 
     def encode(self, source: Tensor, source_length: Tensor) -> State:
         """Encode once, and project keys and values for every decoder layer; see :meth:`EncoderDecoder.encode`."""

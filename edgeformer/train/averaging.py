@@ -1,4 +1,4 @@
-"""Checkpoint averaging (Vaswani et al. 2017, section 6.1), over the checkpoints with the lowest validation loss."""
+"""Checkpoint averaging (Vaswani et al. 2017, section 6.1), over the last checkpoints or those with the lowest loss."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from edgeformer.config import TrainConfig
 from edgeformer.errors import CheckpointError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.train.run import Validation
@@ -25,6 +26,13 @@ def best_steps(validations: Iterable[Validation], count: int) -> list[int]:
     """Steps of the ``count`` validations with the lowest loss, best first; the later one of equals."""
     ranked = sorted(validations, key=lambda validation: (validation.loss, -validation.step))
     return [validation.step for validation in ranked[:count]]
+
+
+def averaged_steps(validations: Sequence[Validation], config: TrainConfig) -> list[int]:
+    """Steps of the checkpoints that the recipe averages, were training to end now."""
+    if config.average_of == "last":
+        return [validation.step for validation in validations[-config.average :]]
+    return best_steps(validations, config.average)
 
 
 def keep_only(folder: Path, steps: Iterable[int]) -> None:

@@ -24,12 +24,17 @@ class FastDropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` with elements set to zero and the others scaled up, of the same shape and dtype."""
-        if not self.training or not self.dropped_levels:
+        if not self.training:
+            return x
+        if torch.is_autocast_enabled("cpu"):
+            x = x.to(torch.get_autocast_dtype("cpu"))
+        if not self.dropped_levels:
             return x
         size = x.numel()
         words = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(2**63), None)
         levels = words.view(torch.int16)[:size].view(x.shape)  # uniform in [-32768, 32767]
-        factor = (levels >= self.dropped_levels - _LEVELS // 2).to(x.dtype)
+        factor = torch.empty_like(x)
+        torch.ge(levels, self.dropped_levels - _LEVELS // 2, out=factor)
         return x * factor.mul_(_LEVELS / (_LEVELS - self.dropped_levels))
 
     def extra_repr(self) -> str:

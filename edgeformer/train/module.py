@@ -16,7 +16,8 @@ from edgeformer.config import TrainConfig
 from edgeformer.data.batches import BatchStream
 from edgeformer.errors import TrainingError
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.train.loss import smoothed_cross_entropy
+from edgeformer.model.transformer import Transformer
+from edgeformer.train.loss import projected_cross_entropy, smoothed_cross_entropy
 from edgeformer.train.schedule import learning_rate
 
 
@@ -81,8 +82,12 @@ class TrainingModule(pl.LightningModule):
         """Loss of one batch, scaled for the update it is part of."""
         source, source_length, target, labels, update_tokens = batch
         with self._attention_backend():
-            logits = self.model(source, source_length, target)
-        sums = smoothed_cross_entropy(logits, labels, self.config.label_smoothing)
+            if isinstance(self.model, Transformer) and type(self.model).forward is Transformer.forward:
+                features = self.model.features(source, source_length, target)
+                sums = projected_cross_entropy(features, self.model.projection, labels, self.config.label_smoothing)
+            else:
+                logits = self.model(source, source_length, target)
+                sums = smoothed_cross_entropy(logits, labels, self.config.label_smoothing)
         # Lightning divides by `accumulate`, and DDP by the number of processes.
         scale = self.config.accumulate * self.trainer.world_size / update_tokens
         self.update_loss += sums.loss.detach() * (self.trainer.world_size / update_tokens)
@@ -96,7 +101,9 @@ class TrainingModule(pl.LightningModule):
         """
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(self.trainer.global_step + 1, self.config, self.d_model)
-        self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.config.clip_norm or float("inf"))
+        self.gradient_norm = torch.nn.utils.clip_grad_norm_(
+            self.parameters(), self.config.clip_norm or float("inf"), foreach=True
+        )
         if not torch.isfinite(self.gradient_norm):
             raise TrainingError(
                 f"The gradient became infinite or not a number in step {self.trainer.global_step + 1} "

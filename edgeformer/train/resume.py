@@ -12,8 +12,18 @@ from edgeformer.errors import CheckpointError
 from edgeformer.train.run import RESUME_FILE, Run, differing_keys
 from edgeformer.train.supervisor import Supervisor, limit_reached
 
-CHANGEABLE = frozenset({"train.max_steps", "train.max_minutes", "train.patience", "train.threads", "description"})
-"""Keys of a recipe that a resumed run may change; any other would make it another training."""
+CHANGEABLE = frozenset(
+    {
+        "train.max_steps",
+        "train.max_minutes",
+        "train.cooldown_steps",
+        "train.patience",
+        "train.threads",
+        "description",
+    }
+)
+"""Keys of a recipe that a resumed run may change, since they tell how training ends; any other would make it another
+training."""
 
 
 def resumable_recipe(run: Run, recipe: Recipe | None) -> Recipe:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from edgeformer.config import TrainConfig
 from edgeformer.errors import TrainingError
-from edgeformer.train.averaging import best_steps, keep_only, weights_path
+from edgeformer.train.averaging import averaged_steps, best_steps, keep_only, weights_path
 from edgeformer.train.metrics import MetricsLog
 from edgeformer.train.module import TensorBatch, TrainingModule
 from edgeformer.train.progress import Reporter
@@ -219,8 +219,7 @@ class Supervisor(pl.Callback):
             raise TrainingError(f"The validation loss became infinite or not a number by step {step}.")
         if validation is not None:
             self.validations = [*(v for v in self.validations if v.step < step), validation]
-            steps = best_steps(self.validations, self.config.average)
-            if step in steps:
+            if step in averaged_steps(self.validations, self.config):
                 save_weights(module.model, weights_path(self.run.checkpoints, step))
             self._write(
                 step,
@@ -230,10 +229,10 @@ class Supervisor(pl.Callback):
                 valid_bleu=validation.bleu,
                 valid_exact_match=validation.exact_match,
             )
-            self.reporter.validated(validation, is_best=step == steps[0])
+            self.reporter.validated(validation, is_best=[step] == best_steps(self.validations, 1))
         self._save(trainer)
         if trainer.is_global_zero:
-            keep_only(self.run.checkpoints, best_steps(self.validations, self.config.average))
+            keep_only(self.run.checkpoints, averaged_steps(self.validations, self.config))
         self._restart_clock(step)
 
     def _save(self, trainer: pl.Trainer) -> None:

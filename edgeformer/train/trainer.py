@@ -16,7 +16,7 @@ import pytorch_lightning as pl
 import torch
 from rich.console import Console
 
-from edgeformer.config import Recipe
+from edgeformer.config import Recipe, TrainConfig
 from edgeformer.data.batches import BatchStream, EncodedPairs, evenly_spaced
 from edgeformer.data.corpora import ParallelCorpus, load_corpus
 from edgeformer.data.vocabulary import train_tokenizers
@@ -25,7 +25,9 @@ from edgeformer.families import model_config
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
-from edgeformer.train.averaging import best_steps, load_average, weights_path
+from edgeformer.train.allocator import keep_freed_memory
+from edgeformer.train.attention import use_training_attention
+from edgeformer.train.averaging import averaged_steps, load_average, weights_path
 from edgeformer.train.dropout import use_fast_dropout
 from edgeformer.train.module import TrainingModule
 from edgeformer.train.progress import Reporter, figures
@@ -37,7 +39,6 @@ from edgeformer.train.run import (
     Run,
     RunInfo,
     Validation,
-    differing_keys,
     library_versions,
     refuse_used,
 )
@@ -107,7 +108,7 @@ def train(
     corpus = load_corpus(recipe.data, data_dir)
     if run is None:
         run = _create(out, recipe, corpus)
-    elif differing_keys(run.info.provenance, msgspec.to_builtins(corpus.provenance)):
+    elif run.info.provenance.get("sha256") != corpus.provenance.sha256:
         raise CheckpointError(
             f"Run `{out}` was trained on other text than is found now; give the same files with --data."
         )
@@ -150,7 +151,7 @@ def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> Tr
         sentences=config.validate_sentences,
         label_smoothing=config.label_smoothing,
         lowercase=run.recipe.tokenizer.lowercase,
-        tokenized=corpus.provenance.name.endswith("-tok"),
+        tokenized=corpus.provenance.tokenize == "none",
     )
     reporter = Reporter(console, config.max_steps, config.max_minutes)
     supervisor = Supervisor(run, validator, reporter)
@@ -179,10 +180,10 @@ def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> Tr
         supervisor.stopped_by = limit
     else:
         if not torch.cuda.is_available():
-            use_fast_dropout(model)
+            prepare_for_cpu(model)
         module = TrainingModule(model, config, stream, getattr(model_config(run.recipe.model), "d_model", 1))
-        with _quiet_lightning(), supervisor.catching_signals():
-            trainer = _lightning_trainer(run, supervisor)
+        with quiet_lightning(), supervisor.catching_signals():
+            trainer = lightning_trainer(config, supervisor, run.path)
             try:
                 trainer.fit(module, ckpt_path=checkpoint if step else None, weights_only=True)
             except TrainingError as error:
@@ -202,6 +203,13 @@ def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> Tr
         minutes=run.info.minutes,
         final=run.info.final if finished else None,
     )
+
+
+def prepare_for_cpu(model: EncoderDecoder) -> None:
+    """Exchange what is slow to train on CPU; weights, and what the model computes, stay as they are."""
+    use_fast_dropout(model)
+    use_training_attention(model)
+    keep_freed_memory()
 
 
 def _nothing_to_do(run: Run, limit: str, console: Console) -> TrainResult:
@@ -232,9 +240,9 @@ def _diverged(run: Run, supervisor: Supervisor, model: EncoderDecoder, reason: s
 
 
 def _finish(run: Run, supervisor: Supervisor, model: EncoderDecoder) -> None:
-    """Write the mean of the best checkpoints, or the best one alone where that has the lower loss."""
+    """Write the mean of the recipe's checkpoints; of the best ones, the best alone where that has the lower loss."""
     config = run.recipe.train
-    steps = best_steps(supervisor.validations, config.average)
+    steps = averaged_steps(supervisor.validations, config)
     if not steps:
         raise TrainingError("Training ended before its first validation; nothing can be averaged.")
 
@@ -244,7 +252,8 @@ def _finish(run: Run, supervisor: Supervisor, model: EncoderDecoder) -> None:
         return supervisor.validator(model, step=max(chosen), minutes=minutes, bf16=config.precision == "bf16")
 
     final = validated(steps)
-    if len(steps) > 1 and final.loss > min(validation.loss for validation in supervisor.validations):
+    best = min(validation.loss for validation in supervisor.validations)
+    if config.average_of == "best" and len(steps) > 1 and final.loss > best:
         steps = steps[:1]
         final = validated(steps)
     save_weights(model, run.model_path)
@@ -273,8 +282,8 @@ def _create(out: Path, recipe: Recipe, corpus: ParallelCorpus) -> Run:
     return Run.create(out, recipe, source_tokenizer, target_tokenizer, sample=(), info=info)
 
 
-def _lightning_trainer(run: Run, supervisor: Supervisor) -> pl.Trainer:
-    config = run.recipe.train
+def lightning_trainer(config: TrainConfig, callback: pl.Callback, folder: Path) -> pl.Trainer:
+    """Lightning's trainer, with nothing of its own switched on but the loop."""
     several = _world_size() > 1
     has_gpu = torch.cuda.is_available()
     return pl.Trainer(
@@ -286,8 +295,8 @@ def _lightning_trainer(run: Run, supervisor: Supervisor) -> pl.Trainer:
         max_steps=config.max_steps,
         max_epochs=-1,
         accumulate_grad_batches=config.accumulate,
-        callbacks=[supervisor],
-        default_root_dir=run.path,
+        callbacks=[callback],
+        default_root_dir=folder,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -299,7 +308,7 @@ def _lightning_trainer(run: Run, supervisor: Supervisor) -> pl.Trainer:
 
 
 @contextmanager
-def _quiet_lightning() -> Iterator[None]:
+def quiet_lightning() -> Iterator[None]:
     """Silence the library's tips, and its warnings about what is done here on purpose."""
     loggers = [
         logging.getLogger(name)

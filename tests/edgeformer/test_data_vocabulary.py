@@ -53,6 +53,27 @@ def test_any_text_round_trips(kind: Kind, text: str) -> None:
     assert tokenizer.decode(ids) == text
 
 
+@cache
+def split_at_space(kind: Kind) -> Tokenizer:
+    texts = ["don &apos;t stop-and-go 12.5 </s></s> a</s> <pad>", "a b-c", "stop-and-go"] * 9
+    return Tokenizer(train_tokenizer(texts, TokenizerConfig(kind=kind, vocab_size=360, split="space")))
+
+
+@pytest.mark.parametrize("kind", BYTE_LEVEL)
+@given(text=st.text() | st.text(alphabet=" \ta<>/s"))
+def test_any_text_split_at_space_round_trips(kind: Kind, text: str) -> None:
+    ids = split_at_space(kind).encode(text)
+    assert all(index >= len(SPECIAL_TOKENS) for index in ids)
+    assert split_at_space(kind).decode(ids) == text
+
+
+def test_subwords_reach_across_punctuation_but_not_space() -> None:
+    tokenizer = split_at_space("bpe")
+    words = "stop-and-go &apos;t"
+    assert tokenizer.tokens(tokenizer.encode(words)) == ["Ġstop-and-go", "Ġ&apos;t"]
+    assert tokenizer.encode(f"{words} {words}") == tokenizer.encode(words) * 2
+
+
 @given(words=st.lists(st.sampled_from(["Where", "is", "12", "?", "\u202f", "\u00a0", "'", "été", "😀"]), max_size=6))
 def test_sentences_of_known_words_round_trip(words: list[str]) -> None:
     tokenizer = trained("word")

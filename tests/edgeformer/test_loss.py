@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from edgeformer.train import loss as loss_module
-from edgeformer.train.loss import smoothed_cross_entropy
+from edgeformer.train.loss import projected_cross_entropy, smoothed_cross_entropy
 
 TOLERANCE = {
     torch.float32: 1e-5,  # order of summation
@@ -101,3 +101,62 @@ def test_all_padding_is_zero() -> None:
 def test_large_logits_do_not_overflow() -> None:
     logits = torch.tensor([[[1e4, -1e4, 0.0]]])
     assert smoothed_cross_entropy(logits, torch.tensor([[2]])).loss.item() == pytest.approx(1e4)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("chunk", [1, 40, 2**22], ids="chunk={}".format)
+def test_projection_and_loss_in_one(smoothing: float, bias: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_module, "PROJECTED_CHUNK", chunk)
+    features, projection, labels = projected_example(bias)
+    leaves = [features, *projection.parameters()]
+    apart = smoothed_cross_entropy(projection(features), labels, smoothing)
+    joined = projected_cross_entropy(features, projection, labels, smoothing)
+    torch.testing.assert_close(joined.loss, apart.loss)
+    torch.testing.assert_close(joined.nll, apart.nll)
+    assert joined.tokens == apart.tokens == 9
+    expected = torch.autograd.grad(2.5 * apart.loss, leaves)
+    for found, one in zip(torch.autograd.grad(2.5 * joined.loss, leaves), expected, strict=True):
+        torch.testing.assert_close(found, one, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_projection_and_loss_in_bf16(bias: bool) -> None:
+    features, projection, labels = projected_example(bias)
+    leaves = [features, *projection.parameters()]
+    apart = smoothed_cross_entropy(projection(features), labels, 0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        joined = projected_cross_entropy(features, projection, labels, 0.1)
+    assert joined.loss.dtype == torch.float32
+    torch.testing.assert_close(joined.loss, apart.loss, rtol=1e-2, atol=0)
+    expected = torch.autograd.grad(apart.loss, leaves)
+    for found, one in zip(torch.autograd.grad(joined.loss, leaves), expected, strict=True):
+        assert found.dtype == torch.float32
+        assert (found - one).norm() < 2e-2 * one.norm()
+
+
+def test_projection_of_padding_alone_is_zero() -> None:
+    features, projection, labels = projected_example(bias=True)
+    sums = projected_cross_entropy(features, projection, torch.zeros_like(labels), 0.1)
+    assert (sums.loss.item(), sums.nll.item(), sums.tokens.item()) == (0, 0, 0)
+    assert not any(one.any() for one in torch.autograd.grad(sums.loss, [features, *projection.parameters()]))
+
+
+def test_projection_to_large_logits_stays_finite() -> None:
+    projection = nn.Linear(1, 3, bias=False)
+    nn.init.constant_(projection.weight, 1e4)
+    projection.weight.data[2] = -1e4
+    features = torch.ones(1, 1, 1, requires_grad=True)
+    sums = projected_cross_entropy(features, projection, torch.tensor([[2]]), 0.1)
+    assert 80 < sums.nll.item() < 90
+    (gradient,) = torch.autograd.grad(sums.loss, features)
+    probabilities, distribution = (0.5, 0.5, 0.0), (0.1 / 3, 0.1 / 3, 0.9 + 0.1 / 3)
+    expected = sum(w * (p - q) for w, p, q in zip((1e4, 1e4, -1e4), probabilities, distribution, strict=True))
+    assert gradient.item() == pytest.approx(expected, rel=1e-5)
+
+
+def projected_example(bias: bool) -> tuple[Tensor, nn.Linear, Tensor]:
+    """Features ``(3, 5, 7)``, a projection to 11 entries, and labels with padding."""
+    torch.manual_seed(1)
+    features, projection = torch.randn(3, 5, 7, requires_grad=True), nn.Linear(7, 11, bias=bias)
+    return features, projection, example()[1]

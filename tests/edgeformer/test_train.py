@@ -17,12 +17,14 @@ import msgspec
 import pytest
 import torch
 from rich.console import Console
+from torch import Tensor
 from torch.nn import functional as F
 
 from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.batches import BatchStream, EncodedPairs
 from edgeformer.data.corpora import load_corpus
 from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingError
+from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer import Transformer
 from edgeformer.train import trainer
 from edgeformer.train.module import TrainingModule
@@ -30,6 +32,7 @@ from edgeformer.train.run import Run, Validation
 from edgeformer.train.supervisor import Supervisor
 from edgeformer.train.trainer import train
 from edgeformer.train.validation import Validator
+from edgeformer.train.weights import load_weights
 
 
 @pytest.fixture(scope="module")
@@ -294,6 +297,41 @@ def test_an_average_worse_than_the_best_checkpoint_is_not_used(
     assert result.run.model_path.read_bytes() == weights
 
 
+def test_the_last_checkpoints_are_averaged_whatever_their_loss(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_losses(monkeypatch, [1.0, 2.0, 3.0, 4.0, 3.0])
+    result = train(recipe(corpus, max_steps=9, average_of="last"), tmp_path / "run")
+    assert result.run.info.averaged_steps == (6, 9)
+    names = {path.name for path in result.run.checkpoints.iterdir()}
+    assert names == {"last.ckpt", "step-00000006.safetensors", "step-00000009.safetensors"}
+    mean = result.run.load_model().state_dict()
+    parts = [
+        load_weights(result.run.build_model(), path).state_dict() for path in result.run.checkpoints.glob("step-*")
+    ]
+    for name, tensor in mean.items():
+        torch.testing.assert_close(tensor, (parts[0][name] + parts[1][name]) / 2)
+
+
+def test_an_own_forward_is_what_is_trained(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(Transformer):
+        updates = 0
+
+        def forward(self, *inputs: Tensor) -> Tensor:
+            Own.updates += self.training
+            return super().forward(*inputs)
+
+    def build(run: Run) -> EncoderDecoder:
+        model = built(run)
+        model.__class__ = Own
+        return model
+
+    built = Run.build_model
+    monkeypatch.setattr(Run, "build_model", build)
+    train(recipe(corpus), tmp_path / "run")
+    assert Own.updates == 6
+
+
 def test_max_minutes_counts_earlier_sessions(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
 
@@ -371,6 +409,15 @@ def test_resume_refuses_another_recipe_and_names_the_keys(corpus: Path, tmp_path
     other = recipe(corpus, {"d_ff": 48}, max_steps=20, learning_rate=1e-2)
     with pytest.raises(CheckpointError, match=r"these keys differ: model\.d_ff, train\.learning_rate\."):
         train(other, tmp_path / "run", resume=True)
+
+
+def test_resume_may_change_how_training_ends(corpus: Path, tmp_path: Path) -> None:
+    train(recipe(corpus), tmp_path / "run")
+    result = train(recipe(corpus, max_steps=9, cooldown_steps=2), tmp_path / "run", resume=True)
+    with (result.run.path / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        rates = {row["step"]: float(row["learning_rate"]) for row in csv.DictReader(file) if row["learning_rate"]}
+    assert rates["9"] == pytest.approx(1e-3 * (4 / 9) ** 0.5 / 3, rel=1e-4)
+    assert result.run.recipe.train.cooldown_steps == 2
 
 
 def test_resume_refuses_other_text(corpus: Path, tmp_path: Path) -> None:

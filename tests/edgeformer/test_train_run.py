@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import platform
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -8,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from edgeformer.config import Recipe, recipe_from_tree
+from edgeformer.config import Recipe, TrainConfig, recipe_from_tree
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
-from edgeformer.train.averaging import best_steps, keep_only, load_average, weights_path
+from edgeformer.train.averaging import averaged_steps, best_steps, keep_only, load_average, weights_path
 from edgeformer.train.dropout import FastDropout, use_fast_dropout
 from edgeformer.train.run import SAMPLE_SIZE, Run, RunInfo, Validation, differing_keys
 from edgeformer.train.weights import save_weights
@@ -179,6 +182,14 @@ def test_average_is_the_mean_of_every_tensor(tmp_path: Path) -> None:
         load_average(averaged, [])
 
 
+def test_what_is_averaged() -> None:
+    validations = [validation(1, 3.0), validation(2, 1.0), validation(3, 2.0), validation(4, 4.0)]
+    best, last = (TrainConfig(average=2, average_of=kind) for kind in ("best", "last"))
+    assert averaged_steps(validations, best) == [2, 3]
+    assert averaged_steps(validations, last) == [3, 4]
+    assert averaged_steps(validations[:1], last) == [1]
+
+
 def test_only_the_best_are_kept(tmp_path: Path) -> None:
     validations = [validation(1, 3.0), validation(2, 1.0), validation(3, 2.0), validation(4, 1.0)]
     steps = best_steps(validations, 3)
@@ -220,6 +231,16 @@ def test_fast_dropout_is_random_in_every_column_and_follows_the_seed() -> None:
     assert correlation.abs().max() < 0.08
 
 
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_fast_dropout_takes_the_precision_of_training(p: float) -> None:
+    x = torch.ones(4, 8)
+    dropout = FastDropout(p)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert dropout(x).dtype == torch.bfloat16
+        assert dropout.eval()(x) is x
+    assert dropout.train()(x).dtype == torch.float32
+
+
 def test_every_dropout_of_a_model_is_exchanged() -> None:
     model = models(1)[0]
     before = model.state_dict().keys()
@@ -228,3 +249,22 @@ def test_every_dropout_of_a_model_is_exchanged() -> None:
     assert torch.nn.Dropout not in kinds
     assert FastDropout in kinds
     assert model.state_dict().keys() == before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has the setting")
+def test_freed_memory_is_used_again_without_asking_the_system() -> None:
+    script = """
+import resource, torch
+from edgeformer.train.allocator import keep_freed_memory
+keep_freed_memory()
+faults = []
+for _ in range(3):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    tensors = [torch.ones(2**24) for _ in range(2)]
+    del tensors
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(*faults)
+"""
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    first, *later = map(int, output.split())
+    assert max(later) < first / 10

@@ -1,0 +1,83 @@
+"""The speed of training: that both sides train the same on the same batches, not how fast."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from benchmarks.training_speed import SIDES, main
+from edgeformer.config import load_recipe
+
+RECIPE = """
+[model]
+family = "transformer"
+d_model = 16
+d_ff = 32
+heads = 2
+encoder_layers = 1
+decoder_layers = 1
+tied_embeddings = "all"
+
+[tokenizer]
+kind = "word"
+vocab_size = 40
+
+[data]
+train = ["letters.tsv"]
+valid_size = 20
+test_size = 20
+
+[train]
+batch_tokens = 64
+accumulate = 2
+warmup_steps = 4
+learning_rate = 1e-2
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe, and letters with the same letters backwards to train it on."""
+    chance, path = random.Random(0), tmp_path_factory.mktemp("training")
+    sources = (" ".join(chance.choices("abcdefgh", k=chance.randint(1, 9))) for _ in range(300))
+    (path / "letters.tsv").write_text("".join(f"{source}\t{source[::-1]}\n" for source in sources), encoding="utf-8")
+    (path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+    return path
+
+
+def run(folder: Path, *arguments: str | Path) -> Result:
+    options = ["--data", folder, "--threads", "1", *arguments]
+    return CliRunner().invoke(main, [str(folder / "recipe.toml"), *map(str, options)])
+
+
+def test_both_sides_learn_the_same(folder: Path, tmp_path: Path) -> None:
+    report = tmp_path / "speed.json"
+    result = run(folder, "--updates", "20", "--rounds", "2", "--json", report)
+    assert result.exit_code == 0, result.output
+    content = json.loads(report.read_text(encoding="utf-8"))
+    ours, plain = (content["rounds"][side] for side in SIDES)
+    assert [[one["tokens"] for one in rounds] for rounds in (ours, plain)] == [[ours[0]["tokens"]] * 2] * 2
+    speeds = [content["tokens_per_second"][side] for side in SIDES]
+    assert content["ratio"] == pytest.approx(speeds[0] / speeds[1])
+    assert all(f"{speed:,.0f}" in result.output for speed in speeds)
+    assert ours[0]["loss"] == pytest.approx(plain[0]["loss"], abs=0.5)
+    assert ours[1]["loss"] < ours[0]["loss"] < 3.0
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("model.family=ssru", "must be `transformer`"),
+        ("model.share_head_projection=true", "`torch.nn.Transformer` lacks"),
+        ("model.tied_embeddings=none", "`torch.nn.Transformer` lacks"),
+    ],
+)
+def test_models_that_torch_lacks_are_refused(folder: Path, setting: str, message: str) -> None:
+    result = run(folder, "--set", setting)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert message in result.stderr
+    load_recipe(str(folder / "recipe.toml"), [setting])  # a recipe that can be trained
