@@ -37,9 +37,10 @@ def device(request: pytest.FixtureRequest) -> str:
     """Device of the bundles under test; skips where onnxruntime cannot use it."""
     name = str(request.config.getoption("--device"))
     if name == "cuda":
-        ort = pytest.importorskip("onnxruntime")
-        if "CUDAExecutionProvider" not in ort.get_available_providers():
-            pytest.skip("the installed onnxruntime has no CUDA provider")
+        from tests.cuda import cuda_problem
+
+        if problem := cuda_problem():
+            pytest.skip(problem)
     return name
 
 
@@ -52,12 +53,13 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def taught_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run folder with a small model that has half learned a toy language."""
+def taught_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run folder with a small model that has half learned a toy language, and runs on the device under test."""
     pytest.importorskip("torch")
-    from tests import factory
+    from tests import cuda, factory
 
-    return factory.taught_run(tmp_path_factory.mktemp("taught") / "run")
+    sizes = cuda.sizes("post_norm", request.config.getoption("--device"))
+    return factory.taught_run(tmp_path_factory.mktemp("taught") / "run", model=sizes)
 
 
 @pytest.fixture(scope="session")

@@ -124,30 +124,37 @@ def small_run(
     return run
 
 
-def taught_run(path: Path, variant: str = "post_norm", seed: int = 0, steps: int = 100) -> Run:
+def taught_run(
+    path: Path,
+    variant: str = "post_norm",
+    seed: int = 0,
+    steps: int = 100,
+    *,
+    model: Mapping[str, Any] | None = None,
+) -> Run:
     """A run whose model has half learned :data:`PAIRS`, in two seconds: its outputs differ in text and in length.
 
     A model with random weights never ends a sentence, so rows that leave a batch are seen with a taught one only.
     """
-    run = small_run(path, variant, seed)
-    model, special = run.load_model(), SpecialTokens()
+    run = small_run(path, variant, seed, model=model)
+    network, special = run.load_model(), SpecialTokens()
     sources = run.source_tokenizer.encode_batch([source for source, _ in PAIRS])
     targets = run.target_tokenizer.encode_batch([target for _, target in PAIRS])
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
     order = torch.Generator().manual_seed(seed)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the matrices are so small that more threads only wait for each other
-    model.train()
+    network.train()
     for _ in range(steps):
         batch = torch.randint(len(PAIRS), (32,), generator=order).tolist()
         source, source_length = pad([[*sources[index], special.eos] for index in batch], special.pad)
         target, _ = pad([[special.bos, *targets[index], special.eos] for index in batch], special.pad)
         given, wanted = torch.from_numpy(target[:, :-1]), torch.from_numpy(target[:, 1:])
-        logits = model(torch.from_numpy(source), torch.from_numpy(source_length), given)
+        logits = network(torch.from_numpy(source), torch.from_numpy(source_length), given)
         loss = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=special.pad)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimizer.step()
     torch.set_num_threads(threads)
-    save_weights(model.eval(), run.model_path)
+    save_weights(network.eval(), run.model_path)
     return run

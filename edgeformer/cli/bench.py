@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--repeat", type=click.IntRange(1), default=5, show_default=True, help="Measured rounds over all sentences."
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, or cuda for bundles of fp16 or fp32.")
 @click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 takes all this process may use.")
 @click.option(
     "--against",
@@ -67,7 +67,7 @@ def bench(
     memory.
 
     With several, or with --against: compare them. All translate the same sentences in turn; each runs in a process of
-    its own, on the CPU.
+    its own.
     """
     from contextlib import nullcontext
 
@@ -79,8 +79,8 @@ def bench(
     from edgeformer_runtime.onnx_session import available_cpus
 
     comparing = bool(against) or len(bundles) > 1
-    if comparing and device != "cpu":
-        raise click.UsageError("Comparisons run on the CPU; leave out --device.")
+    if device != "cpu" and "optimum" in against:
+        raise click.UsageError("Optimum is compared on the CPU only; leave out --device.")
     if checkpoint is not None and not against:
         raise click.UsageError("--checkpoint is for --against, which is not given.")
     alone = json_file is not None and str(json_file) == "-"
@@ -101,6 +101,7 @@ def bench(
                     texts,
                     against=against,
                     run=checkpoint,
+                    device=device,
                     threads=threads or available_cpus(),
                     optimum_python=optimum_python,
                     progress=progress,
@@ -130,8 +131,8 @@ def _print_comparison(result: Any) -> None:
 
     search = "greedy" if result.beam_size == 1 else f"beam {result.beam_size}"
     rows = table(
-        f"{result.sentences} sentences, {search}, batch {result.batch_size}, {result.threads} thread(s), "
-        f"{result.rounds} rounds; speed: times as fast as {result.reference}",
+        f"{result.sentences} sentences, {search}, batch {result.batch_size}, {result.device}, {result.threads} "
+        f"thread(s), {result.rounds} rounds; speed: times as fast as {result.reference}",
         "",
         "p50 ms",
         "p25 – p75",
@@ -163,7 +164,8 @@ def _print_bundle(bundle: Path, result: Any) -> None:
 
     search = "greedy" if result.beam_size == 1 else f"beam {result.beam_size}"
     rows = table(
-        f"{bundle} ({result.precision}), {search}, batch {result.batch_size}, {result.threads} threads",
+        f"{bundle} ({result.precision}), {search}, batch {result.batch_size}, {result.device}, {result.threads} "
+        "threads",
         "",
         "p50",
         "p95",

@@ -56,7 +56,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     show_default=True,
     help="Bound of a batch's memory, in tokens.",
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, or cuda for bundles of fp16 or fp32.")
 @click.option(
     "--threads",
     type=click.IntRange(0),

@@ -36,6 +36,8 @@ class Spec(msgspec.Struct, kw_only=True, frozen=True):
     """Folder of the model, in the peer's own format."""
     threads: int = 1
     """CPU threads of one operator."""
+    device: str = "cpu"
+    """``cpu`` or ``cuda``."""
     settings: dict[str, Any] = {}
     """What the peer is opened with; see its module."""
     environment: dict[str, str] = {}

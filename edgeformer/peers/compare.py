@@ -50,6 +50,8 @@ class Comparison(msgspec.Struct, kw_only=True):
     """Hypotheses kept per sentence."""
     batch_size: int
     """Sentences per call."""
+    device: str
+    """``cpu`` or ``cuda``."""
     threads: int
     """CPU threads of one operator."""
     rounds: int
@@ -66,6 +68,7 @@ def compare(
     *,
     against: Sequence[str] = (),
     run: Path | None = None,
+    device: str = "cpu",
     threads: int = 1,
     beam_size: int | None = None,
     batch_size: int = 1,
@@ -80,6 +83,7 @@ def compare(
         texts: sentences, taken ``batch_size`` at a time.
         against: names of :data:`~edgeformer.peers.base.PEERS`.
         run: the run that the bundles were exported from; peers take their weights from it.
+        device: ``cpu`` or ``cuda``.
         threads: CPU threads.
         beam_size: hypotheses kept; the first bundle's default if none.
         batch_size: sentences per call.
@@ -104,11 +108,11 @@ def compare(
     if len({*names}) < len(names):
         names = [str(path) for path in bundles]
     with TemporaryDirectory() as work:
-        contenders = ours(dict(zip(names, bundles, strict=True)), threads)
+        contenders = ours(dict(zip(names, bundles, strict=True)), threads, device)
         for done, name in enumerate(against):
             assert run is not None
             progress("convert", done / len(against))
-            contenders += peer(name, run, Path(work), threads, python=optimum_python)
+            contenders += peer(name, run, Path(work), threads, device=device, python=optimum_python)
         reference = contenders[len(bundles) if against else 0].name
         progress("bench", 0.0)
         with Contest(contenders) as contest:
@@ -143,6 +147,7 @@ def compare(
         sentences=len(sources),
         beam_size=beam_size,
         batch_size=batch_size,
+        device=device,
         threads=threads,
         rounds=repeat,
         reference=reference,

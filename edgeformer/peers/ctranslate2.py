@@ -39,12 +39,19 @@ class CTranslate2Peer:
         folder: what :func:`convert` has written.
         compute_type: such as ``int8`` or ``float32``.
         threads: CPU threads.
+        device: ``cpu`` or ``cuda``.
         parallel_batches: batches translated at once, with one of the threads each, where it makes them by itself.
         batch_tokens: size of those batches.
     """
 
     def __init__(
-        self, folder: Path, compute_type: str, threads: int, parallel_batches: bool = False, batch_tokens: int = 4096
+        self,
+        folder: Path,
+        compute_type: str,
+        threads: int,
+        device: str = "cpu",
+        parallel_batches: bool = False,
+        batch_tokens: int = 4096,
     ) -> None:
         import ctranslate2
 
@@ -52,6 +59,7 @@ class CTranslate2Peer:
         workers = threads if parallel_batches else 1
         self._translator = ctranslate2.Translator(
             str(folder),
+            device=device,
             compute_type=compute_type,
             inter_threads=workers,
             intra_threads=threads // workers,
@@ -84,7 +92,7 @@ class CTranslate2Peer:
 
 def open_peer(spec: Spec) -> CTranslate2Peer:
     """Open a converted model; settings are the arguments of :class:`CTranslate2Peer`."""
-    return CTranslate2Peer(Path(spec.model), threads=spec.threads, **spec.settings)
+    return CTranslate2Peer(Path(spec.model), threads=spec.threads, device=spec.device, **spec.settings)
 
 
 def convert(run: Path, out: Path, precision: str) -> None:

@@ -10,6 +10,6 @@ from edgeformer_runtime.translator import Translator
 
 def open_peer(spec: Spec) -> LoopPeer:
     """Check and open a bundle."""
-    opened = Translator(spec.model, threads=spec.threads)
+    opened = Translator(spec.model, device=spec.device, threads=spec.threads)
     tokenizers = opened.source_tokenizer, opened.target_tokenizer
     return LoopPeer(f"onnxruntime {ENGINE_VERSION}", opened.session, *tokenizers)

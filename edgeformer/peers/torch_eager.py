@@ -15,7 +15,7 @@ def open_peer(spec: Spec) -> LoopPeer:
 
     torch.set_num_threads(spec.threads)
     run = Run.open(spec.model)
-    model = run.load_model()
+    model = run.load_model().to(spec.device)
     if spec.settings.get("compile"):
         # One graph serves all lengths but 0 and 1, on which torch specialises; so it does on numbers of rows.
         torch._dynamo.config.recompile_limit = 64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
@@ -106,14 +107,46 @@ def onnx_lstm(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor,
 
 
 @contextmanager
-def use_kernels(model: nn.Module, target: Target) -> Iterator[None]:
-    """Let every attention and every LSTM layer of a model use the kernels of ``target`` inside the ``with`` block."""
+def scaled_queries(model: nn.Module) -> Iterator[None]:
+    """Let every attention of a model have its scale in the weights of its queries inside the ``with`` block.
+
+    It is for a step: the CPU provider multiplies one query by its keys in a kernel of its own, which is a quarter
+    faster, if there is no factor left. In an encoder, a source of one token would be rounded in another way alone than
+    in a batch.
+    """
+    attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    trained = [(attention.query, attention.scale) for attention in attentions]
+    try:
+        for attention in attentions:
+            attention.query = deepcopy(attention.query)
+            with torch.no_grad():
+                for parameter in attention.query.parameters():
+                    parameter.mul_(attention.scale)
+            attention.scale = 1.0
+        yield
+    finally:
+        for attention, (query, scale) in zip(attentions, trained, strict=True):
+            attention.query, attention.scale = query, scale
+
+
+@contextmanager
+def use_kernels(model: nn.Module, target: Target, *, for_cuda: bool = False) -> Iterator[None]:
+    """Let every attention and every LSTM layer of a model use the kernels of ``target`` inside the ``with`` block.
+
+    Args:
+        model: a model.
+        target: which operators may be used.
+        for_cuda: let caches grow whose heads have a width for which CUDA has no kernel that writes in place.
+    """
+    widths = contract.CUDA_HEAD_WIDTHS if for_cuda else None
     attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
     caches = [
         module
         for module in model.modules()
         # The operator wants keys and values of one width.
-        if isinstance(module, CausalSelfAttention) and module.attention.key_width == module.attention.value_width
+        if isinstance(module, CausalSelfAttention)
+        and module.attention.key_width == module.attention.value_width
+        and (widths is None or module.attention.key_width in widths)
     ]
     layers = [module for module in model.modules() if isinstance(module, LSTMLayer)]
     try:

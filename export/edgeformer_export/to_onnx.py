@@ -18,7 +18,7 @@ from torch.export import Dim
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.user_code import describe
 from edgeformer_export.graphs import EncoderGraph, StepDecoderGraph
-from edgeformer_export.kernels import use_kernels
+from edgeformer_export.kernels import scaled_queries, use_kernels
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.contract import StateTensor
@@ -51,7 +51,7 @@ class Traced:
     """The model's state table, with the caches as the target keeps them."""
 
 
-def to_onnx(model: EncoderDecoder, target: Target) -> Traced:
+def to_onnx(model: EncoderDecoder, target: Target, *, for_cuda: bool = False) -> Traced:
     """Trace the encoder and the step decoder with dynamic batch, source and past axes.
 
     If the model has attention weights, they are the decoder's last output; see :func:`split_attention`.
@@ -59,6 +59,7 @@ def to_onnx(model: EncoderDecoder, target: Target) -> Traced:
     Args:
         model: a trained model; it is left in evaluation mode.
         target: ``ort`` emits ONNX Runtime's fused operators, ``portable`` only the standard's.
+        for_cuda: use no operator that lacks a CUDA kernel.
 
     Raises:
         ExportError: the model cannot be traced.
@@ -66,7 +67,7 @@ def to_onnx(model: EncoderDecoder, target: Target) -> Traced:
     model = model.eval()
     sentences, length = _EXAMPLE_SIZES[contract.SENTENCES], _EXAMPLE_SIZES[contract.SOURCE_AXIS]
     source = (torch.ones((sentences, length), dtype=torch.int64), torch.full((sentences,), length))
-    with use_kernels(model, target):
+    with use_kernels(model, target, for_cuda=for_cuda):
         table = model.state_table()
         encoder = _trace(
             "encode",
@@ -82,14 +83,15 @@ def to_onnx(model: EncoderDecoder, target: Target) -> Traced:
         if model.has_attention:
             outputs[contract.ATTENTION] = (contract.ROWS, contract.SOURCE_AXIS)
         token, position, *others = (_dynamic_axes(axes) for axes, _ in inputs.values())
-        decoder = _trace(
-            "step",
-            StepDecoderGraph(model),
-            tuple(_example(name, axes, dtype) for name, (axes, dtype) in inputs.items()),
-            (token, position, tuple(others)),
-            inputs={name: axes for name, (axes, _) in inputs.items()},
-            outputs=outputs,
-        )
+        with scaled_queries(model) if target == "ort" else contextlib.nullcontext():
+            decoder = _trace(
+                "step",
+                StepDecoderGraph(model),
+                tuple(_example(name, axes, dtype) for name, (axes, dtype) in inputs.items()),
+                (token, position, tuple(others)),
+                inputs={name: axes for name, (axes, _) in inputs.items()},
+                outputs=outputs,
+            )
     return Traced({contract.ENCODER_FILE: encoder, contract.DECODER_FILE: decoder}, table)
 
 

@@ -51,6 +51,9 @@ LOGITS = "logits"
 ATTENTION = "attention"
 """Attention output: weight of each source position in this step, ``(R, S)``, float32, zero on padding."""
 
+CUDA_HEAD_WIDTHS = (32, 64, 128)
+"""Widths of the heads for which ONNX Runtime's CUDA provider can write a cache in place; the CPU has no such bound."""
+
 SENTENCES = "N"
 BEAMS = "K"
 ROWS = "R"

@@ -1,5 +1,8 @@
-"""Golden examples: a few inputs with the outputs that the bundle gave where it was made, to be run again on the
-device."""
+"""Golden examples: a few inputs with what the bundle gave where it was made, to be run again on the device.
+
+Each text has its output by greedy search and by beam search, and a trace of what the graphs computed on the way, so
+that a difference can be told from its cause.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,23 @@ import numpy as np
 
 from edgeformer_runtime.bundle import Bundle
 from edgeformer_runtime.contract import GOLDEN_FILE
-from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.decode import decode
+from edgeformer_runtime.errors import BundleError, ModelError
+from edgeformer_runtime.location import InnerTensor
+from edgeformer_runtime.machine import Machine, this_machine
 from edgeformer_runtime.manifest import Precision
-from edgeformer_runtime.translator import Translator
+from edgeformer_runtime.search import Hypothesis
+from edgeformer_runtime.trace import Trace
+from edgeformer_runtime.trace_check import TraceResult, check_traces
+from edgeformer_runtime.translator import Translator, encode_sources
 
-SCORE_TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "int8": 5e-2, "int8-block": 5e-2, "int4": 5e-2}
+SCORE_TOLERANCE: dict[Precision, float] = {
+    "fp32": 1e-4,
+    "fp16": 2e-2,
+    "int8": 5e-2,
+    "int8-block": 5e-2,
+    "int4": 5e-2,
+}
 """Largest difference of a score. Kernels of another processor add up in another order; where activations are integers,
 such a difference may move one to the next of its 256 levels."""
 
@@ -30,6 +45,71 @@ class GoldenCase(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """Token ids of the best hypothesis."""
     score: float
     """Its normalised log-probability."""
+    source: tuple[int, ...] = ()
+    """Source ids with the end token; empty if not recorded."""
+    output: str = ""
+    """Text of the best hypothesis."""
+    margin: float = 0.0
+    """What any two logits of a step may be moved by, against each other, without another output: with greedy search the
+    smallest distance of the best and the second; with beams, the most that was tried and left it as it is."""
+
+
+class Golden(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Content of the golden file."""
+
+    cases: tuple[GoldenCase, ...]
+    """Examples of greedy search, then the same texts with the bundle's own beam size."""
+    machine: Machine | None = None
+    """Where it was made."""
+    traces: tuple[Trace, ...] = ()
+    """What the graphs computed for each text with greedy search."""
+    inner: Trace | None = None
+    """The same for one of the texts, with tensors inside the graphs."""
+    tensors: tuple[InnerTensor, ...] = ()
+    """Those tensors."""
+
+
+class Difference(msgspec.Struct, kw_only=True, frozen=True):
+    """An example that gave something else."""
+
+    example: int
+    """Its number, from 1."""
+    text: str
+    """Source text."""
+    beam_size: int
+    """Hypotheses kept."""
+    token: int | None
+    """Place of the first token that differs, from 1; none if only the score does."""
+    expected_id: int | None
+    """Token wanted there; none if the output should have ended."""
+    expected_piece: str
+    """The same as the vocabulary writes it, or empty."""
+    found_id: int | None
+    """Token found there; none if the output had ended."""
+    found_piece: str
+    """The same as the vocabulary writes it, or empty."""
+    expected_output: str
+    """Translation wanted."""
+    found_output: str
+    """Translation found."""
+    expected_score: float
+    """Score wanted."""
+    found_score: float
+    """Score found."""
+
+    def __str__(self) -> str:
+        where = f"example {self.example} (beam {self.beam_size})"
+        score = f"{self.found_score:.6f} instead of {self.expected_score:.6f}"
+        if self.token is None:
+            return f"{where} has score {score}: {self.text!r}"
+        expected, found = (
+            "the end" if token is None else f"{token} {piece!r}"
+            for token, piece in ((self.expected_id, self.expected_piece), (self.found_id, self.found_piece))
+        )
+        return (
+            f"{where}, token {self.token} differs: expected {expected}, got {found}; {self.text!r} gave "
+            f"{self.found_output!r} instead of {self.expected_output!r}, with score {score}"
+        )
 
 
 class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
@@ -37,62 +117,144 @@ class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
 
     cases: int
     """Examples run."""
+    failed: int
+    """Examples with other tokens or another score."""
     max_score_difference: float
     """Largest difference of a score among those with the right tokens."""
+    score_tolerance: float
+    """Largest difference of a score that is allowed."""
+    min_margin: float
+    """Smallest recorded distance of logits from another output."""
+    differences: tuple[Difference, ...]
+    """Every example that gave something else."""
+    traces: TraceResult
+    """What the graphs computed, against the record."""
     problems: tuple[str, ...]
-    """One sentence for each example that failed."""
+    """One sentence for everything that is wrong; what comes first in the computation stands first."""
 
 
-def make_golden(translator: Translator, texts: Sequence[str]) -> bytes:
-    """Content of the golden file: greedy and default beam output of each text."""
-    cases = []
-    for beam_size in sorted({1, translator.options().beam_size}):
-        for text, translation in zip(texts, translator.translate(texts, beam_size=beam_size), strict=True):
-            best = translation.best
-            cases.append(GoldenCase(text=text, beam_size=beam_size, ids=best.ids, score=best.score or 0.0))
-    return msgspec.json.format(msgspec.json.encode(cases), indent=1)
+def read_golden(bundle: Bundle) -> Golden:
+    """The bundle's golden file.
+
+    Raises:
+        BundleError: it cannot be parsed, or holds no example.
+    """
+    try:
+        content = msgspec.json.decode(bundle.file(GOLDEN_FILE).read_bytes(), type=Golden | tuple[GoldenCase, ...])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BundleError(f"`{GOLDEN_FILE}` cannot be parsed ({error}); export the bundle again.") from None
+    golden = content if isinstance(content, Golden) else Golden(cases=content)
+    if not golden.cases:
+        raise BundleError(f"`{GOLDEN_FILE}` holds no example; export the bundle again.")
+    return golden
 
 
 def golden_cases(bundle: Bundle) -> tuple[GoldenCase, ...]:
-    """The bundle's golden examples.
-
-    Raises:
-        BundleError: the file of examples cannot be parsed.
-    """
-    try:
-        cases = msgspec.json.decode(bundle.file(GOLDEN_FILE).read_bytes(), type=tuple[GoldenCase, ...])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BundleError(f"`{GOLDEN_FILE}` cannot be parsed ({error}); export the bundle again.") from None
-    if not cases:
-        raise BundleError(f"`{GOLDEN_FILE}` holds no example; export the bundle again.")
-    return cases
+    """The bundle's golden examples; see :func:`read_golden`."""
+    return read_golden(bundle).cases
 
 
 def check_golden(translator: Translator) -> GoldenResult:
-    """Run the golden examples: tokens must be the same, scores within :data:`SCORE_TOLERANCE`.
+    """Run the golden examples: tokens must be the same, scores within :data:`SCORE_TOLERANCE`, and what the graphs
+    compute as near to the record as the machine allows.
 
     Raises:
         BundleError: the file of examples cannot be parsed.
     """
-    cases = golden_cases(translator.bundle)
-    precision = translator.bundle.manifest.precision.values()
+    golden, precision = read_golden(translator.bundle), translator.bundle.manifest.precision.values()
     tolerance = max(SCORE_TOLERANCE[name] for name in precision)
-    problems, largest = [], 0.0
-    for number, case in enumerate(cases, 1):
-        best = translator.translate([case.text], beam_size=case.beam_size)[0].best
-        if best.ids != case.ids:
-            where = f"example {number} (beam {case.beam_size}), token {first_difference(best.ids, case.ids) + 1}"
-            problems.append(f"{where} differs: {case.text!r} gave {best.text!r}")
+    problems = _tokenizer_problems(translator, golden.cases)
+    here = this_machine(translator.session.device)
+    same_kernels = golden.machine is not None and here.same_kernels(golden.machine)
+    traces = check_traces(translator, golden.traces, golden.inner, golden.tensors, same_kernels=same_kernels)
+    problems += traces.problems
+    differences, largest, failed = [], 0.0, 0
+    for beam_size in sorted({case.beam_size for case in golden.cases}):
+        numbered = [(number, case) for number, case in enumerate(golden.cases, 1) if case.beam_size == beam_size]
+        try:
+            found = _decoded(translator, [case for _, case in numbered], beam_size)
+        except ModelError as error:
+            problems.append(f"beam {beam_size}: {error}".removesuffix("."))
+            failed += len(numbered)
             continue
-        difference = abs((best.score or 0.0) - case.score)
-        largest = max(largest, difference)
-        if not difference <= tolerance:
+        for (number, case), best in zip(numbered, found, strict=True):
+            difference = abs((best.score or 0.0) - case.score)
+            if best.ids == case.ids:
+                largest = max(largest, difference)
+            if best.ids != case.ids or not difference <= tolerance:
+                differences.append(_difference(translator, number, case, best))
+    problems += map(str, differences)
+    if translator.bundle.has_attention and not problems:
+        problems += _attention_problems(translator, golden.cases[0].text)
+    return GoldenResult(
+        cases=len(golden.cases),
+        failed=failed + len(differences),
+        max_score_difference=largest,
+        score_tolerance=tolerance,
+        min_margin=min(case.margin for case in golden.cases),
+        differences=tuple(differences),
+        traces=traces,
+        problems=tuple(problems),
+    )
+
+
+def _decoded(translator: Translator, cases: Sequence[GoldenCase], beam_size: int) -> list[Hypothesis]:
+    """Best output of each example, from the recorded ids: a wrong tokenizer is not to hide what the graphs do."""
+    sources = [case.source for case in cases]
+    if not all(sources):
+        encoded = encode_sources(translator.session, translator.source_tokenizer, [case.text for case in cases])
+        sources = [tuple(encoded[index]) for index in range(len(cases))]
+    outputs = decode(translator.session, sources, translator.options(beam_size=beam_size), workers=translator.workers)
+    return [best for best, *_ in outputs]
+
+
+def _difference(translator: Translator, number: int, case: GoldenCase, best: Hypothesis) -> Difference:
+    place = None if best.ids == case.ids else first_difference(best.ids, case.ids)
+    tokenizer = translator.target_tokenizer
+
+    def token(ids: tuple[int, ...]) -> tuple[int | None, str]:
+        there = None if place is None or place >= len(ids) else ids[place]
+        return there, "" if there is None else " ".join(tokenizer.tokens([there]))
+
+    (expected_id, expected_piece), (found_id, found_piece) = token(case.ids), token(best.ids)
+    return Difference(
+        example=number,
+        text=case.text,
+        beam_size=case.beam_size,
+        token=None if place is None else place + 1,
+        expected_id=expected_id,
+        expected_piece=expected_piece,
+        found_id=found_id,
+        found_piece=found_piece,
+        expected_output=case.output or tokenizer.decode(case.ids),
+        found_output=tokenizer.decode(best.ids),
+        expected_score=case.score,
+        found_score=best.score or 0.0,
+    )
+
+
+def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> list[str]:
+    """The first text that a tokenizer takes apart, or puts together, in another way than it did."""
+    problems, files, eos = [], translator.bundle.manifest.tokenizers, translator.session.special.eos
+    for number, case in enumerate(cases, 1):
+        found = (*translator.source_tokenizer.encode(case.text), eos)
+        if case.source and found != case.source:
+            place = first_difference(found, case.source)
+            ids = [str(one[place]) if place < len(one) else "the end" for one in (case.source, found)]
             problems.append(
-                f"example {number} (beam {case.beam_size}) has score {best.score:.6f} instead of {case.score:.6f}"
+                f"the source tokenizer `{files.source}` is not the one of the examples: token {place + 1} of example "
+                f"{number} is {ids[1]} instead of {ids[0]} in {case.text!r}"
             )
-    if translator.bundle.has_attention:
-        problems += _attention_problems(translator, cases[0].text)
-    return GoldenResult(cases=len(cases), max_score_difference=largest, problems=tuple(problems))
+            break
+    for number, case in enumerate(cases, 1):
+        text = translator.target_tokenizer.decode(case.ids)
+        if case.source and text != case.output:
+            problems.append(
+                f"the target tokenizer `{files.target}` is not the one of the examples: the tokens of example {number} "
+                f"are {text!r} instead of {case.output!r}"
+            )
+            break
+    return problems
 
 
 def _attention_problems(translator: Translator, text: str) -> list[str]:

@@ -18,9 +18,10 @@ from edgeformer_runtime.contract import (
 )
 from edgeformer_runtime.errors import BundleError
 
-Precision = Literal["fp32", "int8", "int8-block", "int4"]
-"""Weights of a graph: as trained; int8 per output channel, with activations in calibrated ranges; 8 or 4 bits per block
-of an output's weights, with activations rounded to 8 bits as they come."""
+Precision = Literal["fp32", "fp16", "int8", "int8-block", "int4"]
+"""Weights of a graph: as trained; half precision, activations and state too, for CUDA; int8 per output channel, with
+activations in calibrated ranges; 8 or 4 bits per block of an output's weights, with activations rounded to 8 bits as
+they come."""
 Target = Literal["ort", "portable"]
 
 

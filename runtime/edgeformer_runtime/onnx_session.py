@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -12,7 +14,8 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle import Bundle
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.errors import BundleError, DeviceError, ModelError
-from edgeformer_runtime.manifest import SpecialTokens
+from edgeformer_runtime.huge_pages import huge_pages
+from edgeformer_runtime.manifest import Manifest, SpecialTokens
 from edgeformer_runtime.session import FloatArray, IntArray
 
 try:
@@ -20,6 +23,7 @@ try:
 
     from edgeformer_runtime.onnx_arithmetic import EXACT_PRODUCTS, products_saturate
     from edgeformer_runtime.onnx_best_tokens import OnnxBestTokens
+    from edgeformer_runtime.onnx_device import DeviceRows, DeviceState
     from edgeformer_runtime.onnx_state import OnnxState
 except ModuleNotFoundError:
     raise DeviceError(
@@ -30,6 +34,12 @@ ENGINE_VERSION: str = ort.__version__
 """Version of the installed onnxruntime."""
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Device names and their execution providers."""
+SETTINGS: dict[str, dict[str, str]] = {
+    "cpu": {},
+    "cuda": {"use_tf32": "0", "enable_skip_layer_norm_strict_mode": "1"},
+}
+"""Settings of the providers. By themselves, CUDA's products of float32 take ten bits of each number (TF32), and sums
+within norms of float16 are float16 in some versions."""
 
 _HOST_OUTPUT = {contract.DECODER_FILE: contract.LOGITS, contract.ATTENTION_FILE: contract.ATTENTION}
 """The output of each graph that is read by the host; all others are state."""
@@ -53,11 +63,8 @@ class OnnxSession:
         self._manifest = bundle.manifest
         self._table = bundle.manifest.state
         self._device = _checked_device(device)
-        if device != "cpu" and (quantized := sorted(set(bundle.manifest.precision.values()) - {"fp32"})):
-            raise DeviceError(
-                f"{quantized[0]} graphs run on the CPU only, so `{device}` would copy every tensor back and forth; "
-                "export the model with --precision fp32."
-            )
+        if device == "cuda":
+            _check_cuda(bundle.manifest)
         _check_version(bundle.manifest.min_onnxruntime)
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads or available_cpus()
@@ -70,10 +77,21 @@ class OnnxSession:
         if "int8" in self._manifest.precision.values() and products_saturate():
             options.add_session_config_entry(*EXACT_PRODUCTS)
         self._bundle, self._options = bundle, options
-        self._encoder, self._decoder = self._open(contract.ENCODER_FILE, contract.DECODER_FILE)
+        with huge_pages() if device == "cpu" else nullcontext():
+            self._encoder, self._decoder = self._open(contract.ENCODER_FILE, contract.DECODER_FILE)
+        self._new_state: Callable[..., OnnxState] = OnnxState
+        if device != "cpu":
+            dtypes = {tensor.dtype for tensor in self._table}
+            rows = DeviceRows(dtypes, device, options, [(PROVIDERS[device], SETTINGS[device])])
+            self._new_state = partial(DeviceState, rows=rows)
         self.best_tokens = OnnxBestTokens(options)
         self._attention: ort.InferenceSession | None = None
         self._lock = Lock()
+
+    @property
+    def device(self) -> str:
+        """``cpu`` or ``cuda``."""
+        return self._device
 
     @property
     def greedy_alone(self) -> bool:
@@ -103,20 +121,20 @@ class OnnxSession:
         emitted = [tensor.name for tensor in self._table if tensor.from_encoder]
         for name in emitted:
             binding.bind_output(name, self._device)
-        with _engine_errors(contract.ENCODER_FILE):
+        with engine_errors(contract.ENCODER_FILE):
             self._encoder.run_with_iobinding(binding)
-        return OnnxState(
-            dict(zip(emitted, binding.get_outputs(), strict=True)),
-            self._table,
-            self._device,
-            sentences=len(source),
-            beam_size=beam_size,
-            max_length=self.max_target_length,
-        )
+            return self._new_state(
+                dict(zip(emitted, binding.get_outputs(), strict=True)),
+                self._table,
+                self._device,
+                sentences=len(source),
+                beam_size=beam_size,
+                max_length=self.max_target_length,
+            )
 
     def step(self, token: IntArray, position: int, state: OnnxState) -> tuple[FloatArray, OnnxState]:
         """Run the decoder once; see :meth:`~edgeformer_runtime.session.StepSession.step`."""
-        with _engine_errors(contract.DECODER_FILE):
+        with engine_errors(contract.DECODER_FILE):
             logits = state.run(self._decoder, contract.LOGITS, self._manifest.target_vocab_size, token, position)
         return logits, state
 
@@ -124,7 +142,7 @@ class OnnxSession:
         """Run the attention graph once, which is opened when it is first needed; see
         :meth:`~edgeformer_runtime.session.AttentiveSession.attend`."""
         graph = self._opened_attention()
-        with _engine_errors(contract.ATTENTION_FILE):
+        with engine_errors(contract.ATTENTION_FILE):
             weights = state.run(graph, contract.ATTENTION, None, token, position)
         return weights, state
 
@@ -195,18 +213,43 @@ def _check_version(minimum: str) -> None:
         raise BundleError(f"The bundle needs onnxruntime {minimum} or newer, but {ENGINE_VERSION} is installed.")
 
 
+def _check_cuda(manifest: Manifest) -> None:
+    """Refuse what CUDA has no kernels for, and find its libraries where pip has put them."""
+    if quantized := sorted(set(manifest.precision.values()) - {"fp32", "fp16"}):
+        raise DeviceError(
+            f"{quantized[0]} graphs run on the CPU only, so `cuda` would copy every tensor back and forth; export the "
+            "model with --precision fp16 or fp32."
+        )
+    widths = {tensor.axes[-1] for tensor in manifest.state if tensor.in_place} - {*contract.CUDA_HEAD_WIDTHS}
+    if widths:
+        wanted = ", ".join(map(str, contract.CUDA_HEAD_WIDTHS))
+        raise DeviceError(
+            f"On `cuda`, caches are written in place for heads of width {wanted} only, but this model's have width "
+            f"{', '.join(map(str, sorted(widths, key=str)))}; export it with --precision fp16, which has other caches "
+            "for other widths, or with --target portable."
+        )
+    if hasattr(ort, "preload_dlls"):
+        with redirect_stdout(sys.stderr):  # where it prints what it lacks
+            ort.preload_dlls()
+
+
 def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.InferenceSession:
     try:
-        session = ort.InferenceSession(path, options, providers=[PROVIDERS[device]])
+        with nullcontext() if device == "cpu" else redirect_stdout(sys.stderr):
+            session = ort.InferenceSession(path, options, providers=[(PROVIDERS[device], SETTINGS[device])])
     except Exception as error:  # onnxruntime's own exceptions share no base class
         raise BundleError(f"onnxruntime {ENGINE_VERSION} cannot open `{path.name}`: {error}") from None
     if session.get_providers()[0] != PROVIDERS[device]:
-        raise DeviceError(f"{PROVIDERS[device]} could not be started; check the driver, or use --device cpu.")
+        raise DeviceError(
+            f"{PROVIDERS[device]} could not be started; check the driver and CUDA's libraries (pip install "
+            "'onnxruntime-gpu[cuda,cudnn]' brings them), or use --device cpu."
+        )
     return session
 
 
 @contextmanager
-def _engine_errors(file: str) -> Iterator[None]:
+def engine_errors(file: str) -> Iterator[None]:
+    """Turn what the engine raises into :class:`ModelError`; ``file`` is the graph."""
     try:
         yield
     except Exception as error:  # onnxruntime's own exceptions share no base class

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -20,8 +21,9 @@ FIRST_CAPACITY = 32
 class OnnxState:
     """State tensors of one batch on one device, and the inputs and outputs of its steps.
 
-    A step and a selection change it in place. On the CPU no tensor is copied by a step, and a selection moves only the
-    sentences that fill the places of those dropped; on other devices a selection goes through the host.
+    A step and a selection change it in place. No tensor is copied by a step, and a selection moves only the sentences
+    that fill the places of those dropped. That is so on the CPU; for other devices there is
+    :class:`~edgeformer_runtime.onnx_device.DeviceState`.
 
     Args:
         tensors: what the encoder emitted, with one row per sentence.
@@ -31,6 +33,9 @@ class OnnxState:
         beam_size: K.
         max_length: largest number of steps.
     """
+
+    grows = True
+    """Whether caches that are written in place begin small."""
 
     def __init__(
         self,
@@ -50,8 +55,7 @@ class OnnxState:
         """Tensors that a step replaces."""
         self._in_place = any(tensor.in_place for tensor in table)
         self._sentences, self._beams = sentences, beam_size
-        # Other devices may keep a layout of their own inside the buffer, which could not be widened.
-        self._capacity = min(FIRST_CAPACITY, max_length) if device == "cpu" else max_length
+        self._capacity = min(FIRST_CAPACITY, max_length) if self.grows else max_length
         self._beam_width = np.array([beam_size], np.int32)
         self._indirection = self._own_beams(sentences, self._capacity)
         self._token, self._position = np.zeros(sentences * beam_size, np.int64), np.zeros((), np.int64)
@@ -61,7 +65,7 @@ class OnnxState:
         self._arrays: dict[str, NDArray[Any]] = {}
         for tensor in table:
             if tensor.kind == "cache":
-                self._keep(tensor, np.empty(self._shape(tensor), tensor.dtype))
+                self._allocate(tensor)
             elif tensor.axes[0] == contract.ROWS and beam_size > 1:
                 self._take(tensor, np.repeat(np.arange(sentences), beam_size))
 
@@ -69,7 +73,9 @@ class OnnxState:
     def nbytes(self) -> int:
         """Bytes held by all tensors."""
         if self._nbytes is None or self._moving:
-            self._nbytes = sum(value.tensor_size_in_bytes() for value in self.tensors.values())
+            self._nbytes = sum(
+                math.prod(self.tensors[tensor.name].shape()) * np.dtype(tensor.dtype).itemsize for tensor in self._table
+            )
         return self._nbytes
 
     def run(
@@ -93,8 +99,7 @@ class OnnxState:
         if binding is None:
             binding = self._bindings[output] = self._bind(graph, output, width)
         self._token[:], self._position[...] = token, position
-        if self._device != "cpu":
-            self._bind_host(binding)
+        self._feed(binding)
         for tensor in self._moving:
             binding.bind_ortvalue_input(tensor.input_name, self.tensors[tensor.name])
             binding.bind_output(tensor.output_name, self._device)
@@ -142,8 +147,8 @@ class OnnxState:
         """Drop sentences, of ``block`` rows each, from a buffer; what stays moves down to the places left empty."""
         kept = set(sentences.tolist())
         moves = [(to, start) for to, start in enumerate(sentences.tolist()) if to != start]
-        if self._device != "cpu" or any(to in kept for to, _ in moves):
-            self._take(tensor, (sentences[:, None] * block + np.arange(block)).ravel())
+        if any(to in kept for to, _ in moves):
+            self._take(tensor, rows_of(sentences, block))
             return
         array = self._arrays[tensor.name] if tensor.name in self._arrays else self.tensors[tensor.name].numpy()
         used = tuple(slice(self.length) if axis == contract.CAPACITY_AXIS else slice(None) for axis in tensor.axes[1:])
@@ -153,14 +158,17 @@ class OnnxState:
             ]
         self._keep(tensor, array[: len(sentences) * block])
 
+    def _allocate(self, tensor: StateTensor) -> None:
+        """Make an empty cache."""
+        self._keep(tensor, np.empty(self._shape(tensor), tensor.dtype))
+
     def _take(self, tensor: StateTensor, index: IntArray) -> None:
         self._keep(tensor, np.take(self.tensors[tensor.name].numpy(), index, axis=0))
 
     def _keep(self, tensor: StateTensor, array: NDArray[Any]) -> None:
-        """Let an array be a state tensor. A value on the CPU uses the array's memory, but does not keep it."""
-        self.tensors[tensor.name] = ort.OrtValue.ortvalue_from_numpy(array, self._device)
-        if self._device == "cpu":
-            self._arrays[tensor.name] = array
+        """Let an array be a state tensor; the value uses the array's memory, but does not keep it."""
+        self.tensors[tensor.name] = ort.OrtValue.ortvalue_from_numpy(array)
+        self._arrays[tensor.name] = array
 
     def _widen(self) -> None:
         """Give all caches that are written in place twice the capacity."""
@@ -203,12 +211,19 @@ class OnnxState:
         return binding
 
     def _bind_host(self, binding: ort.IOBinding) -> None:
-        """Bind the inputs that the host changes. Other devices than the CPU take a copy of them."""
+        """Bind the inputs that the host changes."""
+        for name, value in self._host_values().items():
+            binding.bind_ortvalue_input(name, value)
+
+    def _feed(self, binding: ort.IOBinding) -> None:
+        """Let a binding see what the host has changed: it does already, since it reads the host's memory."""
+
+    def _host_values(self) -> dict[str, ort.OrtValue]:
+        """Inputs that the host changes, in the host's memory."""
         host: dict[str, NDArray[Any]] = {contract.TOKEN: self._token, contract.POSITION: self._position}
         if self._in_place:
             host |= {contract.CACHE_INDIRECTION: self._indirection, contract.BEAM_WIDTH: self._beam_width}
-        for name, array in host.items():
-            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
+        return {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in host.items()}
 
     def _shape(self, tensor: StateTensor) -> list[int]:
         """Shape of a cache, empty along P."""
@@ -223,3 +238,8 @@ class OnnxState:
         """Every beam's past in its own row, ``(N, K, T)``."""
         own = np.arange(self._beams, dtype=np.int32)[None, :, None]
         return np.ascontiguousarray(np.broadcast_to(own, (sentences, self._beams, capacity)))
+
+
+def rows_of(sentences: IntArray, block: int) -> IntArray:
+    """Rows of these sentences, ``block`` rows each."""
+    return (sentences[:, None] * block + np.arange(block)).ravel()

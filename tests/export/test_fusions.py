@@ -9,6 +9,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from edgeformer.model.build import build_model
@@ -341,3 +342,18 @@ def test_traced_graphs_compute_the_same(
         assert (before["Transpose"], after["Transpose"]) == (2 * 2 + 2 * 2, 2 * 2)
     elif one_pass is MergeLinears and file == DECODER_FILE and variant != "shared_heads":
         assert after["Split"] == 2
+
+
+def test_a_step_has_its_scale_in_the_weights_of_its_queries() -> None:
+    """And an encoder has not: a source of one token would go through other kernels alone than in a batch."""
+    model = randomise(build_model(small_recipe("post_norm"), 300, 300), 0)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    graphs = to_onnx(model, "ort").graphs
+    scales = {
+        file: {node.attributes.get_float("scale", 0.0) for node in graph.graph if "MultiHeadAttention" in node.op_type}
+        for file, graph in graphs.items()
+    }
+    assert scales[DECODER_FILE] == {1.0}
+    assert list(scales[ENCODER_FILE]) == pytest.approx([8**-0.5])
+    after = model.state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())

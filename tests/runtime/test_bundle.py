@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from edgeformer.cli import main
 from edgeformer_runtime import BundleError, Translator, open_bundle
 from edgeformer_runtime.bundle import file_sha256, manifest_hash_line
-from tests.bundles import BUNDLE_FILES, copy_of
+from tests.bundles import BUNDLE_FILES, copy_of, write_manifest
 
 
 def flip_byte(path: Path) -> None:
@@ -71,6 +72,40 @@ def test_damage_is_refused_and_the_file_named(
     (line,) = result.stderr.splitlines()
     assert line.startswith("Error: ")
     assert named in line
+
+
+def test_any_flipped_bit_is_refused_and_the_file_named(small_bundle: Path, tmp_path: Path) -> None:
+    """200 places: a quarter each in the manifest, in the file of its hash, in the smaller files and in the weights."""
+    bundle = copy_of(small_bundle, tmp_path)
+    generator = np.random.default_rng(20)
+    small = [name for name in BUNDLE_FILES if name != "weights.bin" and not name.startswith("manifest")]
+    for number in range(200):
+        kinds = ("manifest.json", "manifest.json.sha256", small[number // 4 % len(small)], "weights.bin")
+        path = bundle / kinds[number % 4]
+        content = path.read_bytes()
+        place, bit = int(generator.integers(len(content))), int(generator.integers(8))
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << bit
+        path.write_bytes(flipped)
+        for opening in (open_bundle, Translator):
+            with pytest.raises(BundleError, match="does not match its SHA-256") as caught:
+                opening(bundle)
+            assert f"`{path.name.removesuffix('.sha256')}`" in str(caught.value), (path.name, place, bit)
+        path.write_bytes(content)
+    assert Translator(bundle, threads=1).translate([""])[0].text == ""
+
+
+def test_a_value_of_the_manifest_that_stays_valid_is_refused_too(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    data = (bundle / "manifest.json").read_bytes()
+    for old, new in ((b'"beam_size": 4', b'"beam_size": 5'), (b'"source_language": "en"', b'"source_language": "el"')):
+        changed = data.replace(old, new, 1)
+        assert changed != data
+        write_manifest(bundle, changed)
+        open_bundle(bundle)  # with its hash it would pass
+        (bundle / "manifest.json.sha256").write_bytes(manifest_hash_line(data))
+        with pytest.raises(BundleError, match=r"`manifest\.json` does not match its SHA-256"):
+            open_bundle(bundle)
 
 
 def test_every_bad_file_is_listed(small_bundle: Path, tmp_path: Path) -> None:

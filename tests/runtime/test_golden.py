@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from edgeformer_runtime.bundle import open_bundle
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.golden import SCORE_TOLERANCE, check_golden, golden_cases, make_golden
+from edgeformer_runtime.golden import SCORE_TOLERANCE, check_golden, golden_cases
 from edgeformer_runtime.manifest import Precision
 from edgeformer_runtime.translator import Translator
-from tests.bundles import copy_of, rehash
+from tests.bundles import copy_of, edit_golden, rehash
 
 Cases = list[dict[str, Any]]
 
 
 def edited(bundle: Path, folder: Path, change: Callable[[Cases], object]) -> Translator:
-    copy = copy_of(bundle, folder)
-    cases = json.loads((copy / "golden.json").read_bytes())
-    change(cases)
-    (copy / "golden.json").write_text(json.dumps(cases), encoding="utf-8")
-    return Translator(rehash(copy), threads=1)
+    copy = edit_golden(copy_of(bundle, folder), lambda tree: change(tree["cases"]))
+    return Translator(copy, threads=1)
 
 
-@pytest.mark.parametrize("precision", get_args(Precision))
+@pytest.mark.parametrize("precision", [name for name in get_args(Precision) if name != "fp16"])
 def test_a_sound_bundle_gives_its_golden_examples(
     small_bundles: dict[Precision, Path], precision: Precision, device: str
 ) -> None:
@@ -40,17 +37,19 @@ def test_a_sound_bundle_gives_its_golden_examples(
     assert result.cases == len(cases) > 0
     assert result.max_score_difference <= SCORE_TOLERANCE[precision]
     assert {case.beam_size for case in cases} == {1, open_bundle(bundle).manifest.generation.beam_size}
-    assert all(case.ids for case in cases)
+    assert all(case.ids and case.source and case.margin > 0 for case in cases)
+    assert result.traces.same_kernels == (device == "cpu")
+    assert [graph.file for graph in result.traces.graphs] == ["encoder.onnx", "decoder.onnx"]
+    for graph in result.traces.graphs:
+        assert graph.tensors >= 30
+        assert graph.max_difference is not None
+        assert graph.max_difference <= (1e-6 if device == "cpu" else graph.tolerance)
 
 
-def test_made_examples_are_what_the_bundle_gives(translator: Translator) -> None:
-    texts = ["The dog runs.", "sea"]
-    cases = json.loads(make_golden(translator, texts))
-    assert [(case["text"], case["beam_size"]) for case in cases] == [(text, beam) for beam in (1, 4) for text in texts]
-    for case in cases:
-        best = translator.translate([case["text"]], beam_size=case["beam_size"])[0].best
-        assert case["ids"] == list(best.ids)
-        assert case["score"] == pytest.approx(best.score, abs=1e-5)
+def test_padding_and_company_do_not_matter(small_bundle: Path) -> None:
+    """The examples of one beam size are run as one batch, each with the padding of the longest."""
+    translator = Translator(small_bundle, threads=2, workers=2)
+    assert check_golden(translator).problems == ()
 
 
 def test_a_changed_token_names_example_and_place(small_bundle: Path, tmp_path: Path) -> None:
@@ -58,11 +57,24 @@ def test_a_changed_token_names_example_and_place(small_bundle: Path, tmp_path: P
         cases[1]["ids"][2] += 1
         cases[4]["ids"].append(9)
 
-    result = check_golden(edited(small_bundle, tmp_path, change))
-    assert len(result.problems) == 2
-    assert "example 2 (beam 1), token 3 differs" in result.problems[0]
-    assert "example 5 (beam 1), token" in result.problems[1]
-    assert result.cases == 12
+    translator = edited(small_bundle, tmp_path, change)
+    result = check_golden(translator)
+    tokenizer, *problems = result.problems
+    assert "the target tokenizer `tokenizer.json` is not the one of the examples: the tokens of example 2" in tokenizer
+    first, second = result.differences
+    expected = golden_cases(open_bundle(small_bundle))[1]
+    assert (first.example, first.beam_size, first.token, first.found_id) == (2, 1, 3, expected.ids[2])
+    assert first.expected_id == expected.ids[2] + 1
+    assert [first.found_piece] == translator.target_tokenizer.tokens([expected.ids[2]])
+    assert first.found_score == pytest.approx(first.expected_score, abs=1e-4)
+    assert (
+        f"example 2 (beam 1), token 3 differs: expected {first.expected_id} {first.expected_piece!r}, got "
+        f"{first.found_id} {first.found_piece!r}; {expected.text!r} gave {expected.output!r} instead of "
+    ) in problems[0]
+    assert second.found_id is None
+    assert second.expected_id == 9
+    assert "got the end" in problems[1]
+    assert (result.cases, result.failed) == (12, 2)
 
 
 def test_a_changed_score_names_the_example(small_bundle: Path, tmp_path: Path) -> None:
@@ -78,7 +90,13 @@ def test_a_changed_score_names_the_example(small_bundle: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{}", b'[{"text": 1}]', b'[{"text": "\xff"}]', b'[{"text":"","beam_size":1,"ids":[],"score":0,"x":1}]'],
+    [
+        b"",
+        b"{}",
+        b'{"cases": [{"text": 1}]}',
+        b'[{"text": "\xff"}]',
+        b'[{"text":"","beam_size":1,"ids":[],"score":0,"x":1}]',
+    ],
 )
 def test_a_file_that_cannot_be_parsed_is_an_error(small_bundle: Path, tmp_path: Path, content: bytes) -> None:
     bundle = copy_of(small_bundle, tmp_path)
@@ -86,3 +104,65 @@ def test_a_file_that_cannot_be_parsed_is_an_error(small_bundle: Path, tmp_path: 
     opened = open_bundle(rehash(bundle))
     with pytest.raises(BundleError, match=r"`golden\.json` cannot be parsed"):
         golden_cases(opened)
+
+
+def test_a_file_with_nothing_but_examples_is_read_too(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    cases = [
+        {"text": case.text, "beam_size": case.beam_size, "ids": case.ids, "score": case.score}
+        for case in golden_cases(open_bundle(bundle))
+    ]
+    (bundle / "golden.json").write_bytes(msgspec.json.encode(cases))
+    result = check_golden(Translator(rehash(bundle), threads=1))
+    assert (result.cases, result.problems, result.traces.graphs) == (12, (), ())
+
+
+def test_a_file_without_examples_is_an_error(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = edit_golden(copy_of(small_bundle, tmp_path), lambda tree: tree["cases"].clear())
+    with pytest.raises(BundleError, match="holds no example"):
+        golden_cases(open_bundle(bundle))
+
+
+def test_a_trace_that_is_not_as_recorded_names_graph_and_tensor(small_bundle: Path, tmp_path: Path) -> None:
+    def change(tree: dict[str, Any]) -> None:
+        tree["traces"][1]["stages"][3]["logits"][2] += 0.01
+        tree["traces"][4]["stages"][2]["logits"][1] += 0.01
+
+    result = check_golden(Translator(edit_golden(copy_of(small_bundle, tmp_path), change), threads=1))
+    (problem,) = result.problems
+    assert "first difference in example 5: the decoder's `logits` (relative difference 0.00" in problem
+    assert problem.endswith(", tolerance 0.0001), step 2")
+    assert result.failed == 0
+
+
+def test_other_kernels_are_given_more_room(small_bundle: Path, tmp_path: Path) -> None:
+    def change(tree: dict[str, Any]) -> None:
+        tree["machine"]["instructions"] = ["NEON"]
+        tree["traces"][1]["stages"][3]["logits"][2] += 0.001
+
+    result = check_golden(Translator(edit_golden(copy_of(small_bundle, tmp_path), change), threads=1))
+    assert result.problems == ()
+    assert not result.traces.same_kernels
+    assert 1e-4 < (result.traces.graphs[1].max_difference or 0) < result.traces.graphs[1].tolerance == 1e-3
+
+
+def test_small_differences_of_all_tensors_add_up(small_bundle: Path, tmp_path: Path) -> None:
+    """Of other kernels, one tensor may differ by more than all of them."""
+
+    def change(tree: dict[str, Any]) -> None:
+        tree["machine"]["instructions"] = ["NEON"]
+        for trace in tree["traces"]:
+            for numbers in trace["stages"][0].values():
+                numbers[1:] = [number + 5e-4 * numbers[0] for number in numbers[1:]]
+
+    result = check_golden(Translator(edit_golden(copy_of(small_bundle, tmp_path), change), threads=1))
+    encoder, decoder = result.traces.graphs
+    assert encoder.max_difference == pytest.approx(5e-4, rel=0.05)
+    assert encoder.tolerance == 1e-3
+    assert not encoder.passed
+    assert decoder.passed
+    (problem,) = result.problems
+    assert (
+        "first difference in example 1: the encoder's `source_mask` (relative difference 0.0005, tolerance 0.00025)"
+        in problem
+    )

@@ -15,7 +15,7 @@ import edgeformer_runtime
 from tests.commands import python
 
 TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "pytorch_lightning", "lightning", "sacrebleu"}
-COMMANDS = ("bench", "data", "evaluate", "export", "inspect", "train", "translate", "verify")
+COMMANDS = ("bench", "data", "distill", "evaluate", "export", "inspect", "train", "translate", "tune", "verify")
 RUN_COMMAND = """
 import json, sys
 from edgeformer.cli import main
@@ -70,6 +70,18 @@ def test_the_help_of_every_command_is_light(command: str) -> None:
 def test_translating_loads_nothing_of_training(small_bundle: Path) -> None:
     names, output = loaded_by_command("translate", small_bundle, "The old dog runs.", "--threads", "1")
     assert output.strip()
+    assert "onnxruntime" in names
+    assert not names & (TRAINING | {"edgeformer_export"})
+
+
+def test_distilling_loads_nothing_of_training(small_bundle: Path, tmp_path: Path) -> None:
+    lines = "".join(f"The old dog runs {number} times.\tunseen\n" for number in range(6))
+    (tmp_path / "text.tsv").write_text(lines, encoding="utf-8")
+    recipe = """[model]\nfamily = "transformer"\n[data]\ntrain = ["text.tsv"]\nvalid_size = 1\ntest_size = 1\n"""
+    (tmp_path / "recipe.toml").write_text(recipe, encoding="utf-8")
+    options: list[str | Path] = ["--data", tmp_path, "--out", tmp_path / "out", "--json", "--threads", "1"]
+    names, output = loaded_by_command("distill", small_bundle, tmp_path / "recipe.toml", *options)
+    assert json.loads(output)["pairs"] == {"train": 4, "valid": 1, "test": 1}
     assert "onnxruntime" in names
     assert not names & (TRAINING | {"edgeformer_export"})
 

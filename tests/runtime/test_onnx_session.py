@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 import pytest
 
-from edgeformer_runtime import onnx_session
+from edgeformer_runtime import contract, onnx_session
 from edgeformer_runtime.bundle import open_bundle
 from edgeformer_runtime.errors import BundleError, DeviceError
 from edgeformer_runtime.manifest import Precision
@@ -64,7 +65,18 @@ def test_integers_are_refused_on_another_device(
     named = "int4" if precision == "int4" else "int8"  # one of the encoder's and the decoder's
     assert str(caught.value) == (
         f"{named} graphs run on the CPU only, so `cuda` would copy every tensor back and forth; export the model with "
-        "--precision fp32."
+        "--precision fp16 or fp32."
+    )
+
+
+def test_heads_for_which_cuda_has_no_kernel_are_refused(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    assert {tensor.axes[-1] for tensor in open_bundle(small_bundle).manifest.state if tensor.in_place} == {8}
+    with pytest.raises(DeviceError) as caught:
+        Translator(small_bundle, device="cuda")
+    assert str(caught.value) == (
+        "On `cuda`, caches are written in place for heads of width 32, 64, 128 only, but this model's have width 8; "
+        "export it with --precision fp16, which has other caches for other widths, or with --target portable."
     )
 
 
@@ -74,18 +86,27 @@ def test_an_onnxruntime_that_is_too_old_is_named(small_bundle_int4: Path, monkey
         Translator(small_bundle_int4)
 
 
-def test_a_provider_that_does_not_start_is_an_error(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """onnxruntime falls back to the CPU without a word; the session must not."""
+def test_a_provider_that_does_not_start_is_an_error(
+    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """onnxruntime falls back to the CPU, and says so on standard output at most; the session must not."""
+    monkeypatch.setattr(contract, "CUDA_HEAD_WIDTHS", (8,))
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
     opened = ort.InferenceSession
 
-    def fall_back(path: Path, options: ort.SessionOptions, providers: list[str]) -> ort.InferenceSession:
-        assert providers == ["CUDAExecutionProvider"]
+    def fall_back(
+        path: Path, options: ort.SessionOptions, providers: list[tuple[str, dict[str, str]]]
+    ) -> ort.InferenceSession:
+        ((name, settings),) = providers
+        assert name == "CUDAExecutionProvider"
+        assert settings["use_tf32"] == "0"
+        sys.stdout.write("EP Error")
         return opened(path, options, providers=["CPUExecutionProvider"])
 
     monkeypatch.setattr(ort, "InferenceSession", fall_back)
     with pytest.raises(DeviceError, match="could not be started"):
         Translator(small_bundle, device="cuda")
+    assert capsys.readouterr().out == ""
 
 
 def test_a_graph_that_onnxruntime_refuses_is_named(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from copy import copy
+from functools import cache, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decode import decode
+from edgeformer_runtime.onnx_device import DeviceRows, DeviceState
 from edgeformer_runtime.onnx_session import OnnxSession
 from edgeformer_runtime.onnx_state import OnnxState
 from edgeformer_runtime.options import DecodeOptions
@@ -40,12 +42,14 @@ def opened(tmp_path_factory: pytest.TempPathFactory, device: str) -> Callable[[s
     """Opens a bundle of a variant, which is exported once."""
     pytest.importorskip("onnxscript")
     from edgeformer_export.export import export_run
+    from tests.cuda import sizes
     from tests.factory import small_run
 
     @cache
     def export(variant: str) -> Translator:
         folder = tmp_path_factory.mktemp(variant)
-        run = small_run(folder / "run", variant, model={"max_target_length": LONGEST}, pairs=4)
+        model = {**sizes(variant, device), "max_target_length": LONGEST}
+        run = small_run(folder / "run", variant, model=model, pairs=4)
         export_run(run, folder / "bundle")
         return Translator(folder / "bundle", device=device, threads=1)
 
@@ -57,9 +61,22 @@ def translator_of_each(request: pytest.FixtureRequest, opened: Callable[[str], T
     return opened(request.param)
 
 
-@pytest.fixture
-def session(translator_of_each: Translator) -> OnnxSession:
-    return translator_of_each.session
+def device_rows(table: tuple[StateTensor, ...]) -> DeviceRows:
+    """What picks rows on a device, on the CPU."""
+    dtypes = {tensor.dtype for tensor in table}
+    return DeviceRows(dtypes, "cpu", ort.SessionOptions(), [("CPUExecutionProvider", {})])
+
+
+@pytest.fixture(params=["host", "device"])
+def session(request: pytest.FixtureRequest, translator_of_each: Translator, device: str) -> OnnxSession:
+    """With the state of the CPU, and with that of other devices, which runs on the CPU too."""
+    opened = copy(translator_of_each.session)
+    if request.param == "device":
+        if device != "cpu":
+            pytest.skip("the session has no other state on this device")
+        rows = device_rows(translator_of_each.bundle.manifest.state)
+        opened._new_state = partial(DeviceState, rows=rows)
+    return opened
 
 
 @pytest.fixture
@@ -262,7 +279,8 @@ def test_a_dropped_sentence_moves_one_other_into_its_place(in_place: OnnxSession
         np.testing.assert_array_equal(value.numpy()[used], contents[name][index][used], err_msg=name)
 
 
-def test_every_kind_of_tensor_is_selected_by_its_first_axis() -> None:
+@pytest.mark.parametrize("kind", [OnnxState, DeviceState])
+def test_every_kind_of_tensor_is_selected_by_its_first_axis(kind: type[OnnxState]) -> None:
     """A constant may be repeated per row: its rows of one sentence are equal, so reordering them changes nothing."""
     table = (
         StateTensor(name="memory", kind="constant", dtype="float32", axes=("N", "S")),
@@ -277,20 +295,28 @@ def test_every_kind_of_tensor_is_selected_by_its_first_axis() -> None:
         "hidden": np.arange(6, dtype=np.float32).reshape(3, 2),
     }
     tensors = {name: ort.OrtValue.ortvalue_from_numpy(array, "cpu") for name, array in emitted.items()}
-    state = OnnxState(tensors, table, "cpu", sentences=3, beam_size=2, max_length=40)
+    made = partial(DeviceState, rows=device_rows(table)) if kind is DeviceState else OnnxState
+    state = made(tensors, table, "cpu", sentences=3, beam_size=2, max_length=40)
+    capacity = 40 if kind is DeviceState else 32
 
     def arrays() -> dict[str, NDArray[np.generic]]:
         return {name: np.array(value.numpy()) for name, value in state.tensors.items()}
 
     shapes = {name: array.shape for name, array in arrays().items()}
-    assert shapes == {"memory": (3, 2), "bias": (6, 1), "grown": (6, 0, 2), "written": (6, 32, 3), "hidden": (6, 2)}
+    assert shapes == {
+        "memory": (3, 2),
+        "bias": (6, 1),
+        "grown": (6, 0, 2),
+        "written": (6, capacity, 3),
+        "hidden": (6, 2),
+    }
     np.testing.assert_array_equal(arrays()["hidden"], emitted["hidden"].repeat(2, axis=0))
     np.testing.assert_array_equal(arrays()["bias"], emitted["bias"].repeat(2, axis=0))
 
     # As if a step had been made.
     state.length = 1
     random = np.random.default_rng(0)
-    state.tensors["written"].update_inplace(random.normal(size=(6, 32, 3)).astype(np.float32))
+    state.tensors["written"].update_inplace(random.normal(size=(6, capacity, 3)).astype(np.float32))
     for name, shape in (("grown", (6, 1, 2)), ("hidden", (6, 2))):
         state.tensors[name] = ort.OrtValue.ortvalue_from_numpy(random.normal(size=shape).astype(np.float32), "cpu")
 

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -269,14 +268,3 @@ def test_any_text_gives_one_translation(translator: Translator, texts: list[str]
     for text, translation in zip(texts, translations, strict=True):
         assert len(translation.best.ids) <= 6
         assert text.strip() or translation.best.ids == ()
-
-
-@pytest.mark.skipif(
-    "CUDAExecutionProvider" not in ort.get_available_providers(),
-    reason="the installed onnxruntime has no CUDA provider",
-)
-def test_cuda_gives_what_the_cpu_gives(small_bundle: Path, translator: Translator) -> None:
-    on_cuda = Translator(small_bundle, device="cuda").translate(TEXTS, beam_size=4)
-    expected = Translator(small_bundle, device="cpu", threads=1).translate(TEXTS, beam_size=4)
-    assert outputs(on_cuda) == outputs(expected)
-    np.testing.assert_allclose(scores(on_cuda), scores(expected), atol=1e-3)

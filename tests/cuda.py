@@ -1,0 +1,44 @@
+"""Where tests need a GPU that onnxruntime can use, and why they are skipped where there is none."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from functools import cache
+from typing import Any
+
+import onnxruntime as ort
+import pytest
+
+from edgeformer_runtime import onnx_device
+from edgeformer_runtime.onnx_session import PROVIDERS
+
+WIDE = {"d_model": 128, "d_ff": 256, "heads": 4}
+"""Sizes of small models whose caches CUDA can write in place: heads of width 32."""
+
+
+@cache
+def cuda_problem() -> str:
+    """Why nothing can run on CUDA here; empty if it can."""
+    provider = PROVIDERS["cuda"]
+    if provider not in ort.get_available_providers():
+        return "the installed onnxruntime has no CUDA provider"
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    with redirect_stdout(io.StringIO()):
+        ort.preload_dlls()
+        graph = ort.InferenceSession(onnx_device.rows_graph("float32"), options, providers=[provider])
+    return "" if graph.get_providers()[0] == provider else "CUDA does not start on this machine"
+
+
+def sizes(variant: str, device: str) -> Mapping[str, Any]:
+    """Settings with which a small model of one of the factory's variants runs on a device."""
+    from tests.factory import VARIANTS
+
+    settings = VARIANTS[variant]
+    return WIDE if device == "cuda" and settings["family"] == "transformer" and "d_k" not in settings else {}
+
+
+needs_cuda = pytest.mark.skipif(bool(cuda_problem()), reason=cuda_problem())
+"""Skips a test where nothing can run on CUDA."""

@@ -1,0 +1,170 @@
+"""On a GPU the same comes out as on the CPU; skipped where onnxruntime can use none.
+
+The rest of the suite runs its bundles on a GPU with ``pytest --device cuda``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.train.run import Run
+from edgeformer_export.export import export_run
+from edgeformer_export.parity import MAX_HALF_LOGIT_DIFFERENCE, MAX_LOGIT_DIFFERENCE, compare, compare_logits
+from edgeformer_runtime.decode import decode
+from edgeformer_runtime.golden import check_golden
+from edgeformer_runtime.manifest import Precision, Target
+from edgeformer_runtime.onnx_session import PROVIDERS
+from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.translator import Translator
+from tests import commands
+from tests.cuda import needs_cuda, sizes
+from tests.factory import PAIRS, small_run, taught_run
+
+pytestmark = needs_cuda
+
+Case = tuple[str, Precision, Target]
+CASES: list[Case] = [
+    ("post_norm", "fp32", "ort"),
+    ("post_norm", "fp16", "ort"),
+    ("post_norm", "fp32", "portable"),
+    ("free_widths", "fp16", "ort"),  # caches that grow
+    ("ssru", "fp32", "ort"),
+    ("ssru", "fp16", "ort"),
+    ("lstm_mlp", "fp32", "ort"),
+    ("lstm_mlp", "fp16", "ort"),
+    ("lstm_bridge", "fp16", "portable"),
+]
+TEXTS = [*sorted({source for source, _ in PAIRS})[::4], "x", "The sea.", "Old, old, old river 350!"]
+TOLERANCE: dict[str, float] = {"fp32": MAX_LOGIT_DIFFERENCE, "fp16": MAX_HALF_LOGIT_DIFFERENCE}
+
+
+class Opened(NamedTuple):
+    model: EncoderDecoder
+    path: Path
+    cuda: Translator
+    cpu: Translator
+    precision: Precision
+
+
+@pytest.fixture(scope="module")
+def open_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Opened]:
+    """Opens a bundle on both devices; each is exported once."""
+
+    @cache
+    def run_of(variant: str) -> Run:
+        make = taught_run if variant == "post_norm" else small_run
+        return make(tmp_path_factory.mktemp(variant) / "run", variant, model=sizes(variant, "cuda"))
+
+    @cache
+    def opened(case: Case) -> Opened:
+        variant, precision, target = case
+        folder = tmp_path_factory.mktemp("-".join(case)) / "bundle"
+        export_run(run_of(variant), folder, precision=precision, target=target)
+        cuda, cpu = (Translator(folder, device=device, threads=1) for device in ("cuda", "cpu"))
+        return Opened(run_of(variant).load_model(), folder, cuda, cpu, precision)
+
+    return opened
+
+
+@pytest.fixture(params=CASES, ids="-".join)
+def case(request: pytest.FixtureRequest, open_case: Callable[[Case], Opened]) -> Opened:
+    return open_case(request.param)
+
+
+@pytest.fixture(params=CASES[:2], ids="-".join)
+def taught(request: pytest.FixtureRequest, open_case: Callable[[Case], Opened]) -> Opened:
+    """Knows when a sentence ends, and writes its caches in place."""
+    return open_case(request.param)
+
+
+def random_sources(lengths: list[int], seed: int = 0) -> list[list[int]]:
+    random = np.random.default_rng(seed)
+    return [[*random.integers(4, 300, length - 1).tolist(), 3] for length in lengths]
+
+
+def test_graphs_run_there(case: Opened) -> None:
+    for graph in (case.cuda.session._encoder, case.cuda.session._decoder):
+        assert graph.get_providers()[0] == PROVIDERS["cuda"]
+        assert graph.get_provider_options()[PROVIDERS["cuda"]]["use_tf32"] == "0"
+
+
+def test_logits_are_torchs(case: Opened) -> None:
+    sources = random_sources([1, 2, 9, 40, 256, 5, 5])
+    targets = [ids[:-1] for ids in random_sources([1, 4, 30, 12, 7, 39, 2], seed=1)]
+    found = compare_logits(case.model, case.cuda.session, list(zip(sources, targets, strict=True)))
+    assert found.max_difference <= TOLERANCE[case.precision] * max(1.0, found.largest / 10)
+
+
+def test_attention_and_output_are_torchs(case: Opened) -> None:
+    options = [DecodeOptions(beam_size=1), DecodeOptions(beam_size=3)]
+    report = compare(case.model, case.cuda.session, random_sources([3, 8, 13, 21]), options, case.precision)
+    assert report.problems == []
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_rows_that_leave_at_different_steps_leave_the_others_as_they_are(taught: Opened, beam_size: int) -> None:
+    on_cuda, expected = (one.translate(TEXTS, beam_size=beam_size) for one in (taught.cuda, taught.cpu))
+    assert len({len(one.best.ids) for one in expected}) > 1
+    same = [a.best.ids == b.best.ids for a, b in zip(on_cuda, expected, strict=True)]
+    # In float16, two tokens may be so close that another order of additions decides between them.
+    assert sum(same) >= len(same) * (1 if taught.precision == "fp32" else 0.9)
+    for a, b, equal in zip(on_cuda, expected, same, strict=True):
+        if equal:
+            assert a.score == pytest.approx(b.score, abs=1e-3 if taught.precision == "fp32" else 2e-2)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_sentence_gives_the_same_alone_and_in_a_batch(taught: Opened, beam_size: int) -> None:
+    together = taught.cuda.translate(TEXTS, beam_size=beam_size)
+    alone = [taught.cuda.translate([text], beam_size=beam_size)[0] for text in TEXTS]
+    same = [a.best.ids == b.best.ids for a, b in zip(together, alone, strict=True)]
+    assert sum(same) >= len(same) * (1 if taught.precision == "fp32" else 0.9)
+
+
+def test_threads_share_one_session(case: Opened) -> None:
+    options = DecodeOptions(beam_size=3, max_length=12)
+    works = [random_sources([2, 5, 9, 3], seed) for seed in range(6)]
+    expected = [decode(case.cuda.session, work, options) for work in works]
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda work: decode(case.cuda.session, work, options), works))
+    for one, other in zip(found, expected, strict=True):
+        assert [best.ids for best, *_ in one] == [best.ids for best, *_ in other]
+
+
+def test_the_state_stays_there(case: Opened) -> None:
+    session, table = case.cuda.session, case.cuda.bundle.manifest.state
+    state = session.start(np.array([[5, 6, 3], [7, 3, 0], [8, 9, 3]]), np.array([3, 2, 3]), 2)
+    for position in range(3):
+        _, state = session.step(np.full(6, 4 + position), position, state)
+        assert {value.device_name() for value in state.tensors.values()} == {"cuda"}
+        before = dict(state.tensors)
+        state = state.select(np.array([1, 0, 2, 2, 5, 4]), None)
+        for tensor in table:
+            moved = tensor.kind != "constant" and not tensor.in_place
+            assert (state.tensors[tensor.name] is before[tensor.name]) != moved
+    state = state.select(np.array([5, 4, 0, 1]), np.array([2, 0]))
+    assert {value.device_name() for value in state.tensors.values()} == {"cuda"}
+    for tensor in table:
+        assert state.tensors[tensor.name].shape()[0] == {"N": 2, "R": 4}[str(tensor.axes[0])]
+
+
+def test_golden_examples_hold_there(taught: Opened) -> None:
+    assert check_golden(taught.cuda).problems == ()
+
+
+def test_commands_take_the_device(open_case: Callable[[Case], Opened]) -> None:
+    bundle = open_case(CASES[0]).path
+    on_cuda, on_cpu = (commands.run("translate", bundle, "--device", name, *TEXTS) for name in ("cuda", "cpu"))
+    assert on_cuda.exit_code == 0
+    assert on_cuda.stdout == on_cpu.stdout
+    measured = commands.run("bench", bundle, "--device", "cuda", "--repeat", "1", "--json", "-")
+    assert json.loads(measured.stdout)["device"] == "cuda"

@@ -1,0 +1,241 @@
+"""Bundles in half precision: what is float16, what is not, and how close they stay to torch.
+
+ONNX Runtime's CPU provider runs them too, with float32 inside the operators that have no other kernel.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from click.testing import CliRunner
+
+from edgeformer.cli import main
+from edgeformer.train.run import Run
+from edgeformer_export.export import export_run
+from edgeformer_export.parity import MAX_HALF_LOGIT_DIFFERENCE, compare, compare_logits
+from edgeformer_export.passes.half import HalfPrecision
+from edgeformer_runtime import contract
+from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.manifest import Target
+from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.translator import Translator
+from tests import graphs
+from tests.cuda import WIDE
+from tests.factory import PAIRS, small_run
+
+FLOAT = onnx.TensorProto.FLOAT
+GRAPHS = (contract.ENCODER_FILE, contract.DECODER_FILE, contract.ATTENTION_FILE)
+
+# Caches in place; caches that grow, since their heads are 8 wide; a recurrence; LSTMs, and attention of their own.
+EXPORTS: tuple[tuple[str, Target, bool], ...] = (
+    ("post_norm", "ort", True),
+    ("pre_norm", "ort", False),
+    ("ssru", "portable", False),
+    ("lstm_mlp", "ort", False),
+)
+
+
+class Exported(NamedTuple):
+    run: Run
+    bundle: Path
+
+
+@pytest.fixture(scope="module", params=EXPORTS, ids=lambda export: "{}-{}".format(*export[:2]))
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    variant, target, wide = request.param
+    folder = tmp_path_factory.mktemp(variant)
+    run = small_run(folder / "run", variant, model=WIDE if wide else None)
+    export_run(run, folder / "bundle", precision="fp16", target=target)
+    return Exported(run, folder / "bundle")
+
+
+@pytest.fixture(scope="module")
+def in_place(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    folder = tmp_path_factory.mktemp("in-place")
+    run = small_run(folder / "run", "post_norm", model=WIDE, pairs=8)
+    done = CliRunner().invoke(
+        main, ["export", str(run.path), "--out", str(folder / "bundle"), "--precision", "fp16", "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["parity"]["precision"] == "fp16"
+    return Exported(run, folder / "bundle")
+
+
+def load(bundle: Path, file: str) -> onnx.GraphProto:
+    return onnx.load(bundle / file, load_external_data=False).graph
+
+
+def test_all_is_half_but_what_the_host_reads(exported: Exported) -> None:
+    files = [file for file in GRAPHS if (exported.bundle / file).exists()]
+    assert len(files) == 3
+    for file in files:
+        graph = load(exported.bundle, file)
+        assert FLOAT not in {tensor.data_type for tensor in graph.initializer}
+        floats = {value.name for value in (*graph.input, *graph.output) if value.type.tensor_type.elem_type == FLOAT}
+        assert floats == {
+            contract.ENCODER_FILE: set(),
+            contract.DECODER_FILE: {contract.LOGITS},
+            contract.ATTENTION_FILE: {contract.ATTENTION},
+        }.get(file)
+        # Nothing goes back to float32 on the way.
+        casts = [node.output[0] for node in graph.node if node.op_type == "Cast" and node.attribute[0].i == FLOAT]
+        assert set(casts) == floats
+        tensors = [attribute.t for node in graph.node for attribute in node.attribute if attribute.HasField("t")]
+        assert FLOAT not in {tensor.data_type for tensor in tensors}
+
+
+def test_the_state_table_tells_so(exported: Exported) -> None:
+    manifest = open_bundle(exported.bundle).manifest
+    assert set(manifest.precision.values()) == {"fp16"}
+    table = exported.run.load_model().state_table()
+    assert {tensor.dtype for tensor in table} <= {"float32", "int32"}
+    half = {"float32": "float16"}
+    assert [(one.name, one.dtype) for one in manifest.state] == [
+        (one.name, half.get(one.dtype, one.dtype)) for one in table
+    ]
+    session = Translator(exported.bundle).session
+    state = session.start(np.array([[5, 6, 3]]), np.array([3]), 2)
+    for position in range(2):
+        logits, state = session.step(np.array([5, 6]), position, state)
+    assert logits.dtype == np.float32
+    assert {str(value.numpy().dtype) for value in state.tensors.values()} == {one.dtype for one in manifest.state}
+
+
+def test_caches_are_written_in_place_for_widths_that_cuda_knows(exported: Exported) -> None:
+    manifest = open_bundle(exported.bundle).manifest
+    widths = {tensor.axes[-1] for tensor in manifest.state if tensor.kind == "cache"}
+    in_place = {tensor.in_place for tensor in manifest.state if tensor.kind == "cache"}
+    assert (widths, in_place) in ((set(), set()), ({32}, {True}), ({8}, {False}))
+
+
+def test_weights_take_half_the_space_and_the_tied_table_stands_once(in_place: Exported) -> None:
+    manifest = open_bundle(in_place.bundle).manifest
+    positions = (256 + 40) * WIDE["d_model"]
+    assert manifest.files[contract.WEIGHTS_FILE].size < 2 * (manifest.parameters + positions) * 1.05
+    places = [
+        {entry.key: entry.value for entry in tensor.external_data}["offset"]
+        for file in GRAPHS[:2]
+        for tensor in load(in_place.bundle, file).initializer
+        if tuple(tensor.dims) == (300, WIDE["d_model"])
+    ]
+    assert len(places) >= 2
+    assert len(set(places)) == 1
+
+
+def test_operators_of_a_step(in_place: Exported) -> None:
+    """Each is a kernel to start, so nothing may creep in."""
+    found = Counter(node.op_type for node in load(in_place.bundle, contract.DECODER_FILE).node)
+    once = Counter(Cast=2, Reshape=2, Gather=2, Mul=1, Add=1, Unsqueeze=1, Shape=1, Concat=1, Gemm=1)
+    layer = Counter(
+        Split=1, DecoderMaskedMultiHeadAttention=1, MultiHeadAttention=1, MatMul=6, Add=6, Relu=1, Reshape=2
+    )
+    layer["SkipLayerNormalization"] = 3
+    assert found == once + layer + layer
+
+
+def test_step_logits_stay_close_to_torch(exported: Exported) -> None:
+    model, session = exported.run.load_model(), Translator(exported.bundle).session
+    random = np.random.default_rng(0)
+    lengths = [1, 2, 9, 40, 256]
+    sources = [[*random.integers(4, 300, length - 1).tolist(), 3] for length in lengths]
+    targets = [random.integers(4, 300, 3 + 7 * row).tolist() for row in range(len(lengths))]
+    parity = compare_logits(model, session, list(zip(sources, targets, strict=True)))
+    assert 0 < parity.max_difference <= MAX_HALF_LOGIT_DIFFERENCE / 2
+    assert parity.top1_agreement > 0.97
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_sentence_gives_the_same_alone_and_in_a_batch(exported: Exported, beam_size: int) -> None:
+    translator = Translator(exported.bundle, threads=1)
+    texts = [*sorted({source for source, _ in PAIRS})[::9], "x", "The sea."]
+    together = translator.translate(texts, beam_size=beam_size)
+    for text, translation in zip(texts, together, strict=True):
+        alone = translator.translate([text], beam_size=beam_size)[0]
+        assert alone.best.ids == translation.best.ids
+        assert alone.score == pytest.approx(translation.score, abs=1e-4)
+
+
+def test_the_bounds_are_those_of_half_precision(in_place: Exported) -> None:
+    model, session = in_place.run.load_model(), Translator(in_place.bundle).session
+    report = compare(model, session, [[5, 6, 7, 3], [8, 9, 3]], [DecodeOptions(beam_size=2)], "fp16")
+    assert report.problems == []
+    assert report.attention_difference is not None
+
+    def judged(difference: float, largest: float, attention: float = 0.0) -> list[str]:
+        logits = replace(report.logits, max_difference=difference, largest=largest)
+        return replace(report, logits=logits, attention_difference=attention).problems
+
+    assert judged(0.049, 2.0) == judged(0.09, 20.0) == judged(0.01, 2.0, 0.009) == []
+    assert "more than 5.0e-02" in judged(0.051, 2.0)[0]
+    assert "attention weights differ by up to 0.011, more than 1e-02" in judged(0.01, 2.0, 0.011)[0]
+    assert "not finite" in judged(float("inf"), 2.0)[0]
+    # Two tokens that are close may change places.
+    other = replace(report.tokens[0], identical=0, first=None)
+    assert replace(report, tokens=(other,)).problems == []
+
+
+def test_verify_compares_with_the_checkpoint(in_place: Exported, tmp_path: Path) -> None:
+    arguments = ["verify", str(in_place.bundle), "--checkpoint", str(in_place.run.path), "--json"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["parity"]["precision"] == "fp16"
+    other = small_run(tmp_path / "other", "post_norm", seed=3, model=WIDE, pairs=8)
+    failed = CliRunner().invoke(main, ["verify", str(in_place.bundle), "--checkpoint", str(other.path)])
+    assert failed.exit_code == 1
+    assert "logits differ by up to" in failed.stdout
+
+
+def half(nodes: list[ir.Node], inputs: list[ir.Value], constants: list[ir.Value], output: ir.Value) -> ir.Model:
+    graph = ir.Graph(inputs, [output], nodes=nodes, initializers=constants, opset_imports={"": 20}, name="small")
+    return HalfPrecision()(ir.Model(graph, ir_version=10)).model
+
+
+def value(name: str, dtype: ir.DataType, shape: list[str | int]) -> ir.Value:
+    return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
+
+
+def test_fills_of_masks_stay_finite_and_guards_stay_above_zero() -> None:
+    mask, x = value("mask", ir.DataType.BOOL, [4]), value("x", ir.DataType.FLOAT, [4])
+    fill = graphs.constant("fill", np.array(np.finfo(np.float32).min, np.float32))
+    guard = graphs.constant("guard", np.array(1e-12, np.float32))
+    where = ir.node("Where", [mask, fill, x])
+    softmax = ir.node("Softmax", [where.outputs[0]])
+    guarded = ir.node("Add", [softmax.outputs[0], guard])
+    quotient = ir.node("Div", [softmax.outputs[0], guarded.outputs[0]])
+    for node in (where, softmax, guarded, quotient):
+        node.outputs[0].type, node.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([4])
+    quotient.outputs[0].name = contract.ATTENTION
+    model = half([where, softmax, guarded, quotient], [mask, x], [fill, guard], quotient.outputs[0])
+    constants = {str(one.name): one.const_value for one in model.graph.initializers.values()}
+    kept = {name: tensor.numpy() for name, tensor in constants.items() if tensor is not None}
+    assert {name: array.dtype for name, array in kept.items()} == dict.fromkeys(("fill", "guard"), np.float16)
+    assert kept["fill"] == -65504
+    assert 0 < kept["guard"] < 1e-7
+    for masked in ([0, 1, 1, 1], [0, 1, 1, 0], [1, 1, 1, 1]):
+        feeds = {"mask": np.array(masked, bool), "x": np.array([-20, 8, 9, 3], np.float16)}
+        output = graphs.run(model, **feeds)
+        assert output.dtype == np.float32
+        assert np.isfinite(output).all()
+        if not all(masked):
+            assert not output[np.array(masked, bool)].any()
+
+
+def test_an_operator_that_takes_no_half_keeps_float32() -> None:
+    limit = value("limit", ir.DataType.FLOAT, [])
+    start, step = (graphs.constant(name, np.array(number, np.float32)) for name, number in (("a", 0), ("b", 0.5)))
+    numbers, doubled = ir.node("Range", [start, limit, step]), graphs.constant("two", np.array(2, np.float32))
+    product = ir.node("Mul", [numbers.outputs[0], doubled])
+    for node in (numbers, product):
+        node.outputs[0].type, node.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(["n"])
+    numbers.outputs[0].name, product.outputs[0].name = "numbers", contract.LOGITS
+    model = half([numbers, product], [limit], [start, step, doubled], product.outputs[0])
+    assert [node.op_type for node in model.graph] == ["Cast", "Range", "Cast", "Mul", "Cast"]
+    np.testing.assert_array_equal(graphs.run(model, limit=np.array(2, np.float16)), [0, 1, 2, 3])
