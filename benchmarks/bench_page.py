@@ -12,17 +12,10 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from benchmarks.bench_report import Cell, Report, Result, Rows, problems, tables
+from benchmarks.bench_report import Cell, Report, Result, problems, tables
+from edgeformer.page import document, html_table
 from edgeformer.peers.systems import REFERENCE
 
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
-table { border-collapse: collapse; margin: 1rem 0 2rem; } caption { text-align: left; font-weight: 600; }
-th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd; }
-th:first-child, td:first-child { text-align: left; } th { font-weight: 600; border-bottom: 1px solid #888; }
-figure { margin: 1rem 0; } svg { max-width: 100%; height: auto; } code { background: #f4f4f4; padding: 0 .2rem; }
-"""
 COLOURS = {"edgeformer": "Blues", "CTranslate2": "Oranges", "torch": "Greys", "Optimum": "Greens"}
 """A colour map for each group of systems; its members are shades."""
 Lines = dict[str, list[tuple[float, float]]]
@@ -45,19 +38,8 @@ def page(report: Report) -> str:
     for title, figure in figures(report):
         parts.append(f"<h2>{escape(title)}</h2><figure>{svg(figure)}</figure>")
     parts.append("<h2>Tables</h2>")
-    parts += [html_table(rows) for rows in tables(report)]
-    head = f"<meta charset='utf-8'><title>edgeformer against its peers</title><style>{STYLE}</style>"
-    return f"<!doctype html>\n<html lang='en'><head>{head}</head><body>\n" + "\n".join(parts) + "\n</body></html>\n"
-
-
-def html_table(rows: Rows) -> str:
-    """A table."""
-
-    def line(tag: str, cells: Sequence[str]) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    body = "".join(line("td", row) for row in rows.rows)
-    return f"<table><caption>{escape(rows.title)}</caption>{line('th', rows.columns)}{body}</table>"
+    parts += [html_table(rows.title, rows.columns, rows.rows) for rows in tables(report)]
+    return document("edgeformer against its peers", parts)
 
 
 def svg(figure: Figure) -> str:

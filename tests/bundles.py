@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer_runtime.bundle import file_sha256, manifest_hash_line
-from edgeformer_runtime.contract import ATTENTION_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
+from edgeformer_runtime.contract import ATTENTION_FILE, GOLDEN_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
 
 BUNDLE_FILES = (
     "README.md",
@@ -52,6 +52,14 @@ def rehash(bundle: Path) -> Path:
             entry.update(size=(bundle / name).stat().st_size, sha256=file_sha256(bundle / name))
 
     return edit_manifest(bundle, change)
+
+
+def edit_golden(bundle: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Change the golden file, with its hash."""
+    tree = json.loads((bundle / GOLDEN_FILE).read_bytes())
+    change(tree)
+    (bundle / GOLDEN_FILE).write_text(json.dumps(tree), encoding="utf-8")
+    return rehash(bundle)
 
 
 def without_attention(bundle: Path) -> Path:

@@ -53,6 +53,14 @@ def inspect(bundle: Path, as_json: bool) -> None:
     graphs.add_row("nodes", *(str(sum(counts.values())) for counts in operators.values()))
     out.print(graphs)
 
+    if tensors := manifest.report.get("quantization", {}).get("tensors"):
+        weights = table("Weights", "layer", "precision", "SNR dB", "bytes", "in fp32")
+        for tensor in tensors:
+            error = "" if tensor["snr_db"] is None else f"{tensor['snr_db']:.1f}"
+            sizes = (f"{tensor[name]:,}" for name in ("bytes", "fp32_bytes"))
+            weights.add_row(tensor["name"], tensor["precision"], error, *sizes)
+        out.print(weights)
+
     state = table("State", "tensor", "kind", "type", "axes")
     for tensor in manifest.state:
         state.add_row(tensor.name, tensor.kind, tensor.dtype, "(" + ", ".join(map(str, tensor.axes)) + ")")

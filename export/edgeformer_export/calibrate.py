@@ -6,19 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
-import onnx_ir as ir
-import onnxruntime as ort
-from numpy.typing import NDArray
 
+from edgeformer_export.forced import Arrays, Pair, batches, encode, open_graph, steps
 from edgeformer_export.to_onnx import Graphs
 from edgeformer_runtime import contract
-from edgeformer_runtime.batching import pad
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.session import FloatArray
-
-BATCH = 16
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ def calibrate(
     graphs: Graphs,
     wanted: Mapping[str, Iterable[str]],
     table: Sequence[StateTensor],
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    pairs: Sequence[Pair],
     special: SpecialTokens,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> dict[str, dict[str, QuantizationRange]]:
@@ -64,71 +58,25 @@ def calibrate(
         graphs: the fp32 graphs, encoder and decoder.
         wanted: names of the float tensors to observe in each graph.
         table: the state table.
-        pairs: source ids (with end token) and target ids (without special tokens).
+        pairs: what to feed.
         special: special token ids.
         progress: called with the fraction done, 0 … 1.
 
     Returns:
         Range by tensor name, for each graph.
     """
-    observed = {file: _Observed(model, wanted[file]) for file, model in graphs.items()}
-    encoder, decoder = observed[contract.ENCODER_FILE], observed[contract.DECODER_FILE]
-    order = sorted(range(len(pairs)), key=lambda index: len(pairs[index][0]))
-    for start in range(0, len(order), BATCH):
-        batch = [pairs[index] for index in order[start : start + BATCH]]
-        source, source_length = pad([source for source, _ in batch], special.pad)
-        state = encoder.run({contract.SOURCE: source, contract.SOURCE_LENGTH: source_length})
-        target, _ = pad([[special.bos, *target] for _, target in batch], special.pad)
-        sizes = {contract.ROWS: len(batch), contract.PAST_AXIS: 0, contract.CAPACITY_AXIS: target.shape[1]}
-        for tensor in table:
-            if tensor.kind == "cache":
-                shape = [sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes]
-                state[tensor.name] = np.zeros(shape, tensor.dtype)
-        shared = {tensor.output_name: state[tensor.name] for tensor in table if tensor.in_place}
-        for position in range(target.shape[1]):
-            feeds = {tensor.input_name: state[tensor.name] for tensor in table}
-            feeds |= {contract.TOKEN: target[:, position], contract.POSITION: np.array(position)}
-            if shared:
-                feeds[contract.CACHE_INDIRECTION] = np.zeros((len(batch), 1, target.shape[1]), np.int32)
-                feeds[contract.BEAM_WIDTH] = np.ones(1, np.int32)
-            outputs = decoder.run(feeds, shared)
-            state |= {tensor.name: outputs[tensor.output_name] for tensor in table if tensor.kind != "constant"}
-        progress(min(1.0, (start + BATCH) / len(order)))
-    return {file: graph.ranges() for file, graph in observed.items()}
+    observers = {file: {name: Observer() for name in wanted[file]} for file in graphs}
+    opened = {file: open_graph(model, observers[file]) for file, model in graphs.items()}
 
+    def observe(file: str, outputs: Arrays) -> Arrays:
+        for name, observer in observers[file].items():
+            observer.observe(outputs[name])
+        return outputs
 
-class _Observed:
-    """A graph whose wanted tensors are made outputs."""
-
-    def __init__(self, model: ir.Model, names: Iterable[str]) -> None:
-        self._observers = {name: Observer() for name in names}
-        proto = ir.to_proto(model)
-        outputs = {value.name for value in proto.graph.output}
-        proto.graph.output.extend(
-            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
-            for name in self._observers
-            if name not in outputs
-        )
-        self._session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-        self._names = [output.name for output in self._session.get_outputs()]
-
-    def run(
-        self, feeds: dict[str, NDArray[np.generic]], shared: dict[str, NDArray[np.generic]] | None = None
-    ) -> dict[str, NDArray[np.generic]]:
-        """Run once; outputs named in ``shared`` are written to those arrays."""
-        binding = self._session.io_binding()
-        for name, array in feeds.items():
-            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
-        for name in self._names:
-            if shared and name in shared:
-                binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(shared[name]))
-            else:
-                binding.bind_output(name)
-        self._session.run_with_iobinding(binding)
-        results = dict(zip(self._names, (value.numpy() for value in binding.get_outputs()), strict=True))
-        for name, observer in self._observers.items():
-            observer.observe(results[name])
-        return results
-
-    def ranges(self) -> dict[str, QuantizationRange]:
-        return {name: observer.range() for name, observer in self._observers.items()}
+    all_batches = batches(pairs)
+    for number, batch in enumerate(all_batches, 1):
+        encoded = observe(contract.ENCODER_FILE, encode(opened[contract.ENCODER_FILE], batch, special))
+        for outputs in steps(opened[contract.DECODER_FILE], encoded, table, batch, special):
+            observe(contract.DECODER_FILE, outputs)
+        progress(number / len(all_batches))
+    return {file: {name: observer.range() for name, observer in found.items()} for file, found in observers.items()}

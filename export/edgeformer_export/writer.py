@@ -26,14 +26,18 @@ def atomic_folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
     Raises:
         ExportError: ``out`` exists and may not be overwritten, or is a folder that holds something else than a bundle.
     """
-    _refuse(out, overwrite)
+    require_free(out, overwrite=overwrite)
     with staged_folder(out, overwrite=overwrite) as folder:
         yield folder
-        _refuse(out, overwrite)  # once more: the work before took time
+        require_free(out, overwrite=overwrite)  # once more: the work before took time
 
 
-def _refuse(out: Path, overwrite: bool) -> None:
-    """Raise unless ``out`` is free, or a bundle with no file of its own that may be overwritten."""
+def require_free(out: Path, *, overwrite: bool) -> None:
+    """Make sure that ``out`` is free, or a bundle with no file of its own that may be overwritten.
+
+    Raises:
+        ExportError: it is neither.
+    """
     if not out.exists():
         return
     if not overwrite:

@@ -115,7 +115,9 @@ def test_errors_of_comparisons(small_bundle: Path, small_bundle_int8: Path, taug
     checkpoint = ("--checkpoint", taught_run.path)
     assert "give the run that the bundle was exported from with --checkpoint" in error("bench", small_bundle, *against)
     assert "which is not given" in error("bench", small_bundle, *checkpoint, code=2)
-    assert "run on the CPU" in error("bench", small_bundle, small_bundle_int8, "--device", "cuda", code=2)
+    optimum = ("--against", "optimum", "--device", "cuda")
+    assert "compared on the CPU only" in error("bench", small_bundle, *checkpoint, *optimum, code=2)
+    assert "must be one of cpu, cuda" in error("bench", small_bundle, small_bundle_int8, "--device", "npu")
     assert "is not one of" in error("bench", small_bundle, "--against", "marian", code=2)
     missing = tmp_path / "missing"
     assert "is not a run folder" in error("bench", small_bundle, *against, "--checkpoint", missing)

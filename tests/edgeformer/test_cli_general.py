@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import edgeformer
 from edgeformer.cli import CommandGroup, main
-from edgeformer.cli.output import atomic_text, console, human_bytes, json_text, one_line, stages, table
+from edgeformer.cli.output import atomic_text, console, counting, human_bytes, json_text, one_line, stages, table
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.errors import BundleError
 from tests.commands import error, run
@@ -160,3 +160,31 @@ def test_stages_are_noted_once_each_on_standard_error(capsys: pytest.CaptureFixt
     with stages({"one": "First"}, quiet=True) as report:
         report("one", 1.0)
     assert capsys.readouterr().err == ""
+
+
+def test_counts_are_told_with_speed_and_time_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("edgeformer.cli.output.time.monotonic", lambda: clock[0])
+    with counting("cakes") as report:
+        report(1000, 4000)  # what was done before says nothing about the speed
+        for seconds, done in ((10, 1010), (10, 1050), (1, 1051), (19, 4000)):
+            clock[0] += seconds
+            report(done, 4000)
+    expected = ["1,000 of 4,000 cakes …", "1,050 of 4,000 cakes  2.5/s  0:19:40 left …"]
+    expected.append("4,000 of 4,000 cakes  75.0/s  0:00:00 left …")
+    assert capsys.readouterr().err.splitlines() == expected
+    with counting("cakes", quiet=True) as report:
+        report(1, 2)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_gets_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with counting("cakes") as report:
+        report(0, 4000)
+        report(2000, 4000)
+    assert "━" in (text := capsys.readouterr().err)
+    assert "2,000 of 4,000 cakes" in text

@@ -219,14 +219,6 @@ print(errors, end="")
     assert python(code, small_bundle).stdout == ""
 
 
-def test_cuda_translates_as_the_cpu_does(small_bundle: Path) -> None:
-    if "CUDAExecutionProvider" not in ort.get_available_providers():
-        pytest.skip("the installed onnxruntime has no CUDA provider")
-    on_cuda = run("translate", small_bundle, "--device", "cuda", *LINES)
-    assert on_cuda.exit_code == 0
-    assert on_cuda.stdout == run("translate", small_bundle, "--device", "cpu", *LINES).stdout
-
-
 def test_cuda_that_is_not_installed_names_what_to_install(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
     message = error("translate", small_bundle, "--device", "cuda", "dog")

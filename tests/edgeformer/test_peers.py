@@ -19,7 +19,7 @@ from edgeformer.peers.machine import Bandwidth, bandwidth_at, read_bandwidth
 from edgeformer.peers.own_loop import LoopPeer
 from edgeformer.peers.process import PeerProcess
 from edgeformer.peers.start import measure_start
-from edgeformer.peers.systems import peer
+from edgeformer.peers.systems import ours, peer
 from edgeformer.train.run import Run
 from tests import factory
 
@@ -101,6 +101,23 @@ def test_ctranslate2_refuses_what_it_does_not_know(variant: str, message: str, t
     with pytest.raises(PeerError, match=message):
         convert_run(run, tmp_path / "model", "float32")
     assert not (tmp_path / "model").exists()
+
+
+def test_peers_are_told_the_device(tmp_path: Path) -> None:
+    for precision in ("int8", "float32"):
+        (tmp_path / f"ctranslate2-{precision}").mkdir()  # as if they had been converted
+    there = peer("ctranslate2", tmp_path / "run", tmp_path, 2, device="cuda")
+    assert [one.name for one in there] == ["CTranslate2 int8_float16", "CTranslate2 float16"]
+    told = [[(spec.device, spec.settings["compute_type"], spec.environment) for spec in one.specs] for one in there]
+    assert told == [[("cuda", "int8_float16", {})], [("cuda", "float16", {})]]
+    here = peer("ctranslate2", tmp_path / "run", tmp_path, 2)
+    assert {(spec.device, spec.settings["compute_type"]) for one in here for spec in one.specs} == {
+        ("cpu", "int8"),
+        ("cpu", "float32"),
+    }
+    (torch_eager,) = peer("torch", tmp_path / "run", tmp_path, 2, device="cuda")
+    (bundle,) = ours({"bundle": tmp_path}, 2, "cuda")
+    assert [spec.device for one in (torch_eager, bundle) for spec in one.specs] == ["cuda", "cuda"]
 
 
 def test_a_missing_package_is_named_with_its_extra(taught_run: Run, tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from edgeformer.model.transformer import Transformer
 from edgeformer.train.run import Run
 from edgeformer.train.weights import save_weights
 from edgeformer_export import kernels
-from edgeformer_export.export import export_run, spread
+from edgeformer_export.export import export_run
+from edgeformer_export.sample import spread
 from edgeformer_export.weights import ALIGNMENT, write_weights
 from edgeformer_export.writer import ExportError, atomic_folder
 from edgeformer_runtime import contract
@@ -327,7 +328,7 @@ def test_verify_opens_the_attention_graph_too(fp32: Path, tmp_path: Path) -> Non
     (bundle / contract.ATTENTION_FILE).write_bytes(b"no graph")
     done = CliRunner().invoke(main, ["verify", str(rehash(bundle))])
     assert done.exit_code == 1
-    assert "cannot open `attention.onnx`" in done.stderr
+    assert "`attention.onnx` is no ONNX graph" in done.stderr
     assert "Traceback" not in done.output
 
 

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeformer_export.calibrate import Observer, QuantizationRange
-from edgeformer_export.export import optimisations
 from edgeformer_export.passes.patterns import find_linears, find_lookups
 from edgeformer_export.passes.pipeline import SMALL_CONSTANTS, PassFailedError, node_count, run_passes, weight_bytes
 from edgeformer_export.passes.quantize import QuantizeStatic, activations, projection_digests, quantize_columns
 from edgeformer_export.passes.simplify import Simplify
+from edgeformer_export.prepared import optimisations
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.manifest import Precision, Target
 from tests.graphs import constant, linear_model, run, small_graphs

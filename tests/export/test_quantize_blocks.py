@@ -14,22 +14,19 @@ from edgeformer_export.calibrate import QuantizationRange
 from edgeformer_export.passes.patterns import constant_array, find_linears, find_lookups
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.quantize import QuantizeStatic, activations
-from edgeformer_export.passes.quantize_blocks import Bits, Blocks, QuantizeBlocks, choose_block_size, quantize_blocks
+from edgeformer_export.passes.quantize_blocks import (
+    Bits,
+    QuantizeBlocks,
+    choose_block_size,
+    dequantize_blocks,
+    quantize_blocks,
+)
 from edgeformer_export.weights import write_weights
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE, SOURCE_LENGTH
 from tests.graphs import constant, linear_model, run, run_all, small_graphs
 
 RANDOM = np.random.default_rng(0)
 BITS: list[Bits] = [8, 4]
-
-
-def dequantize(blocks: Blocks, bits: Bits, width: int) -> NDArray[np.float32]:
-    """What the operators make of the blocks: ``(rows, width)``."""
-    integers = blocks.packed.astype(np.int32)
-    if bits == 4:
-        integers = np.stack([integers & 15, integers >> 4], axis=-1).reshape(*integers.shape[:2], -1)
-    values: NDArray[np.float32] = (integers - 2 ** (bits - 1)).astype(np.float32) * blocks.scales[:, :, None]
-    return values.reshape(len(values), -1)[:, :width]
 
 
 def in_blocks(matrix: NDArray[np.float32], size: int) -> NDArray[np.float32]:
@@ -72,7 +69,7 @@ def test_a_product_is_that_of_the_rounded_weight(bits: Bits, width: int, op: str
 
     size = choose_block_size(width, bits, 128)
     blocks = quantize_blocks(np.ascontiguousarray(weight.T), bits, size)
-    rounded = dequantize(blocks, bits, width)
+    rounded = dequantize_blocks(blocks, bits, width)
     biases = 0 if bias is None else bias.nbytes
     assert record.bytes_before == weight.nbytes + biases
     assert record.bytes_after == 33 * -(-width // size) * (size * bits // 8 + 4) + biases
@@ -100,10 +97,10 @@ def test_a_row_gives_the_same_alone_and_among_others(bits: Bits) -> None:
 @pytest.mark.parametrize("width", [16, 17, 64, 300, 512])
 def test_a_look_up_reads_exactly_the_rounded_rows(bits: Bits, width: int) -> None:
     table = RANDOM.normal(size=(50, width)).astype(np.float32)
-    model, (record,) = run_passes(lookup_model(table), [QuantizeBlocks(bits, linears=False)])
+    model, (record,) = run_passes(lookup_model(table), [QuantizeBlocks(bits)])
     assert record.bytes_after < (0.6 if width == 17 else 0.32) * record.bytes_before
     ids = RANDOM.integers(0, 50, (3, 7))
-    rounded = dequantize(quantize_blocks(table, bits, choose_block_size(width, bits, 128)), bits, width)
+    rounded = dequantize_blocks(quantize_blocks(table, bits, choose_block_size(width, bits, 128)), bits, width)
     np.testing.assert_array_equal(run(model, ids=ids), rounded[ids])
 
 
@@ -115,7 +112,7 @@ def test_8_bits_use_the_whole_range_of_each_block() -> None:
     largest = np.abs(blocks.packed.astype(int) - 128).max(axis=2)
     assert largest[3, 0] == 0
     assert (np.delete(largest.ravel(), 3 * 4) == 127).all()
-    error = np.abs(in_blocks(dequantize(blocks, 8, 256) - matrix, 64)).max(axis=2)
+    error = np.abs(in_blocks(dequantize_blocks(blocks, 8, 256) - matrix, 64)).max(axis=2)
     assert (error <= 0.5001 * blocks.scales).all()
 
 
@@ -124,7 +121,7 @@ def test_4_bits_are_rounded_with_nearly_the_least_squared_error(block_size: int)
     matrix = (RANDOM.standard_t(5, size=(100, 1024)) / 50).astype(np.float32)
     matrix[5, : 2 * block_size] = 0
     blocks = quantize_blocks(matrix, 4, block_size)
-    rounded = dequantize(blocks, 4, 1024)
+    rounded = dequantize_blocks(blocks, 4, 1024)
     assert not rounded[5, : 2 * block_size].any()
     values = in_blocks(matrix, block_size).astype(np.float64)
 
@@ -158,8 +155,9 @@ def test_the_block_size_takes_fewest_bytes(width: int, bits: Bits, expected: int
 def test_a_tied_table_is_stored_once_for_both_graphs(tmp_path: Path, bits: Bits) -> None:
     graphs = small_graphs("post_norm")
     ranges = dict.fromkeys(activations(graphs[ENCODER_FILE].graph), QuantizationRange(0.05, 128))
+    lookups_only = {str(node.outputs[0].name) for node in find_lookups(graphs[ENCODER_FILE].graph)}
     encoder, records = run_passes(
-        graphs[ENCODER_FILE], [QuantizeBlocks(bits, linears=False), QuantizeStatic(ranges, "ort", frozenset())]
+        graphs[ENCODER_FILE], [QuantizeBlocks(bits, only=lookups_only), QuantizeStatic(ranges, "ort", frozenset())]
     )
     assert [record.outcome for record in records] == ["changed", "changed"]
     decoder, _ = run_passes(graphs[DECODER_FILE], [QuantizeBlocks(bits)])
@@ -200,7 +198,7 @@ def test_a_whole_graph_computes_what_rounded_weights_give(bits: Bits) -> None:
     for value, transposed in [*products, *((node.inputs[0], False) for node in find_lookups(model.graph))]:
         weight = constant_array(value).T if transposed else constant_array(value)
         size = choose_block_size(weight.shape[1], bits, 128)
-        rounded = dequantize(quantize_blocks(weight, bits, size), bits, weight.shape[1])
+        rounded = dequantize_blocks(quantize_blocks(weight, bits, size), bits, weight.shape[1])
         assert value is not None
         value.const_value = ir.tensor(rounded.T if transposed else rounded)
     feeds = {SOURCE: RANDOM.integers(4, 300, (3, 9)), SOURCE_LENGTH: np.array([9, 4, 7])}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,6 +80,11 @@ def is_weight(value: ir.Value | None, rank: int | None = 2) -> bool:
         and rank in (None, len(tensor.shape))
         and tensor.size >= MIN_ELEMENTS
     )
+
+
+def is_chosen(name: str | None, only: Container[str] | None) -> bool:
+    """Whether an operator is among those that a pass is to replace."""
+    return only is None or name in only
 
 
 def constant_array(value: ir.Value | None) -> NDArray[np.float32]:

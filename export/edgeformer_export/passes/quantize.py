@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -18,6 +18,7 @@ from edgeformer_export.passes.patterns import (
     digest,
     find_linears,
     find_lookups,
+    is_chosen,
     is_weight,
     replace,
 )
@@ -44,22 +45,32 @@ class QuantizeStatic(ir.passes.InPlacePass):
       fast: their weights are stored as int8, and the engine makes floats of them when it opens the graph.
     """
 
-    def __init__(self, ranges: Mapping[str, QuantizationRange], target: Target, projections: frozenset[str]) -> None:
+    def __init__(
+        self,
+        ranges: Mapping[str, QuantizationRange],
+        target: Target,
+        projections: frozenset[str],
+        only: Container[str] | None = None,
+    ) -> None:
         """Set up.
 
         Args:
             ranges: range of each activation by its name, for every name of :func:`activations`.
             target: which operators may be used.
             projections: :func:`projection_digests` of both graphs.
+            only: names of :class:`~edgeformer_export.layers.Use` to replace; all if none.
         """
         super().__init__()
         self._ranges, self._target, self._projections = ranges, target, projections
+        self._only = only
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the graph in place."""
         graph = model.graph
         quantized_inputs: dict[str, ir.Value] = {}
-        linears, lookups, stored = list(find_linears(graph)), list(find_lookups(graph)), list(find_stored(graph))
+        linears = [linear for linear in find_linears(graph) if is_chosen(linear.output.name, self._only)]
+        lookups = [node for node in find_lookups(graph) if is_chosen(node.outputs[0].name, self._only)]
+        stored = [one for one in find_stored(graph) if is_chosen(stored_name(*one), self._only)]
         for linear in linears:
             self._replace_linear(graph, linear, quantized_inputs)
         for node in lookups:
@@ -181,11 +192,22 @@ def find_stored(graph: ir.Graph) -> Iterator[tuple[ir.Node, int]]:
                     yield node, index
 
 
+def stored_name(node: ir.Node, index: int) -> str:
+    """Name of a weight of an operator that keeps its arithmetic."""
+    return f"{node.outputs[0].name}.weight.{index}"
+
+
+def stored_rows(node: ir.Node, index: int) -> NDArray[np.float32]:
+    """Such a weight as ``(rows, values)``, where a row is what has a scale of its own."""
+    weight, leading = constant_array(node.inputs[index]), STORED_ONLY[node.op_type][1]
+    return weight.reshape(int(np.prod(weight.shape[:leading])), -1)
+
+
 def _store_as_integers(graph: ir.Graph, node: ir.Node, index: int) -> None:
     """Let a weight be computed from int8 values, with one scale for each index of its leading axes."""
     weight, leading = constant_array(node.inputs[index]), STORED_ONLY[node.op_type][1]
-    name = f"{node.outputs[0].name}.weight.{index}"
-    values, scale = quantize_columns(weight.reshape(int(np.prod(weight.shape[:leading])), -1).T)
+    name = stored_name(node, index)
+    values, scale = quantize_columns(stored_rows(node, index).T)
     packed = constant(graph, f"{name}.int8", np.ascontiguousarray(values.T).reshape(weight.shape))
     scale_shape = (*weight.shape[:leading], *[1] * (weight.ndim - leading))
     scales = constant(graph, f"{name}.scale", scale.reshape(scale_shape))

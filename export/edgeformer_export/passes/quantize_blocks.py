@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,11 +19,14 @@ from edgeformer_export.passes.patterns import (
     digest,
     find_linears,
     find_lookups,
+    is_chosen,
     replace,
 )
 
 Bits = Literal[4, 8]
 
+BLOCK_SIZE = 128
+"""Largest number of values with one scale, unless another is given."""
 MIN_BLOCK = 16
 """Smallest block that the operators take. Narrower weights stay in fp32."""
 ACCURACY_LEVEL = 4
@@ -60,13 +64,13 @@ class QuantizeBlocks(ir.passes.InPlacePass):
     A row's result depends on the other rows of its batch by rounding of float32 only.
     """
 
-    def __init__(self, bits: Bits, block_size: int = 128, *, linears: bool = True) -> None:
+    def __init__(self, bits: Bits, block_size: int = BLOCK_SIZE, *, only: Container[str] | None = None) -> None:
         """Set up.
 
         Args:
             bits: 8 or 4.
             block_size: largest number of values with one scale, a power of two from 16; see :func:`choose_block_size`.
-            linears: replace matrix products too, not the look-ups only.
+            only: names of :class:`~edgeformer_export.layers.Use` to replace; all if none.
 
         Raises:
             ValueError: ``bits`` or ``block_size`` is none of these.
@@ -76,14 +80,22 @@ class QuantizeBlocks(ir.passes.InPlacePass):
             raise ValueError(f"`bits` must be 4 or 8, but is {bits}.")
         if block_size < MIN_BLOCK or block_size & (block_size - 1):
             raise ValueError(f"`block_size` must be a power of two of at least {MIN_BLOCK}, but is {block_size}.")
-        self._bits, self._block_size, self._linears = bits, block_size, linears
+        self._bits, self._block_size, self._only = bits, block_size, only
         self._made: dict[str, Blocks] = {}
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the graph in place."""
         graph = model.graph
-        linears = [one for one in find_linears(graph) if self._linears and one.weight.shape[0] >= MIN_BLOCK]
-        lookups = [node for node in find_lookups(graph) if constant_array(node.inputs[0]).shape[1] >= MIN_BLOCK]
+        linears = [
+            one
+            for one in find_linears(graph)
+            if one.weight.shape[0] >= MIN_BLOCK and is_chosen(one.output.name, self._only)
+        ]
+        lookups = [
+            node
+            for node in find_lookups(graph)
+            if constant_array(node.inputs[0]).shape[1] >= MIN_BLOCK and is_chosen(node.outputs[0].name, self._only)
+        ]
         for linear in linears:
             self._replace_linear(graph, linear)
         for node in lookups:
@@ -158,6 +170,15 @@ def quantize_blocks(matrix: NDArray[np.float32], bits: Bits, block_size: int) ->
         integers[part] = rounded + 2 ** (bits - 1)
     packed = integers if bits == 8 else np.bitwise_or(integers[:, ::2], integers[:, 1::2] << 4, dtype=np.uint8)
     return Blocks(packed.reshape(rows, -1, block_size * bits // 8), scales.reshape(rows, -1), block_size)
+
+
+def dequantize_blocks(blocks: Blocks, bits: Bits, width: int) -> NDArray[np.float32]:
+    """What the operators make of blocks: ``(rows, width)``."""
+    integers = blocks.packed.astype(np.int16)
+    if bits == 4:
+        integers = np.stack([integers & 15, integers >> 4], axis=-1).reshape(*integers.shape[:2], -1)
+    values: NDArray[np.float32] = (integers - 2 ** (bits - 1)).astype(np.float32) * blocks.scales[:, :, None]
+    return values.reshape(len(values), -1)[:, :width]
 
 
 def _round_to_8_bits(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -1,0 +1,251 @@
+"""Layers by name, their sensitivity, mixed precisions, and the choice among measured candidates, from end to end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from unittest import mock
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+from edgeformer.cli import main
+from edgeformer_export import trial
+from edgeformer_export.auto import _previous
+from edgeformer_export.candidates import mixed
+from edgeformer_export.choice import Choice
+from edgeformer_export.export import export_run
+from edgeformer_export.notebook import NOTES_FILE, Notebook
+from edgeformer_export.precisions import given, stored
+from edgeformer_export.prepared import Prepared
+from edgeformer_export.sensitivity import Sensitivity, _Probe, measure_sensitivity
+from edgeformer_export.writer import ExportError
+from edgeformer_runtime import contract
+from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.golden import check_golden
+from edgeformer_runtime.manifest import Precision
+from edgeformer_runtime.translator import Translator
+from tests.factory import PAIRS, small_run, taught_run
+
+TABLE = "source_embedding.tokens"
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return Prepared(taught_run(tmp_path_factory.mktemp("run") / "run"))
+
+
+@pytest.fixture(scope="module")
+def order(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> list[Sensitivity]:
+    notebook = Notebook(tmp_path_factory.mktemp("notes") / "n", {}, resume=False, overwrite=False)
+    return measure_sensitivity(prepared, "int4", notebook)
+
+
+def test_layers_have_the_names_of_torch_parameters(prepared: Prepared) -> None:
+    layers = {layer.name: layer for layer in prepared.optimised("int8").layers}
+    assert len(layers) == 29
+    parameters = {name.removesuffix(".weight"): value for name, value in prepared.model.named_parameters()}
+    for name, layer in layers.items():
+        if name in parameters:
+            ours, theirs = layer.rows, parameters[name].detach().numpy()
+            factor = ours[5, 5] / theirs[5, 5]  # queries have the scale of attention in them
+            np.testing.assert_allclose(ours, theirs * factor, rtol=1e-5, atol=1e-6)
+    merged = {name for name in layers if name not in parameters}
+    assert merged == {f"decoder_layers.{n}.target_layer.attention.{{query,key,value}}" for n in range(2)}
+    # The tied table is one layer: two look-ups and the output projection.
+    uses = Counter((use.file, use.kind) for use in layers[TABLE].uses)
+    assert uses == {
+        (contract.ENCODER_FILE, "lookup"): 1,
+        (contract.DECODER_FILE, "lookup"): 1,
+        (contract.DECODER_FILE, "linear"): 1,
+    }
+
+
+def test_recurrent_layers_have_names_too(tmp_path: Path) -> None:
+    names = {layer.name for layer in Prepared(small_run(tmp_path / "run", "lstm_bridge")).optimised("int8").layers}
+    assert {"encoder_layers.0.lstm.{weight_ih_l0,weight_ih_l0_reverse}", "cells.1.gates", "cell_bridge.0"} <= names
+    assert not [name for name in names if ":" in name]
+
+
+def test_fewer_bits_are_less_exact_and_smaller(prepared: Prepared) -> None:
+    for layer in prepared.optimised("int4").layers:
+        figures = [stored(layer, precision) for precision in ("int8-block", "int4")]
+        (fine, large), (coarse, small) = figures
+        assert fine is not None
+        assert coarse is not None
+        assert 40 < fine < 55
+        assert 15 < coarse < 30
+        assert small < 0.65 * large < 0.3 * layer.rows.nbytes
+        assert stored(layer, "fp32") == (None, layer.rows.nbytes)
+
+
+def test_sensitivity_follows_bits_and_is_measured_once(
+    prepared: Prepared, order: list[Sensitivity], tmp_path: Path
+) -> None:
+    assert [one.layer for one in order] == [
+        one.layer for one in sorted(order, key=lambda one: -one.change.kl_divergence)
+    ]
+    four_bits = [one for one in order if one.precision == "int4"]
+    others = [one for one in order if one.precision != "int4"]
+    assert {one.precision for one in others} == {"int8"}  # the encoder's products
+    assert len(order) == len(prepared.optimised("int4").layers)
+    assert order[0].layer == TABLE
+    assert min(one.change.kl_divergence for one in order) >= 0
+    assert np.median([one.change.kl_divergence for one in four_bits]) > 5 * np.median(
+        [one.change.kl_divergence for one in others]
+    )
+
+    first = Notebook(tmp_path / "n", {"a": 1}, resume=False, overwrite=False)
+    measure = _Probe.measure
+    with mock.patch.object(_Probe, "measure", autospec=True, side_effect=measure) as probe:
+        with pytest.raises(KeyboardInterrupt):
+            measure_sensitivity(prepared, "int4", first, lambda fraction: _stop_at(fraction, 0.2))
+        done = probe.call_count
+        assert 0 < done < len(order) / 2
+        again = Notebook(tmp_path / "n", {"a": 1}, resume=True, overwrite=False)
+        assert measure_sensitivity(prepared, "int4", again) == order
+        assert probe.call_count == len(order)
+
+
+def _stop_at(fraction: float, end: float) -> None:
+    if fraction >= end:
+        raise KeyboardInterrupt
+
+
+def test_a_notebook_takes_no_measurements_of_other_things(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    notebook = Notebook(folder, {"model": "a"}, resume=False, overwrite=False)
+    assert notebook.measured("x", float, lambda: 1.5) == 1.5
+    with (folder / NOTES_FILE).open("ab") as stream:
+        stream.write(b'["y", 2')  # cut off
+    with pytest.raises(ExportError, match="--resume to use them, or --overwrite"):
+        Notebook(folder, {"model": "a"}, resume=False, overwrite=False)
+    with pytest.raises(ExportError, match="measurements with another model; give --overwrite"):
+        Notebook(folder, {"model": "b"}, resume=True, overwrite=False)
+    again = Notebook(folder, {"model": "a"}, resume=True, overwrite=False)
+    assert again.measured("x", float, lambda: pytest.fail("measured again")) == 1.5
+    assert again.measured("y", float, lambda: 3.0) == 3.0
+    fresh = Notebook(folder, {"model": "b"}, resume=False, overwrite=True)
+    assert fresh.measured("x", float, lambda: 4.0) == 4.0
+    (folder / NOTES_FILE).write_bytes(b"[]\n")
+    with pytest.raises(ExportError, match=r"measurements\.jsonl` is damaged"):
+        Notebook(folder, {}, resume=True, overwrite=False)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"meow")
+    with pytest.raises(ExportError, match="something else than measurements"):
+        Notebook(tmp_path / "photos", {}, resume=False, overwrite=True)
+    assert (tmp_path / "photos" / "cat.jpg").exists()
+
+
+@pytest.mark.parametrize("base", ["int8", "int4"])
+def test_sensitive_layers_are_kept_higher(
+    prepared: Prepared, order: list[Sensitivity], tmp_path: Path, base: Precision
+) -> None:
+    candidate = mixed(base, 2, prepared.optimised(base).layers, order)
+    raised: Precision = "fp32" if base == "int8" else "int8-block"
+    assert candidate.keep[TABLE] == raised
+    out = tmp_path / "bundle"
+    export_run(prepared.run, out, precision=base, keep=candidate.keep, prepared=prepared)
+    manifest = open_bundle(out).manifest
+    assert manifest.precision[contract.DECODER_FILE] == base
+    report = manifest.report["quantization"]
+    assert report["kept"] == candidate.keep
+    layers = {layer.name: layer for layer in prepared.optimised(base).layers}
+    assert {tensor["name"] for tensor in report["tensors"]} == layers.keys()
+    for tensor in report["tensors"]:
+        wanted = {given(use, candidate.keep.get(tensor["name"], base)) for use in layers[tensor["name"]].uses}
+        assert {tensor["precision"]} == wanted
+        assert (tensor["snr_db"] is None) == (tensor["precision"] == "fp32")
+    graph = onnx.load(out / contract.DECODER_FILE, load_external_data=False).graph
+    operators = Counter(node.op_type for node in graph.node)
+    bits = Counter(
+        attribute.i
+        for node in graph.node
+        for attribute in node.attribute
+        if node.op_type == "MatMulNBits" and attribute.name == "bits"
+    )
+    if base == "int8":
+        assert operators["QGemm"] == 0  # the projection, whose table is kept
+        assert operators["MatMulIntegerToFloat"] >= 11
+    else:
+        assert bits[8] >= 1
+        assert bits[4] >= 11
+    stored_bytes = sum(tensor["bytes"] for tensor in report["tensors"])
+    assert stored_bytes < (out / contract.WEIGHTS_FILE).stat().st_size
+    assert check_golden(Translator(out)).problems == ()
+    with pytest.raises(ExportError, match=r"no layer nonsense; it has source_embedding\.tokens, "):
+        export_run(prepared.run, tmp_path / "other", precision=base, keep={"nonsense": "fp32"}, prepared=prepared)
+
+
+def test_the_command_chooses_goes_on_where_it_was_and_reports(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "TIMED_SENTENCES", 2)
+    monkeypatch.setattr(trial, "MAX_ROUNDS", trial.MIN_ROUNDS)
+    monkeypatch.setattr("edgeformer_export.parity.MIN_TOP1_AGREEMENT", 0.5)
+    monkeypatch.setattr("edgeformer_export.auto.Prepared", lambda *_, **__: prepared)  # tracing takes longest
+    texts = [tmp_path / "source", tmp_path / "reference"]
+    for path, lines in zip(texts, zip(*PAIRS[::4], strict=True), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    out = tmp_path / "best"
+    command = ["export", str(prepared.run.path), "--out", str(out), "--precision", "auto", "--sentences", "12"]
+    command += ["--valid", *map(str, texts), "--beam", "2", "--max-bleu-drop", "1"]
+    runner = CliRunner()
+
+    with mock.patch.object(trial.Trial, "timed", side_effect=KeyboardInterrupt):
+        assert runner.invoke(main, command).exit_code != 0
+    assert not out.exists()
+    refused = runner.invoke(main, command)
+    assert refused.exit_code == 1
+    assert "give --resume to use them" in refused.stderr
+    with mock.patch.object(trial.Trial, "translate", side_effect=AssertionError("translated again")):
+        done = runner.invoke(main, [*command, "--resume"])
+    assert done.exit_code == 0, done.output
+
+    manifest = open_bundle(out).manifest
+    choice = msgspec.convert(manifest.report["choice"], Choice)
+    names = [one.name for one in choice.candidates]
+    assert names[:5] == ["fp32", "int8", "int8-block", "int4", "int8-dyn"]
+    assert {"int8+1", "int4+1"} <= set(names)
+    (best,) = [one for one in choice.candidates if one.chosen]
+    assert choice.chosen == best.name != "int8-dyn"
+    assert best.in_budget
+    assert (choice.sentences, choice.beam_size, choice.threads) == (12, 2, 1)
+    assert choice.candidates[0].quality.drop == choice.candidates[0].quality.drop_error == 0
+    assert choice.bleu_signature.startswith("nrefs:1|")
+    assert set(choice.sensitivity) == {"int8", "int4"}
+    assert manifest.precision[contract.DECODER_FILE] == best.precision
+    card = (out / "README.md").read_text(encoding="utf-8")
+    for text in (choice.bleu_signature, choice.machine, *names, *choice.remarks):
+        assert text in card
+    page = (tmp_path / "best.quantize" / "report.html").read_text(encoding="utf-8")
+    assert all(name in page for name in names)
+    assert not (tmp_path / "best.quantize" / "candidates").exists()
+    assert f"Wrote {out}, {best.name}" in done.stdout
+    assert max(map(len, done.stdout.partition("Quality:")[0].splitlines())) <= 80
+
+    # A bundle that is replaced tells what was chosen before, if the settings were the same.
+    assert _previous(out, choice) == best.name
+    assert _previous(out, msgspec.structs.replace(choice, max_bleu_drop=0.5)) is None
+    assert _previous(tmp_path / "none", choice) is None
+
+
+def test_options_of_the_choice_need_it(prepared: Prepared, tmp_path: Path) -> None:
+    command = ["export", str(prepared.run.path), "--out", str(tmp_path / "b"), "--optimise", "size", "--resume"]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 2
+    assert "--optimise, --resume needs --precision auto" in done.stderr
+
+
+def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Path) -> None:
+    card = (small_bundle_int4 / "README.md").read_text(encoding="utf-8")
+    assert "Not measured for this bundle. `edgeformer evaluate . --source" in card
+    assert "Not measured for this bundle. `edgeformer bench .`" in card
+    assert "| int4 | 13 |" in card
+    assert "licence: not recorded" in card
+    assert "At most 256 source tokens" in card
+    shown = CliRunner().invoke(main, ["inspect", str(small_bundle_int4)])
+    assert TABLE in shown.stdout

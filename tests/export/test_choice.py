@@ -1,0 +1,172 @@
+"""The rules by which one of several measured candidates is taken, and the reports of it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from edgeformer_export.auto_page import page
+from edgeformer_export.choice import Choice, Latency, Measured, Objective, Quality, Rule, decide, remarks
+from edgeformer_export.choice_tables import explanation, rows
+
+
+def measured(name: str, drop: float, ms: float, mb: float, *, can_be_chosen: bool = True) -> Measured:
+    return Measured(
+        name=name,
+        precision="int8",
+        kept={},
+        can_be_chosen=can_be_chosen,
+        quality=Quality(bleu=40 - drop, chrf=60, drop=drop, drop_error=0.01, identical=90),
+        latency=Latency(median_ms=ms, p25_ms=ms - 1, p75_ms=ms + 1, differ_alone=0 if can_be_chosen else 3),
+        bytes=round(mb * 1e6),
+    )
+
+
+CANDIDATES = [
+    measured("fp32", 0.0, 10.0, 12.0),
+    measured("int8", 0.1, 11.0, 4.0),
+    measured("int8-block", -0.05, 6.2, 4.2),
+    measured("int4", 0.6, 5.0, 2.5),
+    measured("int4+2", 0.15, 6.0, 2.8),
+    measured("int8-dyn", 0.0, 3.0, 3.0, can_be_chosen=False),
+]
+
+
+def chosen(candidates: list[Measured], **settings: Any) -> str:
+    (name,) = [one.name for one in decide(candidates, Rule(**settings)) if one.chosen]
+    return name
+
+
+@pytest.mark.parametrize(
+    ("optimise", "max_drop", "noise", "expected"),
+    [
+        ("latency", 0.2, 0.0, "int8-block"),  # within 5 % of int4+2, with the smaller drop
+        ("latency", 1.0, 0.0, "int4"),
+        ("latency", 1.0, 0.3, "int8-block"),  # so noisy that all three are equal
+        ("latency", 0.0, 0.0, "int8-block"),
+        ("size", 0.2, 0.0, "int4+2"),
+        ("size", 1.0, 0.9, "int4"),
+        ("size", 0.1, 0.0, "int8"),
+    ],
+)
+def test_the_best_inside_the_budget_is_chosen(
+    optimise: Objective, max_drop: float, noise: float, expected: str
+) -> None:
+    for candidates in (CANDIDATES, CANDIDATES[::-1]):
+        assert chosen(candidates, max_drop=max_drop, optimise=optimise, noise=noise) == expected
+
+
+def test_equals_are_told_apart_by_drop_then_size_then_name() -> None:
+    settings: dict[str, Any] = {"max_drop": 1, "optimise": "latency", "noise": 0.0}
+    reference = measured("fp32", 0.0, 20, 9)
+    assert chosen([reference, measured("b", 0.2, 10, 1), measured("a", 0.1, 10.4, 2)], **settings) == "a"
+    assert chosen([reference, measured("b", 0.1, 10, 1), measured("a", 0.1, 10.4, 2)], **settings) == "b"
+    assert chosen([reference, measured("b", 0.1, 10, 1), measured("a", 0.1, 10.4, 1)], **settings) == "a"
+
+
+def test_noise_below_the_tie_does_not_change_the_choice() -> None:
+    """Every order of times that lie within a few per cent of each other gives the same candidate."""
+    for factors in ((0.98, 1.0, 1.01), (1.01, 0.99, 1.0), (1.0, 1.02, 0.98)):
+        candidates = [measured("fp32", 0.0, 9.0, 12.0)]
+        candidates += [
+            measured(name, drop, 6 * factor, 4.0)
+            for (name, drop), factor in zip((("a", 0.1), ("b", 0.02), ("c", 0.05)), factors, strict=True)
+        ]
+        assert chosen(candidates, max_drop=0.2, optimise="latency", noise=0.02) == "b"
+
+
+def test_what_is_dominated_is_not_on_the_front() -> None:
+    decided = {one.name: one for one in decide(CANDIDATES, Rule(max_drop=0.2))}
+    assert {name for name, one in decided.items() if one.on_front} == {"int8-block", "int4", "int4+2", "int8-dyn"}
+    assert {name for name, one in decided.items() if not one.in_budget} == {"int4"}
+
+
+def test_a_choice_stays_unless_another_is_clearly_better() -> None:
+    def with_times(ms: float) -> list[Measured]:
+        return [measured("fp32", 0.0, 12, 9), measured("a", 0.1, 10, 2), measured("b", 0.05, ms, 2)]
+
+    settings: dict[str, Any] = {"max_drop": 0.2, "noise": 0.01}
+    assert chosen(with_times(10.4), **settings) == "b"
+    assert chosen(with_times(10.6), **settings) == "a"
+    assert chosen(with_times(10.6), **settings, previous="b") == "b"
+    assert chosen(with_times(10.4), **settings, previous="a") == "a"
+    assert chosen(with_times(11.1), **settings, previous="b") == "a"
+    assert chosen(with_times(10.6), **settings, previous="gone") == "a"
+    assert chosen(with_times(10.6), max_drop=0.0, previous="b") == "fp32"
+
+
+def said(candidates: list[Measured], rule: Rule) -> list[str]:
+    return remarks(decide(candidates, rule), rule)
+
+
+def test_what_is_slower_than_fp32_is_said() -> None:
+    lines = said(CANDIDATES, Rule(max_drop=0.2, noise=0.01))
+    assert lines[0] == "int8 is slower than fp32 on this machine: 1.10 times its time."
+    assert lines[1].startswith("int8-dyn is never chosen")
+    assert "(3 of the timed sentences did)" in lines[1]
+    assert len(lines) == 2
+    assert not [line for line in said(CANDIDATES, Rule(max_drop=0.2, noise=0.2)) if "slower" in line]
+
+
+def test_doubts_are_said() -> None:
+    reference = measured("fp32", 0.0, 20, 9)
+    (line,) = said([reference, measured("a", 0.195, 10, 1)], Rule(max_drop=0.2))
+    assert line.startswith("The drop of a is +0.20 ± 0.01, so the budget of 0.2 may be missed")
+    (line,) = said([reference, measured("a", 0.1, 10, 1), measured("b", 0.05, 10.6, 1)], Rule(max_drop=0.2, noise=0.02))
+    assert line.startswith("A close call: with times off by the measured noise, b would be chosen.")
+
+
+def choice_of(candidates: list[Measured]) -> Choice:
+    rule = Rule(max_drop=0.2, noise=0.02)
+    decided = decide(candidates, rule)
+    return Choice(
+        chosen=next(one.name for one in decided if one.chosen),
+        max_bleu_drop=0.2,
+        optimise="latency",
+        candidates=decided,
+        remarks=remarks(decided, rule),
+        text="validation <set>",
+        sentences=100,
+        too_long=0,
+        beam_size=4,
+        threads=1,
+        bleu_signature="nrefs:1|tok:13a",
+        chrf_signature="nrefs:1|nc:6",
+        machine="a machine",
+        engine="onnxruntime 1",
+        noise=0.02,
+        tie=rule.tie,
+        previous=None,
+        sensitivity={},
+    )
+
+
+def test_the_page_shows_every_candidate_once_in_each_plot() -> None:
+    choice = choice_of(CANDIDATES)
+    text = page("bundle", choice)
+    assert "<script" not in text
+    assert "http" not in text
+    svgs = [f"<svg{part.partition('</svg>')[0]}</svg>" for part in text.split("<svg")[1:]]
+    plots = [ElementTree.fromstring(svg) for svg in svgs]
+    assert len(plots) == 2
+    for plot in plots:
+        labels = {label.text: float(label.get("y", "nan")) for label in plot.iter("text")}
+        places = sorted(labels[one.name] for one in CANDIDATES)
+        assert all(b - a >= 13.9 for a, b in itertools.pairwise(places)), "labels overlap"
+        assert sum(circle.get("r") == "8" for circle in plot.iter("circle")) == 1
+        assert sum(circle.get("r") == "4" for circle in plot.iter("circle")) == len(CANDIDATES)
+    assert "validation &lt;set&gt;" in text
+
+
+def test_the_table_fits_a_terminal_and_tells_the_choice() -> None:
+    choice = choice_of(CANDIDATES)
+    lines = rows(choice)
+    assert lines[2] == ("int8-block", "40.05", "-0.05", "0.01", "90%", "6.20", "4.20", "yes", "chosen")
+    assert lines[5][-1] == "never"
+    assert "nrefs:1|tok:13a" in explanation(choice)[0]
+    assert "a machine" in explanation(choice)[1]
+    assert msgspec.convert(msgspec.to_builtins(choice), Choice) == choice
