@@ -13,7 +13,7 @@ def keep_freed_memory() -> None:
     """Keep memory in the process once it has it, where the C library is glibc; elsewhere do nothing.
 
     By default large tensors go back to the system when they are freed, and every update takes them anew, page by page:
-    a tenth of its time.
+    a twentieth of its time.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)

@@ -84,7 +84,13 @@ class Prepared:
         return replace(traced, table=half_table(traced.table)) if self._for_cuda else traced
 
     def optimised(self, precision: Precision) -> Optimised:
-        """The graphs as they are before they are quantized to a precision."""
+        """The graphs as they are before they are quantized to a precision.
+
+        Raises:
+            ValueError: they were prepared for CUDA and are wanted in another precision than fp16, or the reverse.
+        """
+        if (precision == "fp16") != self._for_cuda:
+            raise ValueError(f"graphs with for_cuda={self._for_cuda} have no {precision}")
         kind: Precision = "int8-block" if precision in BLOCK_BITS else "fp16" if precision == "fp16" else "fp32"
         return self._optimised(kind)
 

@@ -28,7 +28,7 @@ TAUGHT = {"post_norm": 100, "ssru": 100, "lstm": 150, "lstm_mlp": 100}
 TEXTS = [source for source, _ in PAIRS[::5]]
 
 
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+PRECISIONS: tuple[Precision, ...] = tuple(name for name in get_args(Precision) if name != "fp16")
 INTEGERS = [precision for precision in PRECISIONS if precision != "fp32"]
 
 
