@@ -86,7 +86,8 @@ def test_only_much_new_memory_is_collapsed_and_only_where_the_system_may(
     monkeypatch.setattr(huge_pages, "collapse", record)
     monkeypatch.setattr(huge_pages, "MIN_BYTES", 2**23)
     with huge_pages.huge_pages():
-        array = np.ones(mebibytes * 2**20, np.uint8)
+        array = fresh_memory(mebibytes * 2**20 // BLOCK + 1)
+        array[:] = 1
     assert called.wait(10 if expected else 0.2) == bool(expected)
     assert len(calls) == expected
     middle = array.ctypes.data + array.nbytes // 2
