@@ -22,8 +22,8 @@ def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple
     """Train a model as RECIPE says: one of the recipes below, or the path of a TOML file.
 
     Ctrl-C stops after the running update and saves; --resume then goes on as if nothing had happened, and may change
-    train.max_steps, train.max_minutes, train.cooldown_steps, train.patience and train.threads with --set. To use several
-    GPUs or machines, start it with `torchrun --nproc-per-node N --no-python edgeformer train …`.
+    train.max_steps, train.max_minutes, train.cooldown_steps, train.patience and train.threads with --set. To use
+    several GPUs or machines, start it with `torchrun --nproc-per-node N --no-python edgeformer train …`.
     """
     if recipe is None and not resume:
         raise click.UsageError(
