@@ -55,6 +55,7 @@ def inspect(bundle: Path, as_json: bool) -> None:
 
     if tensors := manifest.report.get("quantization", {}).get("tensors"):
         weights = table("Weights", "layer", "precision", "SNR dB", "bytes", "in fp32")
+        weights.columns[0].overflow = "fold"
         for tensor in tensors:
             error = "" if tensor["snr_db"] is None else f"{tensor['snr_db']:.1f}"
             sizes = (f"{tensor[name]:,}" for name in ("bytes", "fp32_bytes"))

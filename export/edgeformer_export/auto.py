@@ -14,7 +14,7 @@ from edgeformer.bootstrap import Counts, difference_error, sentence_counts
 from edgeformer.errors import ConfigError
 from edgeformer.evaluation import System
 from edgeformer.files import write_atomically
-from edgeformer.scores import score
+from edgeformer.scores import metrics, score
 from edgeformer.train.run import Run
 from edgeformer.tune import ValidationText
 from edgeformer_export.auto_page import page
@@ -34,6 +34,7 @@ from edgeformer_runtime.options import DecodeOptions
 
 PAGE_FILE = "report.html"
 CANDIDATES_FOLDER = "candidates"
+MIN_CANDIDATES = 6
 _SETTINGS = ("max_bleu_drop", "optimise", "text", "sentences", "beam_size", "threads", "machine", "engine")
 
 
@@ -102,6 +103,7 @@ def export_best(
         ExportError: as for :func:`~edgeformer_export.export.export_run`, or measurements exist.
     """
     require_free(out, overwrite=overwrite)
+    metrics(text.tokenize)  # to hear of a missing package early
     generation = run.info.generation
     text = _first(text, options.sentences)
     beam_size = options.beam_size or generation.beam_size
@@ -150,6 +152,7 @@ def export_best(
         chrf_signature=contest.signatures[1],
         machine=machine(),
         engine=f"onnxruntime {ENGINE_VERSION}",
+        clock=contest.trial.clock,
         noise=noise,
         tie=0.0,
         previous=None,
@@ -243,14 +246,15 @@ class _Contest:
 
     def enter_mixed(self, base: Precision, max_drop: float) -> list[Sensitivity]:
         """Keep more and more of the most sensitive layers higher: one, and twice as many as long as that is not inside
-        the budget and no more than half of all."""
+        the budget, or there are few candidates, and it is no more than half of all."""
         stage = f"sensitivity {base}"
         order = measure_sensitivity(
             self._prepared, base, self._notebook, lambda fraction: self._progress(stage, fraction)
         )
         layers, count = self._prepared.optimised(base).layers, 1
         while 2 * count <= len(layers):
-            if self.enter(mixed(base, count, layers, order)).drop <= max_drop:
+            drop = self.enter(mixed(base, count, layers, order)).drop
+            if drop <= max_drop and len(self.candidates) >= MIN_CANDIDATES:
                 break
             count *= 2
         return order

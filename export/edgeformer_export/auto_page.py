@@ -35,7 +35,7 @@ def page(name: str, choice: Choice) -> str:
     parts.append("<ul>" + "".join(f"<li>{escape(line)}</li>" for line in choice.remarks) + "</ul>")
     parts.append("<h2>Quality against size and latency</h2><figure>")
     parts.append(_plot(choice, "MB on disk", lambda one: one.bytes / 1e6))
-    parts.append(_plot(choice, "milliseconds for a sentence", lambda one: one.latency.median_ms))
+    parts.append(_plot(choice, "milliseconds for a sentence", lambda one: one.latency.mean_ms))
     parts.append(
         "</figure><p>Filled: on the Pareto front. Ringed: chosen. The dashed line is the budget; up and left is "
         "better.</p>"

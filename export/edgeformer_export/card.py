@@ -92,11 +92,11 @@ def _quality(manifest: Manifest, choice: Choice | None) -> list[str]:
 def _latency(choice: Choice | None) -> list[str]:
     if choice is None:
         return ["Not measured for this bundle. `edgeformer bench .` measures it on the machine at hand."]
-    taken = next(one for one in choice.candidates if one.chosen)
+    taken = next(one for one in choice.candidates if one.chosen).latency
     return [
-        f"{taken.latency.median_ms:.2f} ms for a sentence (median; quartiles {taken.latency.p25_ms:.2f} and "
-        f"{taken.latency.p75_ms:.2f}), beam {choice.beam_size}, {choice.threads or 'all'} thread(s), {choice.engine} "
-        f"on {choice.machine}. Other machines differ: `edgeformer bench .` measures one.",
+        f"{taken.mean_ms:.2f} ms of {choice.clock} for a sentence (mean; quartiles {taken.p25_ms:.2f}, "
+        f"{taken.median_ms:.2f} and {taken.p75_ms:.2f}), beam {choice.beam_size}, {choice.threads or 'all'} thread(s), "
+        f"{choice.engine} on {choice.machine}. Other machines differ: `edgeformer bench .` measures one.",
     ]
 
 

@@ -12,19 +12,21 @@ from edgeformer_export.sensitivity import Sensitivity
 from edgeformer_runtime.manifest import Precision
 
 Objective = Literal["latency", "size"]
-MIN_TIE = 0.05
+MIN_TIE = 0.1
 """Latencies that differ by less than this part are equal, whatever the measured noise."""
 
 
 class Latency(msgspec.Struct, kw_only=True, frozen=True):
     """Time of one sentence at a time."""
 
+    mean_ms: float
+    """Mean over the sentences, of the fastest of all rounds of each; candidates are compared by it."""
     median_ms: float
-    """Median over sentences of the fastest of all rounds."""
+    """Median over them."""
     p25_ms: float
-    """First quartile over sentences."""
+    """First quartile."""
     p75_ms: float
-    """Third quartile over sentences."""
+    """Third quartile."""
     differ_alone: int
     """Sentences whose translation alone is another one than among others."""
 
@@ -100,6 +102,8 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True):
     """Processor and system."""
     engine: str
     """The engine and its version."""
+    clock: str
+    """What latencies are measured with."""
     noise: float
     """Relative difference of latencies that were measured twice."""
     tie: float
@@ -146,9 +150,9 @@ def decide(candidates: Sequence[Measured], rule: Rule) -> list[Measured]:
 def best(candidates: Sequence[Measured], rule: Rule, equal: float) -> str:
     """The name of the fastest or the smallest inside the budget.
 
-    Latencies that are larger than the smallest by no more than ``equal`` are equal. Of equals, that with the smallest
-    drop, then the smallest, then the first name is best. What was chosen before stays as long as it is larger by no
-    more than twice that.
+    Latencies that are larger than the smallest by no more than ``equal`` are equal. Of equals, the smallest, then that
+    with the smallest drop, then the first name is best: sizes do not change with noise. What was chosen before stays as
+    long as it is larger by no more than twice that.
 
     Args:
         candidates: what was measured; one of them may be chosen and has no drop.
@@ -157,15 +161,15 @@ def best(candidates: Sequence[Measured], rule: Rule, equal: float) -> str:
     """
     allowed = [one for one in candidates if one.can_be_chosen and one.quality.drop <= rule.max_drop]
     if rule.optimise == "latency":
-        shortest = min(one.latency.median_ms for one in allowed)
-        ties = [one for one in allowed if one.latency.median_ms <= shortest * (1 + equal)]
-        kept = [one for one in allowed if one.latency.median_ms <= shortest * (1 + 2 * equal)]
+        shortest = min(one.latency.mean_ms for one in allowed)
+        ties = [one for one in allowed if one.latency.mean_ms <= shortest * (1 + equal)]
+        kept = [one for one in allowed if one.latency.mean_ms <= shortest * (1 + 2 * equal)]
         if rule.previous in [one.name for one in kept]:
             return str(rule.previous)
     else:
         smallest = min(one.bytes for one in allowed)
         ties = [one for one in allowed if one.bytes == smallest]
-    return min(ties, key=lambda one: (one.quality.drop, one.bytes, one.name)).name
+    return min(ties, key=lambda one: (one.bytes, one.quality.drop, one.name)).name
 
 
 def _dominates(one: Measured, other: Measured) -> bool:
@@ -174,7 +178,7 @@ def _dominates(one: Measured, other: Measured) -> bool:
 
 
 def _losses(one: Measured) -> tuple[float, float, int]:
-    return one.quality.drop, one.latency.median_ms, one.bytes
+    return one.quality.drop, one.latency.mean_ms, one.bytes
 
 
 def remarks(candidates: Sequence[Measured], rule: Rule) -> list[str]:
@@ -188,7 +192,7 @@ def remarks(candidates: Sequence[Measured], rule: Rule) -> list[str]:
     lines = [
         f"{one.name} is slower than fp32 on this machine: {ratio:.2f} times its time."
         for one in candidates
-        if (ratio := one.latency.median_ms / reference.latency.median_ms) > 1 + rule.tie
+        if (ratio := one.latency.mean_ms / reference.latency.mean_ms) > 1 + rule.tie
     ]
     lines += [
         f"{one.name} is never chosen: its activations have one scale for a whole batch, so a sentence may come out "

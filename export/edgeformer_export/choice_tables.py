@@ -20,7 +20,7 @@ def rows(choice: Choice) -> list[tuple[str, ...]]:
             f"{one.quality.drop:+.2f}",
             f"{one.quality.drop_error:.2f}",
             f"{one.quality.identical / choice.sentences:.0%}",
-            f"{one.latency.median_ms:.2f}",
+            f"{one.latency.mean_ms:.2f}",
             f"{one.bytes / 1e6:.2f}",
             "yes" if one.on_front else "",
             _verdict(one),
@@ -60,12 +60,11 @@ def explanation(choice: Choice) -> list[str]:
         f"Quality: {choice.text}, {choice.sentences:,} sentences, {search}; BLEU {choice.bleu_signature}, chrF "
         f"{choice.chrf_signature}. `drop` is fp32's BLEU less this one, `±` half of the interval in which it "
         "lies with 95 % certainty (paired bootstrap), `same` the share of sentences with fp32's translation.",
-        f"Latency: one sentence at a time, {search}, {threads}, all candidates in alternating rounds; median over "
-        "sentences of the fastest round. "
-        f"{choice.engine} on {choice.machine}.",
+        f"Latency: {choice.clock} of one sentence at a time, {search}, {threads}, candidates in turn again and again; "
+        f"mean over sentences of the fastest round. {choice.engine} on {choice.machine}.",
         f"Choice: of the candidates whose BLEU drops by {choice.max_bleu_drop:g} or less, {by}. Latencies that differ "
-        f"by less than {choice.tie:.0%} are equal (measured noise {choice.noise:.1%}); of equals the one with the "
-        "smallest drop, then the smallest, then the first name."
+        f"by less than {choice.tie:.0%} are equal (measured noise {choice.noise:.1%}); of equals the "
+        "smallest, then the one with the smallest drop, then the first name."
         + (f" Chosen before: {choice.previous}, which stays within twice that." if choice.previous else ""),
         "`int4+2` is int4 with its two most sensitive layers kept higher: int4 as int8-block, others as fp32.",
     ]
