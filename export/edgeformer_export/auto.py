@@ -20,7 +20,7 @@ from edgeformer.tune import ValidationText
 from edgeformer_export.auto_page import page
 from edgeformer_export.candidates import MIXED, Candidate, build, mixed, pure
 from edgeformer_export.choice import Choice, Latency, Measured, Objective, Quality, Rule, decide, remarks
-from edgeformer_export.export import ExportReport, export_run
+from edgeformer_export.export import ExportReport, ParityError, export_run
 from edgeformer_export.notebook import Notebook
 from edgeformer_export.prepared import Prepared, Progress
 from edgeformer_export.sensitivity import Sensitivity, measure_sensitivity
@@ -130,10 +130,10 @@ def export_best(
             name=name,
             precision=one.precision,
             kept=dict(one.keep),
-            can_be_chosen=not one.dynamic,
             quality=contest.quality[name],
             latency=latencies[name],
             bytes=open_bundle(contest.folder(name)).nbytes,
+            refused=_batch_dependence(latencies[name]) if one.dynamic else "",
         )
         for name, one in contest.candidates.items()
     ]
@@ -159,22 +159,43 @@ def export_best(
         sensitivity=sensitivity,
     )
     choice = _decided(msgspec.structs.replace(choice, previous=_previous(out, choice)))
-    best = contest.candidates[choice.chosen]
-    report = export_run(
-        run,
-        out,
-        precision=best.precision,
-        keep=best.keep,
-        target=target,
-        overwrite=overwrite,
-        findings={"choice": msgspec.to_builtins(choice)},
-        prepared=prepared,
-        progress=progress,
-    )
+    report = None
+    while report is None:
+        best = contest.candidates[choice.chosen]
+        try:
+            report = export_run(
+                run,
+                out,
+                precision=best.precision,
+                keep=best.keep,
+                target=target,
+                overwrite=overwrite,
+                findings={"choice": msgspec.to_builtins(choice)},
+                prepared=prepared,
+                progress=progress,
+            )
+        except ParityError as error:
+            if best.precision == "fp32":
+                raise
+            choice = _decided(_refusing(choice, best.name, str(error)))
     path = notebook.folder / PAGE_FILE
     write_atomically(path, page(out.name, choice).encode())
     shutil.rmtree(notebook.folder / CANDIDATES_FOLDER)
     return AutoReport(choice=choice, page=path, export=report)
+
+
+def _batch_dependence(latency: Latency) -> str:
+    return (
+        "its activations have one scale for a whole batch, so a sentence may come out in another way alone than among "
+        f"others, which a bundle promises not to do ({latency.differ_alone} of the timed sentences did)."
+    )
+
+
+def _refusing(choice: Choice, name: str, reason: str) -> Choice:
+    refused = [
+        msgspec.structs.replace(one, refused=reason) if one.name == name else one for one in choice.candidates
+    ]
+    return msgspec.structs.replace(choice, candidates=refused)
 
 
 def _decided(choice: Choice) -> Choice:

@@ -55,14 +55,14 @@ class Measured(msgspec.Struct, kw_only=True, frozen=True):
     """The precision that it is exported with."""
     kept: dict[str, Precision]
     """Layers that are kept in another one."""
-    can_be_chosen: bool
-    """False if its output depends on what else is in a batch."""
     quality: Quality
     """On the text."""
     latency: Latency
     """On this machine."""
     bytes: int
     """Bytes of its files."""
+    refused: str = ""
+    """Why it is never chosen, as a sentence; empty if it may be."""
     in_budget: bool = False
     """Whether its drop is small enough."""
     on_front: bool = False
@@ -159,7 +159,7 @@ def best(candidates: Sequence[Measured], rule: Rule, equal: float) -> str:
         rule: what to choose by.
         equal: relative difference.
     """
-    allowed = [one for one in candidates if one.can_be_chosen and one.quality.drop <= rule.max_drop]
+    allowed = [one for one in candidates if not one.refused and one.quality.drop <= rule.max_drop]
     if rule.optimise == "latency":
         shortest = min(one.latency.mean_ms for one in allowed)
         ties = [one for one in allowed if one.latency.mean_ms <= shortest * (1 + equal)]
@@ -194,13 +194,7 @@ def remarks(candidates: Sequence[Measured], rule: Rule) -> list[str]:
         for one in candidates
         if (ratio := one.latency.mean_ms / reference.latency.mean_ms) > 1 + rule.tie
     ]
-    lines += [
-        f"{one.name} is never chosen: its activations have one scale for a whole batch, so a sentence may come out "
-        "in another way alone than among others, which a bundle promises not to do "
-        f"({one.latency.differ_alone} of the timed sentences did)."
-        for one in candidates
-        if not one.can_be_chosen
-    ]
+    lines += [f"{one.name} is never chosen: {one.refused}" for one in candidates if one.refused]
     taken = next(one for one in candidates if one.chosen)
     drop, error = taken.quality.drop, taken.quality.drop_error
     if drop + error > rule.max_drop:

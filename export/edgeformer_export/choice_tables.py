@@ -32,7 +32,9 @@ def rows(choice: Choice) -> list[tuple[str, ...]]:
 def _verdict(one: Measured) -> str:
     if one.chosen:
         return "chosen"
-    return ("yes" if one.in_budget else "no") if one.can_be_chosen else "never"
+    if one.refused:
+        return "never"
+    return "yes" if one.in_budget else "no"
 
 
 def sensitivity_rows(order: Sequence[Sensitivity]) -> list[tuple[str, ...]]:

@@ -49,6 +49,10 @@ MIN_ONNXRUNTIME: dict[Precision, str] = {
 """Oldest onnxruntime whose operators know what the graphs ask of them."""
 
 
+class ParityError(ExportError):
+    """The exported graphs do not give what torch gives."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExportReport:
     """What was done, and how the result compares with torch."""
@@ -91,8 +95,8 @@ def export_run(
 
     Raises:
         ConfigError: the model breaks the contract of model families.
-        ExportError: the folder may not be written, the run has no sample, the model cannot be traced, or the result is
-            not equal to torch.
+        ExportError: the folder may not be written, the run has no sample, or the model cannot be traced.
+        ParityError: the result is not equal to torch.
     """
     if target == "portable" and precision in BLOCK_BITS:
         raise ExportError(
@@ -119,7 +123,7 @@ def export_run(
             lambda fraction: progress("compare", fraction),
         )
         if parity.problems:
-            raise ExportError("The exported graphs are not equal to torch: " + "; ".join(parity.problems) + ".")
+            raise ParityError("The exported graphs are not equal to torch: " + "; ".join(parity.problems) + ".")
         progress("examples", 0.0)
         golden = make_golden(translator, _golden_texts(pairs))
         golden = record_inner(model, translator.bundle, golden, modules, translator.session.device)

@@ -198,9 +198,9 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     with mock.patch.object(trial.Trial, "timed", side_effect=KeyboardInterrupt):
         assert runner.invoke(main, command).exit_code != 0
     assert not out.exists()
-    refused = runner.invoke(main, command)
-    assert refused.exit_code == 1
-    assert "give --resume to use them" in refused.stderr
+    again = runner.invoke(main, command)
+    assert again.exit_code == 1
+    assert "give --resume to use them" in again.stderr
     with mock.patch.object(trial.Trial, "translate", side_effect=AssertionError("translated again")):
         done = runner.invoke(main, [*command, "--resume"])
     assert done.exit_code == 0, done.output
@@ -231,6 +231,16 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     assert _previous(out, choice) == best.name
     assert _previous(out, msgspec.structs.replace(choice, max_bleu_drop=0.5)) is None
     assert _previous(tmp_path / "none", choice) is None
+
+    # What turns out not to be the model is not taken, however fast it is.
+    monkeypatch.setattr("edgeformer_export.parity.MIN_TOP1_AGREEMENT", 1.1)
+    done = runner.invoke(main, [*command, "--resume", "--overwrite"])
+    assert done.exit_code == 0, done.output
+    choice = msgspec.convert(open_bundle(out).manifest.report["choice"], Choice)
+    assert choice.chosen == "fp32"
+    refused = {one.name for one in choice.candidates if one.refused.startswith("The exported graphs are not")}
+    assert best.name in refused
+    assert refused == {one.name for one in choice.candidates if one.in_budget} - {"fp32", "int8-dyn"}
 
 
 def test_options_of_the_choice_need_it(prepared: Prepared, tmp_path: Path) -> None:
