@@ -192,9 +192,7 @@ def _batch_dependence(latency: Latency) -> str:
 
 
 def _refusing(choice: Choice, name: str, reason: str) -> Choice:
-    refused = [
-        msgspec.structs.replace(one, refused=reason) if one.name == name else one for one in choice.candidates
-    ]
+    refused = [msgspec.structs.replace(one, refused=reason) if one.name == name else one for one in choice.candidates]
     return msgspec.structs.replace(choice, candidates=refused)
 
 

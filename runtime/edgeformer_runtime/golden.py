@@ -21,7 +21,7 @@ from edgeformer_runtime.manifest import Precision
 from edgeformer_runtime.search import Hypothesis
 from edgeformer_runtime.trace import Trace
 from edgeformer_runtime.trace_check import TraceResult, check_traces
-from edgeformer_runtime.translator import Translator, encode_sources
+from edgeformer_runtime.translator import Translator
 
 SCORE_TOLERANCE: dict[Precision, float] = {
     "fp32": 1e-4,
@@ -45,11 +45,11 @@ class GoldenCase(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """Token ids of the best hypothesis."""
     score: float
     """Its normalised log-probability."""
-    source: tuple[int, ...] = ()
-    """Source ids with the end token; empty if not recorded."""
-    output: str = ""
+    source: tuple[int, ...]
+    """Source ids with the end token."""
+    output: str
     """Text of the best hypothesis."""
-    margin: float = 0.0
+    margin: float
     """What any two logits of a step may be moved by, against each other, without another output: with greedy search the
     smallest distance of the best and the second; with beams, the most that was tried and left it as it is."""
 
@@ -59,9 +59,9 @@ class Golden(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
 
     cases: tuple[GoldenCase, ...]
     """Examples of greedy search, then the same texts with the bundle's own beam size."""
-    machine: Machine | None = None
+    machine: Machine
     """Where it was made."""
-    traces: tuple[Trace, ...] = ()
+    traces: tuple[Trace, ...]
     """What the graphs computed for each text with greedy search."""
     inner: Trace | None = None
     """The same for one of the texts, with tensors inside the graphs."""
@@ -140,10 +140,9 @@ def read_golden(bundle: Bundle) -> Golden:
         BundleError: it cannot be parsed, or holds no example.
     """
     try:
-        content = msgspec.json.decode(bundle.file(GOLDEN_FILE).read_bytes(), type=Golden | tuple[GoldenCase, ...])
+        golden = msgspec.json.decode(bundle.file(GOLDEN_FILE).read_bytes(), type=Golden)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BundleError(f"`{GOLDEN_FILE}` cannot be parsed ({error}); export the bundle again.") from None
-    golden = content if isinstance(content, Golden) else Golden(cases=content)
     if not golden.cases:
         raise BundleError(f"`{GOLDEN_FILE}` holds no example; export the bundle again.")
     return golden
@@ -165,7 +164,7 @@ def check_golden(translator: Translator) -> GoldenResult:
     tolerance = max(SCORE_TOLERANCE[name] for name in precision)
     problems = _tokenizer_problems(translator, golden.cases)
     here = this_machine(translator.session.device)
-    same_kernels = golden.machine is not None and here.same_kernels(golden.machine)
+    same_kernels = here.same_kernels(golden.machine)
     traces = check_traces(translator, golden.traces, golden.inner, golden.tensors, same_kernels=same_kernels)
     problems += traces.problems
     differences, largest, failed = [], 0.0, 0
@@ -200,11 +199,8 @@ def check_golden(translator: Translator) -> GoldenResult:
 
 def _decoded(translator: Translator, cases: Sequence[GoldenCase], beam_size: int) -> list[Hypothesis]:
     """Best output of each example, from the recorded ids: a wrong tokenizer is not to hide what the graphs do."""
-    sources = [case.source for case in cases]
-    if not all(sources):
-        encoded = encode_sources(translator.session, translator.source_tokenizer, [case.text for case in cases])
-        sources = [tuple(encoded[index]) for index in range(len(cases))]
-    outputs = decode(translator.session, sources, translator.options(beam_size=beam_size), workers=translator.workers)
+    sources, options = [case.source for case in cases], translator.options(beam_size=beam_size)
+    outputs = decode(translator.session, sources, options, workers=translator.workers)
     return [best for best, *_ in outputs]
 
 
@@ -226,7 +222,7 @@ def _difference(translator: Translator, number: int, case: GoldenCase, best: Hyp
         expected_piece=expected_piece,
         found_id=found_id,
         found_piece=found_piece,
-        expected_output=case.output or tokenizer.decode(case.ids),
+        expected_output=case.output,
         found_output=tokenizer.decode(best.ids),
         expected_score=case.score,
         found_score=best.score or 0.0,
@@ -238,7 +234,7 @@ def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> 
     problems, files, eos = [], translator.bundle.manifest.tokenizers, translator.session.special.eos
     for number, case in enumerate(cases, 1):
         found = (*translator.source_tokenizer.encode(case.text), eos)
-        if case.source and found != case.source:
+        if found != case.source:
             place = first_difference(found, case.source)
             ids = [str(one[place]) if place < len(one) else "the end" for one in (case.source, found)]
             problems.append(
@@ -248,7 +244,7 @@ def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> 
             break
     for number, case in enumerate(cases, 1):
         text = translator.target_tokenizer.decode(case.ids)
-        if case.source and text != case.output:
+        if text != case.output:
             problems.append(
                 f"the target tokenizer `{files.target}` is not the one of the examples: the tokens of example {number} "
                 f"are {text!r} instead of {case.output!r}"

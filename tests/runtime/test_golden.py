@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
-import msgspec
 import pytest
 
 from edgeformer_runtime.bundle import open_bundle
@@ -104,17 +103,6 @@ def test_a_file_that_cannot_be_parsed_is_an_error(small_bundle: Path, tmp_path: 
     opened = open_bundle(rehash(bundle))
     with pytest.raises(BundleError, match=r"`golden\.json` cannot be parsed"):
         golden_cases(opened)
-
-
-def test_a_file_with_nothing_but_examples_is_read_too(small_bundle: Path, tmp_path: Path) -> None:
-    bundle = copy_of(small_bundle, tmp_path)
-    cases = [
-        {"text": case.text, "beam_size": case.beam_size, "ids": case.ids, "score": case.score}
-        for case in golden_cases(open_bundle(bundle))
-    ]
-    (bundle / "golden.json").write_bytes(msgspec.json.encode(cases))
-    result = check_golden(Translator(rehash(bundle), threads=1))
-    assert (result.cases, result.problems, result.traces.graphs) == (12, (), ())
 
 
 def test_a_file_without_examples_is_an_error(small_bundle: Path, tmp_path: Path) -> None:
