@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgeformer.cli import options
 from edgeformer.peers.base import PEERS
 
 if TYPE_CHECKING:
@@ -24,15 +25,13 @@ if TYPE_CHECKING:
 @click.option(
     "--limit", type=click.IntRange(1), default=100, show_default=True, help="Sentences to take from --source."
 )
-@click.option(
-    "--beam", type=click.IntRange(1), help="Hypotheses kept per sentence; 1 is greedy. Default: the bundle's."
-)
+@options.beam
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sentences per call.")
 @click.option(
     "--repeat", type=click.IntRange(1), default=5, show_default=True, help="Measured rounds over all sentences."
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu, or cuda for bundles of fp16 or fp32.")
-@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 takes all this process may use.")
+@options.device
+@options.threads
 @click.option(
     "--against",
     multiple=True,

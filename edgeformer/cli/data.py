@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from edgeformer.cli import options
 from edgeformer.config import DataConfig
 from edgeformer.data.catalogue import CORPORA
 
@@ -44,7 +45,7 @@ def list_corpora(as_json: bool) -> None:
 @data.command(context_settings={"show_default": True})
 @click.argument("name", type=click.Choice(list(CORPORA)), metavar="NAME")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write to.")
-@click.option("--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus in.")
+@options.data_folder
 @click.option("--seed", type=click.IntRange(0), default=_DEFAULTS.seed, help="Seed of the split: data.seed.")
 @click.option(
     "--valid-size", type=click.IntRange(1), default=_DEFAULTS.valid_size, help="Source sentences: data.valid_size."

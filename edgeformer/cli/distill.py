@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from edgeformer.cli import options
 from edgeformer.config import load_recipe
 from edgeformer.errors import ConfigError
 
@@ -16,29 +17,21 @@ from edgeformer.errors import ConfigError
 @click.argument("teacher", type=click.Path(path_type=Path))
 @click.argument("recipe", required=False)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write; missing or empty.")
-@click.option("--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus in.")
+@options.data_folder
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key, as in data.max_words=50.")
 @click.option("--resume", is_flag=True, help="Go on with what is in --out; RECIPE and settings may be left out.")
-@click.option("--beam", type=click.IntRange(1), help="Hypotheses kept per sentence. Default: the teacher's.")
+@options.beam
 @click.option("--nbest", type=click.IntRange(1), help="Translations to keep of each source sentence. Default: 1.")
-@click.option(
-    "--length-penalty", type=float, help="Exponent of the length that divides a score. Default: the teacher's."
-)
+@options.length_penalty
 @click.option(
     "--closest",
     is_flag=True,
     help="Keep the translation of the beam that is closest to the original, by sentence BLEU.",
 )
 @click.option("--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer of --closest.")
-@click.option(
-    "--batch-tokens",
-    type=click.IntRange(1),
-    default=4096,
-    show_default=True,
-    help="Bound of a batch's memory, in tokens.",
-)
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads of one operator; 0 divides all.")
+@options.batch_tokens
+@options.device
+@options.worker_threads
 @click.option(
     "--workers",
     type=click.IntRange(0),

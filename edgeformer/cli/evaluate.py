@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from edgeformer.cli import options
+
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
@@ -13,14 +15,14 @@ import click
     "--source", required=True, type=click.Path(path_type=Path), help="Source text, plain or gzip, a sentence per line."
 )
 @click.option("--reference", required=True, type=click.Path(path_type=Path), help="Its translation, line by line.")
-@click.option("--beam", type=click.IntRange(1), help="Hypotheses kept per sentence. Default: the model's.")
-@click.option("--length-penalty", type=float, help="Exponent of the length that divides the score.")
+@options.beam
+@options.length_penalty
 @click.option(
     "--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer; none for text that is tokenised already."
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Also write the translations to this file.")
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 takes all this process may use.")
+@options.device
+@options.threads
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def evaluate(
     model: Path,

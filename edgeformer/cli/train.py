@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from edgeformer.cli import options
 from edgeformer.config import load_recipe, recipe_names
 
 _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
@@ -15,7 +16,7 @@ _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
 @click.command(epilog=_EPILOG)
 @click.argument("recipe", required=False)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write; missing or empty.")
-@click.option("--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus in.")
+@options.data_folder
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key, as in train.max_steps=500.")
 @click.option("--resume", is_flag=True, help="Go on from the last checkpoint in --out; RECIPE may be left out.")
 def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple[str, ...], resume: bool) -> None:

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 import msgspec
 
+from edgeformer.cli import options
 from edgeformer.cli.output import atomic_text, one_line
 from edgeformer.errors import DataError
 from edgeformer_runtime.errors import OptionError
@@ -34,35 +35,20 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
 @click.option(
     "--output", "output_file", type=click.Path(path_type=Path), help="File to write; appears when all is done."
 )
-@click.option(
-    "--beam", type=click.IntRange(1), help="Hypotheses kept per sentence; 1 is greedy. Default: the bundle's."
-)
+@options.beam
 @click.option(
     "--nbest", type=click.IntRange(1), default=1, show_default=True, help="Translations per sentence, best first."
 )
-@click.option(
-    "--length-penalty", type=float, help="Exponent of the length that divides the score. Default: the bundle's."
-)
+@options.length_penalty
 @click.option("--min-length", type=click.IntRange(0), default=0, help="Tokens before a translation may end.")
 @click.option("--max-length", type=click.IntRange(1), help="Largest number of tokens. Default: the model's limit.")
 @click.option(
     "--no-repeat-ngram", type=click.IntRange(0), default=0, help="Forbid repeating n-grams of this size; 0 allows all."
 )
 @click.option("--repetition-penalty", type=float, default=1.0, help="Above 1, makes tokens used before less likely.")
-@click.option(
-    "--batch-tokens",
-    type=click.IntRange(1),
-    default=4096,
-    show_default=True,
-    help="Bound of a batch's memory, in tokens.",
-)
-@click.option("--device", default="cpu", show_default=True, help="cpu, or cuda for bundles of fp16 or fp32.")
-@click.option(
-    "--threads",
-    type=click.IntRange(0),
-    default=0,
-    help="CPU threads of one operator; 0 divides all that this process may use among the workers.",
-)
+@options.batch_tokens
+@options.device
+@options.worker_threads
 @click.option(
     "--workers",
     type=click.IntRange(1),
@@ -129,10 +115,10 @@ def translate(
         changes["beam_size"] = beam
     if length_penalty is not None:
         changes["length_penalty"] = length_penalty
-    options = translator.options(**changes)
-    if nbest > options.beam_size:
-        raise OptionError(f"`--nbest` must be at most `--beam` ({options.beam_size}), but is {nbest}.")
-    options.verify()  # even if there is no line to translate
+    search = translator.options(**changes)
+    if nbest > search.beam_size:
+        raise OptionError(f"`--nbest` must be at most `--beam` ({search.beam_size}), but is {nbest}.")
+    search.verify()  # even if there is no line to translate
     if attention is not None:
         translator.session.open_attention()  # a bundle without attention is an error before any work
     with pictures or nullcontext(), _lines(text, input_file) as lines, _writer(output_file) as write:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+from edgeformer.cli import options
+
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus in.")
+@options.data_folder
 @click.option("--beam", type=click.IntRange(2), help="Hypotheses kept per sentence. Default: the model's.")
 @click.option(
     "--length-penalty",
@@ -18,8 +20,8 @@ import click
     multiple=True,
     help="Penalty to compare, as often as there are some. Default: 0 to 2 in steps of 0.1.",
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 takes all this process may use.")
+@options.device
+@options.threads
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def tune(
     model: Path,
@@ -69,8 +71,8 @@ def tune(
     console().print(f"BLEU {result.bleu_signature}")
     if result.too_long:
         console().print(f"{result.too_long:,} sentences have more tokens than the model takes, and were left out.")
-    options = f"beam {result.beam_size}, length penalty {result.best.length_penalty:g}"
+    best = f"beam {result.beam_size}, length penalty {result.best.length_penalty:g}"
     if saved:
-        console().print(f"Saved as the run's defaults: {options}. Next: edgeformer export {model} --out BUNDLE")
+        console().print(f"Saved as the run's defaults: {best}. Next: edgeformer export {model} --out BUNDLE")
     else:
-        console().print(f"Best: {options}. A bundle is not changed: tune its run, and export that again.")
+        console().print(f"Best: {best}. A bundle is not changed: tune its run, and export that again.")
