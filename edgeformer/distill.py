@@ -32,7 +32,7 @@ from edgeformer.distill_folder import (
 )
 from edgeformer.errors import ConfigError
 from edgeformer.evaluation import too_long
-from edgeformer.files import staged_folder
+from edgeformer.files import held, staged_folder
 from edgeformer.scores import sentence_bleu
 from edgeformer_runtime.bundle import file_sha256
 from edgeformer_runtime.contract import MANIFEST_FILE
@@ -72,14 +72,21 @@ def distill(
         settings: fields of :class:`Job`; the others are the teacher's defaults or, when resuming, as they were.
 
     Raises:
-        ConfigError: ``out`` is in use, holds nothing to resume, or was begun with another teacher or other settings.
+        ConfigError: ``out`` is not empty, holds nothing to resume, was begun with another teacher or other settings, or
+            another process works in it.
         DataError: the corpus cannot be read, or the folder cannot be written.
         OptionError: a setting is out of its range.
     """
     settings = {"teacher_sha256": file_sha256(teacher.bundle.path / MANIFEST_FILE), **settings}
     if resume and (out / REPORT_FILE).is_file():
         return _complete(out, settings)
-    progress = resumed(out, recipe, settings) if resume else _begin(teacher, out, recipe, data_dir, settings)
+    progress = None if resume else _begin(teacher, out, recipe, data_dir, settings)
+    with held(out):
+        return _go_on(teacher, out, progress or resumed(out, recipe, settings), max_batch_tokens, report)
+
+
+def _go_on(teacher: Translator, out: Path, progress: Progress, max_batch_tokens: int, report: Report) -> CorpusReport:
+    """Translate what is left."""
     job, total, languages = progress.job, progress.report.pairs["train"], suffixes(progress.report)
     options = {"beam_size": job.beam_size, "length_penalty": job.length_penalty, "max_batch_tokens": max_batch_tokens}
     choose = _chooser(job)

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all, and folders that one process at a time works in."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+from edgeformer.errors import ConfigError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -55,6 +62,33 @@ def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
             except OSError:
                 outgoing.replace(path)
                 raise
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep other processes that ask for it out of a folder. The lock leaves no file, and ends with the process.
+
+    Nothing is held where the system cannot: on Windows, and on some network drives.
+
+    Raises:
+        ConfigError: another process holds it.
+    """
+    if fcntl is None or not folder.is_dir():
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"Another process works in `{folder}`; wait for its end, or choose another folder."
+            ) from None
+        except OSError:  # no locks here
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def can_be_replaced(folder: Path) -> bool:

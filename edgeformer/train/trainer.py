@@ -22,6 +22,7 @@ from edgeformer.data.corpora import ParallelCorpus, load_corpus
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError, TrainingError
 from edgeformer.families import model_config
+from edgeformer.files import held
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
@@ -87,7 +88,8 @@ def train(
 
     Raises:
         CheckpointError: ``out`` is in use, cannot be resumed, or is of another recipe.
-        ConfigError: the recipe does not fit together, or its model breaks the contract of model families.
+        ConfigError: the recipe does not fit together, its model breaks the contract of model families, or another
+            process trains in ``out``.
         DataError: the corpus cannot be read, or nothing of it fits the model.
         TrainingError: training diverged; a model of the checkpoints before is kept if there are any.
     """
@@ -114,9 +116,11 @@ def train(
         )
     else:
         run.recipe = recipe  # on every process, since all must agree on the limits
-        if process_rank() == 0:
-            run.write_recipe()
-    return _fit(run, corpus, resume, console)
+    if process_rank():
+        return _fit(run, corpus, resume, console)
+    with held(run.path):
+        run.write_recipe()
+        return _fit(run, corpus, resume, console)
 
 
 def _fit(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> TrainResult:

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +176,20 @@ def test_killed_at_any_point_it_ends_with_the_same_bytes(folder: Path, small_bun
         result = run("distill", small_bundle, "--out", "out", "--resume", "--workers", "2", "--json")
         assert result.exit_code == 0, result.output
     assert contents(folder / "out") == contents(folder / "whole")
+
+
+def test_one_process_at_a_time_works_in_a_folder(folder: Path, small_bundle: Path) -> None:
+    (folder / "out").mkdir()
+    code = "import sys; from pathlib import Path; from edgeformer.files import held\n"
+    code += "with held(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, folder / "out"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert "Another process works in `out`" in error("distill", small_bundle, "--out", "out", "--resume")
+        other.kill()  # whatever its end, the folder is free
+    assert "holds nothing to resume" in error("distill", small_bundle, "--out", "out", "--resume")
 
 
 def test_ctrl_c_says_how_to_go_on(folder: Path, small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

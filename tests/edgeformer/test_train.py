@@ -24,6 +24,7 @@ from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.batches import BatchStream, EncodedPairs
 from edgeformer.data.corpora import load_corpus
 from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingError
+from edgeformer.files import held
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer import Transformer
 from edgeformer.train import trainer
@@ -455,6 +456,15 @@ def test_resume_of_a_run_that_made_no_step_begins_it(
             train(recipe(corpus), tmp_path / "run")
     result = train(None, tmp_path / "run", resume=True)
     assert (result.steps, result.run.info.status, len(result.run.sample)) == (6, "finished", 306)
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(corpus: Path, tmp_path: Path) -> None:
+    train(recipe(corpus), tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with held(tmp_path / "run"), pytest.raises(ConfigError, match="Another process works in"):
+        train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    assert train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True).steps == 9
 
 
 def test_resume_sets_the_recipe_on_every_process(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
