@@ -1,4 +1,7 @@
-"""Search for the length penalty that gives the best BLEU on the validation set.
+"""Search for a length penalty that gives a high BLEU on the validation set.
+
+BLEU hardly changes over a wide range of penalties, and where in it the highest is depends on the sentences. So the
+penalty nearest to 1 is taken of those that are not surely worse.
 
 Beam search keeps what is most probable, whatever the penalty; only the order of what it has finished depends on it. So
 one search, ranked anew for each penalty, gives what a search with each of them would.
@@ -13,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from edgeformer.bootstrap import difference_error, sentence_counts
 from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.corpora import load_corpus
 from edgeformer.errors import CheckpointError, ConfigError, DataError
@@ -36,20 +40,24 @@ class Candidate:
     """Exponent of the length that divides a score."""
     bleu: float
     """Corpus BLEU, 0 … 100."""
+    error: float
+    """Half of the interval in which the difference from the highest BLEU lies with 95 % certainty, by paired
+    bootstrap."""
     length_ratio: float
     """Words of the output over those of the references."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """All candidates, and the best of them."""
+    """All candidates, and the one to take."""
 
     beam_size: int
     """Hypotheses kept per sentence."""
     candidates: tuple[Candidate, ...]
     """In the order of their penalties."""
-    best: Candidate
-    """That with the highest BLEU; of equal ones, that with the penalty nearest to 1."""
+    chosen: Candidate
+    """That with the penalty nearest to 1, of those whose BLEU is below the highest by no more than the error of that
+    difference."""
     sentences: int
     """Validation sentences translated."""
     too_long: int
@@ -60,7 +68,7 @@ class Tuning:
     @property
     def generation(self) -> Generation:
         """Decoding defaults that follow."""
-        return Generation(beam_size=self.beam_size, length_penalty=self.best.length_penalty)
+        return Generation(beam_size=self.beam_size, length_penalty=self.chosen.length_penalty)
 
 
 def tune(
@@ -98,16 +106,24 @@ def tune(
     text = validation_text(path, data_dir).fitting(system)
     bleu = bleu_metric(text.tokenize)
     translations = translate_all(system, text.sources, options, progress=progress)
-    candidates = []
-    for penalty in penalties:
-        result = bleu.corpus_score([best_text(translation, penalty) for translation in translations], [text.references])
-        candidates.append(
-            Candidate(length_penalty=penalty, bleu=result.score, length_ratio=result.sys_len / max(1, result.ref_len))
+    outputs = [[best_text(translation, penalty) for translation in translations] for penalty in penalties]
+    results = [bleu.corpus_score(output, [text.references]) for output in outputs]
+    counts = [sentence_counts(output, text.references, text.tokenize) for output in outputs]
+    highest = max(range(len(penalties)), key=lambda index: results[index].score)
+    candidates = [
+        Candidate(
+            length_penalty=penalty,
+            bleu=result.score,
+            error=difference_error(counts[highest], mine),
+            length_ratio=result.sys_len / max(1, result.ref_len),
         )
+        for penalty, result, mine in zip(penalties, results, counts, strict=True)
+    ]
+    as_good = [one for one in candidates if candidates[highest].bleu - one.bleu <= one.error]
     return Tuning(
         beam_size=options.beam_size,
         candidates=tuple(candidates),
-        best=max(candidates, key=lambda candidate: (candidate.bleu, -abs(candidate.length_penalty - 1))),
+        chosen=min(as_good, key=lambda one: (abs(one.length_penalty - 1), -one.bleu)),
         sentences=len(text.sources),
         too_long=text.too_long,
         bleu_signature=str(bleu.get_signature()),

@@ -32,9 +32,10 @@ def tune(
     threads: int,
     as_json: bool,
 ) -> None:
-    """Find the length penalty with which MODEL, a run or a bundle, has the best BLEU on its validation set.
+    """Find a length penalty with which MODEL, a run or a bundle, has a high BLEU on its validation set.
 
-    A run keeps it, with the beam size, as its decoding defaults, and `edgeformer export` writes them into the bundle. A
+    Of all that are not surely worse than the highest (paired bootstrap, 95 %), the penalty nearest to 1 is taken. A run
+    keeps it, with the beam size, as its decoding defaults, and `edgeformer export` writes them into the bundle. A
     bundle is not changed. The test set is never translated.
     """
     from edgeformer.cli.output import console, print_json, stages, table
@@ -61,17 +62,22 @@ def tune(
         print_json({"model": model, "kind": system.kind, "saved": saved, "result": result})
         return
     title = f"{model} ({system.kind}), {result.sentences:,} validation sentences, beam {result.beam_size}"
-    rows = table(title, "length penalty", "BLEU", "length ratio", "")
+    rows = table(title, "length penalty", "BLEU", "±", "length ratio", "")
     before = system.options.length_penalty
     for candidate in result.candidates:
-        notes = ["best"] * (candidate is result.best) + ["default"] * (candidate.length_penalty == before)
-        figures = f"{candidate.length_penalty:g}", f"{candidate.bleu:.2f}", f"{candidate.length_ratio:.3f}"
+        notes = ["chosen"] * (candidate is result.chosen) + ["default"] * (candidate.length_penalty == before)
+        figures = (
+            f"{candidate.length_penalty:g}",
+            f"{candidate.bleu:.2f}",
+            f"{candidate.error:.2f}",
+            f"{candidate.length_ratio:.3f}",
+        )
         rows.add_row(*figures, ", ".join(notes))
     console().print(rows)
-    console().print(f"BLEU {result.bleu_signature}")
+    console().print(f"BLEU {result.bleu_signature}; ± of its difference from the highest")
     if result.too_long:
         console().print(f"{result.too_long:,} sentences have more tokens than the model takes, and were left out.")
-    best = f"beam {result.beam_size}, length penalty {result.best.length_penalty:g}"
+    best = f"beam {result.beam_size}, length penalty {result.chosen.length_penalty:g}"
     if saved:
         console().print(f"Saved as the run's defaults: {best}. Next: edgeformer export {model} --out BUNDLE")
     else:

@@ -90,13 +90,30 @@ def test_bleu_is_that_of_evaluate(bundle: Path, data: Path, tmp_path: Path) -> N
     assert result["sentences"] == 40
 
 
-def test_the_best_is_the_highest_and_then_the_nearest_to_one(bundle: Path, data: Path) -> None:
+def test_of_those_not_surely_worse_the_nearest_to_one_is_chosen(bundle: Path, data: Path) -> None:
     result = tuned(bundle, data)["result"]
     assert [candidate["length_penalty"] for candidate in result["candidates"]] == list(PENALTIES)
     highest = max(candidate["bleu"] for candidate in result["candidates"])
-    equal = [c["length_penalty"] for c in result["candidates"] if c["bleu"] == highest]
-    assert result["best"]["bleu"] == highest
-    assert abs(result["best"]["length_penalty"] - 1) == min(abs(penalty - 1) for penalty in equal)
+    as_good = [c["length_penalty"] for c in result["candidates"] if highest - c["bleu"] <= c["error"]]
+    assert abs(result["chosen"]["length_penalty"] - 1) == min(abs(penalty - 1) for penalty in as_good)
+    assert {c["error"] for c in result["candidates"] if c["bleu"] == highest} == {0.0}
+
+
+@pytest.mark.parametrize(("worse", "chosen"), [(1, 1.0), (20, 1.5)])
+def test_a_difference_counts_if_it_is_larger_than_its_error(
+    bundle: Path, data: Path, monkeypatch: pytest.MonkeyPatch, worse: int, chosen: float
+) -> None:
+    """With a penalty of 1.5 all sentences are right, and with others some are not."""
+    pairs = load_corpus(DataConfig(train=("text.tsv",), valid_size=40, test_size=40), data).valid
+    monkeypatch.setattr(module, "translate_all", lambda *_, **__: list(enumerate(target for _, target in pairs)))
+
+    def text(numbered: tuple[int, str], penalty: float) -> str:
+        return f"{numbered[1]} !" if penalty != 1.5 and numbered[0] < worse else numbered[1]
+
+    monkeypatch.setattr(module, "best_text", text)
+    result = module.tune(bundle, open_system(bundle, threads=1), data)
+    assert max(result.candidates, key=lambda one: one.bleu).length_penalty == 1.5
+    assert result.chosen.length_penalty == chosen
 
 
 @pytest.mark.parametrize(("penalties", "best"), [((0.7, 0.9, 1.0, 1.3), 1.0), ((0.7, 0.9, 1.3), 1.0), ((0.0,), 1.0)])
@@ -105,7 +122,7 @@ def test_equal_ones_leave_the_penalty_at_one(
 ) -> None:
     monkeypatch.setattr(module, "best_text", lambda translation, penalty: "the same")
     result = module.tune(bundle, open_system(bundle, threads=1), data, penalties=penalties)
-    assert result.best.length_penalty == best
+    assert result.chosen.length_penalty == best
 
 
 def test_only_validation_text_is_translated(bundle: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +145,7 @@ def test_a_run_keeps_it_and_export_writes_it(trained: Path, bundle: Path, data: 
     of_bundle = tuned(bundle, data, "--beam", "3", "--length-penalty", "0.25", "--length-penalty", "1")
     assert (result["saved"], of_bundle["saved"]) == (True, False)
     assert result["result"]["candidates"] == of_bundle["result"]["candidates"]
-    best = result["result"]["best"]["length_penalty"]
+    best = result["result"]["chosen"]["length_penalty"]
     info = Run.open(trained).info
     assert (info.generation.beam_size, info.generation.length_penalty) == (3, best)
 
@@ -150,7 +167,7 @@ def replace_penalty(generation: Any, length_penalty: float) -> Any:
 def test_the_table_and_what_to_do_next(trained: Path, bundle: Path, data: Path) -> None:
     options = ("--data", data, "--threads", "1", "--length-penalty", "0.5")
     saved = run("tune", trained, *options)
-    assert (saved.exit_code, "default" in saved.stdout, "best" in saved.stdout) == (0, True, True)
+    assert (saved.exit_code, "default" in saved.stdout, "chosen" in saved.stdout) == (0, True, True)
     assert f"Next: edgeformer export {trained} --out BUNDLE" in saved.stdout
     before = open_bundle(bundle).manifest
     result = run("tune", bundle, *options)
@@ -187,11 +204,11 @@ def test_mistakes(bundle: Path, trained: Path, data: Path, tmp_path: Path) -> No
 
 def test_a_lower_case_model_is_compared_with_lower_case(bundle: Path, data: Path) -> None:
     upper = [(source, target.upper()) for source, target in PAIRS]
-    plain = tuned(bundle, data)["result"]["best"]["bleu"]
+    plain = tuned(bundle, data)["result"]["chosen"]["bleu"]
     (data / "text.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in upper), encoding="utf-8")
-    assert tuned(bundle, data)["result"]["best"]["bleu"] < plain
+    assert tuned(bundle, data)["result"]["chosen"]["bleu"] < plain
     edit_manifest(bundle, lambda tree: tree["provenance"]["recipe"]["tokenizer"].update(lowercase=True))
-    assert tuned(bundle, data)["result"]["best"]["bleu"] == pytest.approx(plain)
+    assert tuned(bundle, data)["result"]["chosen"]["bleu"] == pytest.approx(plain)
 
 
 def test_options_of_a_run_are_its_own(trained: Path) -> None:
