@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgeformer.data.text import read_lines
-from edgeformer.errors import DataError
+from edgeformer.errors import ConfigError, DataError
 from edgeformer.scores import Scores, metrics, score
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.decode import Counters
@@ -59,8 +59,11 @@ def open_system(path: Path, *, device: str = "cpu", threads: int = 0) -> System:
 
     Raises:
         BundleError, CheckpointError: neither can be read there.
+        ConfigError: nothing is there.
         DeviceError: the device is not to be had.
     """
+    if not path.exists():
+        raise ConfigError(f"`{path}` does not exist; give the folder of a run or of a bundle.")
     if (path / MANIFEST_FILE).exists() or not path.is_dir():
         translator = Translator(path, device=device, threads=threads)
         precision = "+".join(sorted(set(translator.bundle.manifest.precision.values())))

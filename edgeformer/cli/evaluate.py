@@ -42,9 +42,11 @@ def evaluate(
     """
     from contextlib import nullcontext
 
-    from edgeformer.cli.output import atomic_text, console, one_line, print_json, stages, table
+    from edgeformer.cli.output import atomic_text, console, one_line, print_json, refuse_input, stages, table
     from edgeformer.evaluation import evaluate_text, open_system
 
+    if output is not None:
+        refuse_input(output, source, reference)
     system = open_system(model, device=device, threads=threads)
     with nullcontext() if output is None else atomic_text(output) as stream:
         with stages({"translate": "Translating"}, quiet=as_json) as progress:

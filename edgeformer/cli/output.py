@@ -78,6 +78,16 @@ def atomic_text(path: Path) -> Iterator[TextIO]:
         Path(temporary).unlink(missing_ok=True)
 
 
+def refuse_input(output: Path, *inputs: Path | None) -> None:
+    """Keep a command from writing over what it reads.
+
+    Raises:
+        ConfigError: the output is one of the inputs.
+    """
+    if output.exists() and any(path is not None and path.exists() and output.samefile(path) for path in inputs):
+        raise ConfigError(f"`{output}` is what is to be read; give another name with --output.")
+
+
 def one_line(text: str) -> str:
     """A model may produce a line feed; output keeps one line per input line."""
     return text.replace("\n", " ")

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from edgeformer.cli import options
-from edgeformer.cli.output import atomic_text, one_line
+from edgeformer.cli.output import atomic_text, one_line, refuse_input
 from edgeformer.errors import DataError
 from edgeformer_runtime.errors import OptionError
 
@@ -94,6 +94,8 @@ def translate(
     """
     if text and input_file is not None:
         raise click.UsageError("Give TEXT or --input, not both.")
+    if output_file is not None:
+        refuse_input(output_file, input_file)
     pictures = None
     if attention or (attention is not None and not as_json):
         from edgeformer.cli.pictures import Pictures  # which needs matplotlib

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from edgeformer.cli import options
+from edgeformer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edgeformer.evaluation import System
+    from edgeformer.tune import Tuning
 
 
 @click.command()
@@ -38,7 +44,7 @@ def tune(
     keeps it, with the beam size, as its decoding defaults, and `edgeformer export` writes them into the bundle. A
     bundle is not changed. The test set is never translated.
     """
-    from edgeformer.cli.output import console, print_json, stages, table
+    from edgeformer.cli.output import print_json, stages
     from edgeformer.evaluation import open_system
     from edgeformer.tune import PENALTIES
     from edgeformer.tune import tune as search
@@ -53,14 +59,25 @@ def tune(
             penalties=penalties or PENALTIES,
             progress=lambda fraction: progress("translate", fraction),
         )
-    saved = system.kind == "torch"
+    saved, failure = system.kind == "torch", None
     if saved:
         from edgeformer.train.run import Run
 
-        Run.open(model).update(generation=result.generation)
+        try:
+            Run.open(model).update(generation=result.generation)
+        except OSError as error:
+            saved, failure = False, ConfigError(f"`{model}` cannot be written, so nothing was saved: {error.strerror}.")
     if as_json:
         print_json({"model": model, "kind": system.kind, "saved": saved, "result": result})
-        return
+    else:
+        _print(model, system, result, saved)
+    if failure is not None:
+        raise failure
+
+
+def _print(model: Path, system: System, result: Tuning, saved: bool) -> None:
+    from edgeformer.cli.output import console, table
+
     title = f"{model} ({system.kind}), {result.sentences:,} validation sentences, beam {result.beam_size}"
     rows = table(title, "length penalty", "BLEU", "±", "length ratio", "")
     before = system.options.length_penalty
@@ -80,5 +97,5 @@ def tune(
     best = f"beam {result.beam_size}, length penalty {result.chosen.length_penalty:g}"
     if saved:
         console().print(f"Saved as the run's defaults: {best}. Next: edgeformer export {model} --out BUNDLE")
-    else:
+    elif system.kind != "torch":
         console().print(f"Best: {best}. A bundle is not changed: tune its run, and export that again.")

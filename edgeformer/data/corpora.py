@@ -158,7 +158,7 @@ def _load_folder(config: DataConfig, folder: Path, data_dir: Path | None) -> Par
     if not folder.is_dir():
         raise ConfigError(
             f"`data.corpus` must be one of {', '.join(CORPORA)}, or a folder that `edgeformer data prepare` or "
-            f"`edgeformer distill` has written, but is `{config.corpus}`."
+            f"`edgeformer distill` has written, but is `{config.corpus}`, and there is no folder `{folder.absolute()}`."
         )
     report = read_report(folder)
     expected = {str(folder / name): sha256 for files in report.files.values() for name, sha256 in files.items()}

@@ -88,7 +88,8 @@ def read_content(file: str | Path) -> bytes:
         return decompress(Path(file).read_bytes(), file)
     except FileNotFoundError:
         raise DataError(
-            f"`{file}` does not exist; check the path, which is relative to the data folder if one is given."
+            f"`{file}` does not exist; check the path, which is relative to the folder of --data, or without it to the "
+            "current one."
         ) from None
     except (zlib.error, zipfile.BadZipFile) as error:
         raise DataError(f"`{file}` is damaged: {error}. Fetch it again.") from None

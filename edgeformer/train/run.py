@@ -172,13 +172,19 @@ class Run:
             raise CheckpointError(
                 f"`{path}` is not a run folder: it has no {RECIPE_FILE}. Make one with `edgeformer train`."
             )
+        file = RECIPE_FILE
         try:
             tree = msgspec.json.decode((path / RECIPE_FILE).read_bytes())
-            info = msgspec.json.decode((path / INFO_FILE).read_bytes(), type=RunInfo)
             _require_family(path, tree)
             recipe = recipe_from_tree(tree, str(path / RECIPE_FILE))
+            file = INFO_FILE
+            info = msgspec.json.decode((path / INFO_FILE).read_bytes(), type=RunInfo)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ConfigError, OSError) as error:
-            raise CheckpointError(f"Run `{path}` is damaged: {error} Train again into a new folder.") from None
+            reason = str(error).removesuffix(".")
+            raise CheckpointError(
+                f"Run `{path}` is damaged: `{file}` cannot be used ({reason}). Put that file back, or train again "
+                "into a new folder."
+            ) from None
         return cls(path, recipe, info)
 
     @property

@@ -13,7 +13,7 @@ from edgeformer.benchmark import machine
 from edgeformer.bootstrap import Counts, difference_error, sentence_counts
 from edgeformer.errors import ConfigError
 from edgeformer.evaluation import System
-from edgeformer.files import write_atomically
+from edgeformer.files import held, write_atomically
 from edgeformer.scores import metrics, score
 from edgeformer.train.run import Run
 from edgeformer.tune import ValidationText
@@ -98,7 +98,7 @@ def export_best(
             NAME`` and ``time``.
 
     Raises:
-        ConfigError: there is no sentence.
+        ConfigError: there is no sentence, or another process measures for the same bundle.
         DataError: the model takes none of the sentences.
         ExportError: as for :func:`~edgeformer_export.export.export_run`, or measurements exist.
     """
@@ -115,10 +115,24 @@ def export_best(
         "threads": options.threads,
         "target": target,
     }
-    notebook = Notebook(work_folder(out), facts, resume=resume, overwrite=overwrite)
-    prepared = Prepared(run, target, progress=progress)
-    contest = _Contest(prepared, Trial(text, decode, options.threads), notebook, progress)
-    for candidate in pure(target):
+    folder = work_folder(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with held(folder):
+        notebook = Notebook(folder, facts, resume=resume, overwrite=overwrite)
+        prepared = Prepared(run, target, progress=progress)
+        contest = _Contest(prepared, Trial(text, decode, options.threads), notebook, progress)
+        choice = _measure(contest, text_name, options)
+        choice = _decided(msgspec.structs.replace(choice, previous=_previous(out, choice)))
+        choice, report = _export(contest, choice, out, overwrite=overwrite)
+        path = folder / PAGE_FILE
+        write_atomically(path, page(out.name, choice).encode())
+        shutil.rmtree(folder / CANDIDATES_FOLDER)
+    return AutoReport(choice=choice, page=path, export=report)
+
+
+def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
+    """All candidates with their figures, and none of them chosen yet."""
+    for candidate in pure(contest.prepared.target):
         contest.enter(candidate)
     sensitivity = {}
     for base in MIXED:
@@ -137,7 +151,7 @@ def export_best(
         )
         for name, one in contest.candidates.items()
     ]
-    choice = Choice(
+    return Choice(
         chosen="fp32",
         max_bleu_drop=options.max_bleu_drop,
         optimise=options.optimise,
@@ -146,7 +160,7 @@ def export_best(
         text=text_name,
         sentences=len(contest.trial.text.sources),
         too_long=contest.trial.text.too_long,
-        beam_size=decode.beam_size,
+        beam_size=contest.trial.options.beam_size,
         threads=options.threads,
         bleu_signature=contest.signatures[0],
         chrf_signature=contest.signatures[1],
@@ -158,30 +172,33 @@ def export_best(
         previous=None,
         sensitivity=sensitivity,
     )
-    choice = _decided(msgspec.structs.replace(choice, previous=_previous(out, choice)))
-    report = None
-    while report is None:
-        best = contest.candidates[choice.chosen]
-        try:
-            report = export_run(
-                run,
-                out,
-                precision=best.precision,
-                keep=best.keep,
-                target=target,
-                overwrite=overwrite,
-                findings={"choice": msgspec.to_builtins(choice)},
-                prepared=prepared,
-                progress=progress,
-            )
-        except ParityError as error:
-            if best.precision == "fp32":
-                raise
-            choice = _decided(_refusing(choice, best.name, str(error)))
-    path = notebook.folder / PAGE_FILE
-    write_atomically(path, page(out.name, choice).encode())
-    shutil.rmtree(notebook.folder / CANDIDATES_FOLDER)
-    return AutoReport(choice=choice, page=path, export=report)
+
+
+def _export(contest: _Contest, choice: Choice, out: Path, *, overwrite: bool) -> tuple[Choice, ExportReport]:
+    """Export what was chosen; if it turns out not to be the model, what is chosen without it."""
+    best = contest.candidates[choice.chosen]
+    try:
+        report = export_run(
+            contest.prepared.run,
+            out,
+            precision=best.precision,
+            keep=best.keep,
+            target=contest.prepared.target,
+            overwrite=overwrite,
+            findings={"choice": msgspec.to_builtins(choice)},
+            prepared=contest.prepared,
+            progress=contest.progress,
+        )
+    except ParityError as error:
+        if best.precision == "fp32":
+            raise
+        refused = [
+            msgspec.structs.replace(one, refused=str(error)) if one.name == best.name else one
+            for one in choice.candidates
+        ]
+        choice = _decided(msgspec.structs.replace(choice, candidates=refused))
+        return _export(contest, choice, out, overwrite=overwrite)
+    return choice, report
 
 
 def _batch_dependence(latency: Latency) -> str:
@@ -189,11 +206,6 @@ def _batch_dependence(latency: Latency) -> str:
         "its activations have one scale for a whole batch, so a sentence may come out in another way alone than among "
         f"others, which a bundle promises not to do ({latency.differ_alone} of the timed sentences did)."
     )
-
-
-def _refusing(choice: Choice, name: str, reason: str) -> Choice:
-    refused = [msgspec.structs.replace(one, refused=reason) if one.name == name else one for one in choice.candidates]
-    return msgspec.structs.replace(choice, candidates=refused)
 
 
 def _decided(choice: Choice) -> Choice:
@@ -226,7 +238,7 @@ class _Contest:
         self.candidates: dict[str, Candidate] = {}
         self.quality: dict[str, Quality] = {}
         self.signatures = "", ""
-        self._prepared, self._notebook, self._progress = prepared, notebook, progress
+        self.prepared, self.progress, self._notebook = prepared, progress, notebook
         self._systems: dict[str, System] = {}
         self._translations: dict[str, list[str]] = {}
         self._counts: dict[str, Counts] = {}
@@ -238,15 +250,15 @@ class _Contest:
     def enter(self, candidate: Candidate) -> Quality:
         """Build, open and translate; the first to enter is what the others are compared with."""
         name = candidate.name
-        build(self._prepared, candidate, self.folder(name))
+        build(self.prepared, candidate, self.folder(name))
         system = self.trial.open(self.folder(name))
         if not self._systems:
             self.trial = replace(self.trial, text=self.trial.text.fitting(system))
         self._systems[name], self.candidates[name] = system, candidate
         stage = f"translate {name}"
-        self._progress(stage, 0.0)
+        self.progress(stage, 0.0)
         translated = self._notebook.measured(
-            stage, list[str], lambda: self.trial.translate(system, lambda fraction: self._progress(stage, fraction))
+            stage, list[str], lambda: self.trial.translate(system, lambda fraction: self.progress(stage, fraction))
         )
         self._translations[name] = translated
         first = self._translations[next(iter(self._translations))]
@@ -268,9 +280,9 @@ class _Contest:
         the budget, or there are few candidates, and it is no more than half of all."""
         stage = f"sensitivity {base}"
         order = measure_sensitivity(
-            self._prepared, base, self._notebook, lambda fraction: self._progress(stage, fraction)
+            self.prepared, base, self._notebook, lambda fraction: self.progress(stage, fraction)
         )
-        layers, count = self._prepared.optimised(base).layers, 1
+        layers, count = self.prepared.optimised(base).layers, 1
         while 2 * count <= len(layers):
             drop = self.enter(mixed(base, count, layers, order)).drop
             if drop <= max_drop and len(self.candidates) >= MIN_CANDIDATES:
@@ -284,7 +296,7 @@ class _Contest:
             f"time {' '.join(self.candidates)}",
             tuple[dict[str, Latency], float],
             lambda: self.trial.timed(
-                self._systems, self._translations, lambda fraction: self._progress("time", fraction)
+                self._systems, self._translations, lambda fraction: self.progress("time", fraction)
             ),
         )
 

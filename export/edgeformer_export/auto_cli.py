@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -104,23 +105,29 @@ def export_auto(
     from edgeformer.cli.output import stages
     from edgeformer.train.run import Run
     from edgeformer.tune import file_text, validation_text
-    from edgeformer_export.auto import AutoOptions, export_best
+    from edgeformer_export.auto import AutoOptions, export_best, work_folder
 
     opened = Run.open(run)
     text = validation_text(run, data_dir) if valid is None else file_text(run, *valid)
     name = "validation set of the training corpus" if valid is None else f"{valid[0].name} and {valid[1].name}"
-    with stages(_Stages(stage_names), quiet=quiet) as progress:
-        return export_best(
-            opened,
-            out,
-            text,
-            name,
-            AutoOptions(**options),
-            target=target,
-            resume=resume,
-            overwrite=overwrite,
-            progress=progress,
+    try:
+        with stages(_Stages(stage_names), quiet=quiet) as progress:
+            return export_best(
+                opened,
+                out,
+                text,
+                name,
+                AutoOptions(**options),
+                target=target,
+                resume=resume,
+                overwrite=overwrite,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        click.echo(
+            f"Stopped. What was measured is in {work_folder(out)}; the same command with --resume goes on.", err=True
         )
+        sys.exit(130)
 
 
 class _Stages(dict[str, str]):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from html import escape
+from math import ceil, floor, log10
 
 from edgeformer.page import document, html_table
 from edgeformer_export.choice import Choice, Measured
@@ -31,10 +33,10 @@ def page(name: str, choice: Choice) -> str:
     """
     title = f"Precision of {name}: {choice.chosen}"
     parts = [f"<h1>{escape(title)}</h1>"]
-    parts += [f"<p>{escape(line)}</p>" for line in explanation(choice)]
-    parts.append("<ul>" + "".join(f"<li>{escape(line)}</li>" for line in choice.remarks) + "</ul>")
+    parts += [f"<p>{_marked(line)}</p>" for line in explanation(choice)]
+    parts.append("<ul>" + "".join(f"<li>{_marked(line)}</li>" for line in choice.remarks) + "</ul>")
     parts.append("<h2>Quality against size and latency</h2><figure>")
-    parts.append(_plot(choice, "MB on disk", lambda one: one.bytes / 1e6))
+    parts.append(_plot(choice, "MB of graphs, weights and tokenizers", lambda one: one.bytes / 1e6))
     parts.append(_plot(choice, "milliseconds for a sentence", lambda one: one.latency.mean_ms))
     parts.append(
         "</figure><p>Filled: on the Pareto front. Ringed: chosen. The dashed line is the budget; up and left is "
@@ -47,6 +49,11 @@ def page(name: str, choice: Choice) -> str:
     return document(title, parts)
 
 
+def _marked(text: str) -> str:
+    """Text with what stands between backticks as code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def _plot(choice: Choice, across: str, value: Callable[[Measured], float]) -> str:
     """BLEU against a value; names stand at the right, in the order of their points, so that none hides another."""
     points = [(value(one), one.quality.bleu, one) for one in choice.candidates]
@@ -56,10 +63,10 @@ def _plot(choice: Choice, across: str, value: Callable[[Measured], float]) -> st
     parts = [f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' width='{WIDTH}' font-size='11' font-family='sans-serif'>"]
     for tick in x_ticks:
         parts.append(_line(x(tick), TOP, x(tick), HEIGHT - BOTTOM, "#eee"))
-        parts.append(_text(x(tick), HEIGHT - BOTTOM + LINE, f"{tick:.3g}", "middle"))
+        parts.append(_text(x(tick), HEIGHT - BOTTOM + LINE, f"{tick:g}", "middle"))
     for tick in y_ticks:
         parts.append(_line(LEFT, y(tick), WIDTH - RIGHT, y(tick), "#eee"))
-        parts.append(_text(LEFT - 6, y(tick) + 4, f"{tick:.2f}", "end"))
+        parts.append(_text(LEFT - 6, y(tick) + 4, f"{tick:g}", "end"))
     parts.append(_line(LEFT, y(budget), WIDTH - RIGHT, y(budget), "#c33", "stroke-dasharray='4 3'"))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, across, "middle"))
     parts.append(_text(LEFT - 6, TOP - 8, "BLEU", "end"))
@@ -75,14 +82,14 @@ def _plot(choice: Choice, across: str, value: Callable[[Measured], float]) -> st
 
 
 def _axis(values: Sequence[float], start: float, end: float) -> tuple[Callable[[float], float], list[float]]:
-    """From values to places, and values for ticks."""
+    """From values to places, and round values for ticks: steps of 1, 2 or 5 times a power of ten."""
     low, high = min(values), max(values)
     high = high if high > low else low + 1
     low, high = low - 0.05 * (high - low) * (low != 0), high + 0.05 * (high - low)
-    return (
-        lambda value: start + (value - low) / (high - low) * (end - start),
-        [low + (high - low) * tick / TICKS for tick in range(TICKS + 1)],
-    )
+    power = 10 ** floor(log10((high - low) / TICKS))
+    step = next(times * power for times in (1, 2, 5, 10) if times * power * TICKS >= high - low)
+    ticks = [step * number for number in range(ceil(low / step), floor(high / step) + 1)]
+    return lambda value: start + (value - low) / (high - low) * (end - start), ticks
 
 
 def _apart(places: Sequence[float]) -> list[float]:

@@ -19,7 +19,7 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
 
     Args:
         manifest: the bundle's manifest, with its report.
-        nbytes: bytes of the bundle's files.
+        nbytes: bytes of the files that translate, which are all but examples, card and manifest.
     """
     found = manifest.report.get("choice")
     choice = None if found is None else msgspec.convert(found, Choice)
@@ -44,26 +44,35 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
         ],
     }
     recipe = manifest.provenance.get("recipe", {})
-    lines = [f"# {_languages(manifest)} translation, {manifest.family}", ""]
+    lines = [f"# {_title(manifest)}, {manifest.family}", ""]
     lines.append(recipe.get("description") or "A model exported by edgeformer.")
     for title, content in sections.items():
         lines += ["", *([f"## {title}", ""] if title else []), *content]
     return "\n".join(lines) + "\n"
 
 
+def _title(manifest: Manifest) -> str:
+    return f"{_languages(manifest)} translation" if _named(manifest) else "Translation"
+
+
+def _named(manifest: Manifest) -> bool:
+    return bool(manifest.source_language and manifest.target_language)
+
+
 def _languages(manifest: Manifest) -> str:
-    return f"{manifest.source_language or '?'} → {manifest.target_language or '?'}"
+    return f"{manifest.source_language} → {manifest.target_language}"
 
 
 def _facts(manifest: Manifest, nbytes: int) -> list[str]:
     generation = manifest.generation
     kept = manifest.report.get("quantization", {}).get("kept", {})
     precision = ", ".join(f"{name} {kind}" for name, kind in manifest.precision.items())
+    opsets = ", ".join(f"{number} of {domain or 'ai.onnx'}" for domain, number in manifest.opsets.items())
     facts = {
         "parameters": f"{manifest.parameters:,}",
-        "size": f"{nbytes:,} bytes",
+        "size": f"{nbytes:,} bytes of graphs, weights and tokenizers",
         "precision": precision + (f"; {len(kept)} layers higher" if kept else ""),
-        "operators": f"{manifest.target} (opsets {manifest.opsets})",
+        "operators": f"{manifest.target} (opset {opsets})",
         "longest source": f"{manifest.max_source_length} tokens",
         "longest target": f"{manifest.max_target_length} tokens",
         "default search": f"beam {generation.beam_size}, length penalty {generation.length_penalty:g}",
@@ -93,9 +102,10 @@ def _latency(choice: Choice | None) -> list[str]:
     if choice is None:
         return ["Not measured for this bundle. `edgeformer bench .` measures it on the machine at hand."]
     taken = next(one for one in choice.candidates if one.chosen).latency
+    threads = {0: "all threads", 1: "1 thread"}.get(choice.threads, f"{choice.threads} threads")
     return [
         f"{taken.mean_ms:.2f} ms of {choice.clock} for a sentence (mean; quartiles {taken.p25_ms:.2f}, "
-        f"{taken.median_ms:.2f} and {taken.p75_ms:.2f}), beam {choice.beam_size}, {choice.threads or 'all'} thread(s), "
+        f"{taken.median_ms:.2f} and {taken.p75_ms:.2f}), beam {choice.beam_size}, {threads}, "
         f"{choice.engine} on {choice.machine}. Other machines differ: `edgeformer bench .` measures one.",
     ]
 
@@ -158,7 +168,9 @@ def _limits(manifest: Manifest) -> list[str]:
     corpus = CORPORA.get((manifest.provenance.get("training", {}).get("provenance") or {}).get("name", ""))
     domain = f"text like its training data: {corpus.description}" if corpus else "text like its training data"
     return [
-        f"- {_languages(manifest)} only, and only in this direction.",
+        f"- {_languages(manifest)} only, and only in this direction."
+        if _named(manifest)
+        else "- The languages are not recorded: the recipe had no `source_language` and `target_language`.",
         f"- At most {manifest.max_source_length} source tokens, end token included: longer texts are refused. "
         f"Translations end at {manifest.max_target_length} tokens.",
         f"- Made for {domain}. Quality on other text was not measured.",

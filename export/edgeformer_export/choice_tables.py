@@ -68,5 +68,6 @@ def explanation(choice: Choice) -> list[str]:
         f"by less than {choice.tie:.0%} are equal (measured noise {choice.noise:.1%}); of equals the "
         "smallest, then the one with the smallest drop, then the first name."
         + (f" Chosen before: {choice.previous}, which stays within twice that." if choice.previous else ""),
-        "`int4+2` is int4 with its two most sensitive layers kept higher: int4 as int8-block, others as fp32.",
+        "MB is 10^6 bytes of graphs, weights and tokenizers. `int4+2` would be int4 with its two most sensitive layers "
+        "kept higher: int4 as int8-block, others as fp32.",
     ]

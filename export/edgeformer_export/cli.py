@@ -50,7 +50,9 @@ _STAGES = {
     help="ort: ONNX Runtime's fused operators; portable: operators of the ONNX standard only.",
 )
 @auto_options
-@click.option("--overwrite", is_flag=True, help="Replace a bundle that exists.")
+@click.option(
+    "--overwrite", is_flag=True, help="Replace a bundle that exists; auto: measure anew, unless --resume is given too."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def export(

@@ -45,7 +45,7 @@ class Notebook:
             if resume:
                 self._read()
             elif overwrite:
-                shutil.rmtree(folder)
+                _empty(folder)
             else:
                 raise ExportError(
                     f"`{folder}` holds measurements of an earlier run; give --resume to use them, or --overwrite to "
@@ -82,6 +82,12 @@ class Notebook:
                 f"`{self.folder}` holds measurements with another {', '.join(different)}; give --overwrite to measure "
                 "again."
             )
+
+
+def _empty(folder: Path) -> None:
+    """Remove what is in a folder, but not the folder, which may be locked."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _line(value: Any) -> bytes:

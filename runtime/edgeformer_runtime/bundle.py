@@ -107,6 +107,11 @@ def _file_problem(path: Path, size: int, sha256: str) -> str | None:
 
 
 def _read(path: Path) -> bytes:
+    if path.name == MANIFEST_FILE and not path.exists():
+        raise BundleError(
+            f"`{path.parent}` is not a bundle: it has no `{MANIFEST_FILE}`. Give the folder that `edgeformer export` "
+            "wrote."
+        )
     if path.is_symlink() or not path.is_file():
         raise BundleError(
             f"Bundle `{path.parent}`: `{path.name}` is missing or not a plain file; copy or export it again."

@@ -142,3 +142,19 @@ def test_a_missing_output_folder_is_told_before_the_work(
 def test_a_run_names_the_devices_of_torch(taught_run: Run, files: tuple[Path, Path]) -> None:
     options = ("--source", files[0], "--reference", files[1], "--device", "tpu")
     assert "torch cannot use device `tpu`" in error("evaluate", taught_run.path, *options)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_input_is_not_written_over(small_bundle: Path, files: tuple[Path, Path], tmp_path: Path, which: int) -> None:
+    before = [path.read_bytes() for path in files]
+    output = tmp_path / "." / files[which].name if files[which].parent == tmp_path else files[which]
+    message = error("evaluate", small_bundle, "--source", files[0], "--reference", files[1], "--output", output)
+    assert "is what is to be read; give another name" in message
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_folders_that_are_something_else_are_told(
+    small_bundle: Path, taught_run: Run, files: tuple[Path, Path]
+) -> None:
+    assert "is not a bundle: it has no `manifest.json`" in error("translate", taught_run.path, "dog")
+    assert "is not a run folder: it has no recipe.json" in error("export", small_bundle, "--out", files[0].parent / "x")

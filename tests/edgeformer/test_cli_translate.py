@@ -155,6 +155,16 @@ def test_an_output_that_cannot_be_written_is_named(small_bundle: Path, tmp_path:
     assert f"`{tmp_path}` is a folder" in error("translate", small_bundle, "--output", tmp_path, "dog")
 
 
+def test_the_input_is_not_written_over(small_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("dog\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "text")
+    for output in (tmp_path / "text", tmp_path / "link"):
+        assert "is what is to be read" in error(
+            "translate", small_bundle, "--input", tmp_path / "text", "--output", output
+        )
+    assert (tmp_path / "text").read_text(encoding="utf-8") == "dog\n"
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_pipe_as_output_is_written_and_not_replaced(small_bundle: Path, tmp_path: Path, expected: list[str]) -> None:
     pipe = tmp_path / "pipe"

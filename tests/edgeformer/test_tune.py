@@ -176,6 +176,18 @@ def test_the_table_and_what_to_do_next(trained: Path, bundle: Path, data: Path) 
     assert open_bundle(bundle).manifest == before
 
 
+def test_figures_are_shown_even_if_they_cannot_be_saved(
+    trained: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Run, "update", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    result = run("tune", trained, "--data", data, "--threads", "1", "--length-penalty", "0.5")
+    assert result.exit_code == 1
+    assert "chosen" in result.stdout
+    assert "Saved" not in result.stdout
+    assert f"`{trained}` cannot be written, so nothing was saved: Permission denied." in result.stderr
+    assert json.loads(run("tune", trained, "--data", data, "--json").stdout)["saved"] is False
+
+
 def test_a_sentence_too_long_is_left_out(bundle: Path, data: Path) -> None:
     (data / "valid.tsv").write_text(f"{PAIRS[0][0]}\t{PAIRS[0][1]}\n{LONG}\ttrop long\n", encoding="utf-8")
     recipe = {**DATA, "valid": ["valid.tsv"]}

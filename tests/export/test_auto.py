@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgeformer.cli import main
+from edgeformer.files import held
 from edgeformer_export import trial
 from edgeformer_export.auto import _previous
 from edgeformer_export.candidates import mixed
@@ -195,8 +196,13 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     command += ["--valid", *map(str, texts), "--beam", "2", "--max-bleu-drop", "1"]
     runner = CliRunner()
 
+    (tmp_path / "best.quantize").mkdir()
+    with held(tmp_path / "best.quantize"):
+        assert "Another process works in" in runner.invoke(main, command).stderr
     with mock.patch.object(trial.Trial, "timed", side_effect=KeyboardInterrupt):
-        assert runner.invoke(main, command).exit_code != 0
+        stopped = runner.invoke(main, command)
+    assert stopped.exit_code == 130
+    assert "the same command with --resume goes on" in stopped.stderr
     assert not out.exists()
     again = runner.invoke(main, command)
     assert again.exit_code == 1
