@@ -11,6 +11,8 @@ from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TO
 
 START, EOS, UNKNOWN, PAD = BOS_TOKEN, EOS_TOKEN, UNK_TOKEN, PAD_TOKEN
 SOURCE_TOKENIZER, TARGET_TOKENIZER = "source.tokenizer.json", "target.tokenizer.json"
+LIMIT_FILE = "max_target_length.txt"
+"""Its own limit is 256 tokens, whatever the model's is; a model with fewer positions then fails."""
 BATCH_TOKENS = (1024, 4096)
 """Sizes of batches to try when it makes them by itself, in source tokens with padding."""
 
@@ -67,6 +69,7 @@ class CTranslate2Peer:
         self._source = Tokenizer.from_file(folder / SOURCE_TOKENIZER)
         self._target = Tokenizer.from_file(folder / TARGET_TOKENIZER)
         self._batch_tokens = batch_tokens
+        self._limit = int((folder / LIMIT_FILE).read_text(encoding="utf-8"))
         special = SpecialTokens()
         self._eos = special.eos
         self._names = token_names(self._source.vocab_size, special)
@@ -74,14 +77,15 @@ class CTranslate2Peer:
 
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
         """See :meth:`Peer.translate`."""
-        limits = {} if length is None else {"min_decoding_length": length, "max_decoding_length": length}
+        limits = {"min_decoding_length": length or 1, "max_decoding_length": length or self._limit}
         return self._translate(sources, beam_size=beam_size, **limits)
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`TextPeer.translate_texts`; it sorts them by length and makes batches."""
         encoded = self._source.encode_batch(texts)
         batches = {"max_batch_size": self._batch_tokens, "batch_type": "tokens"}
-        output = self._translate([[*ids, self._eos] for ids in encoded], beam_size=beam_size, **batches)
+        sources = [[*ids, self._eos] for ids in encoded]
+        output = self._translate(sources, beam_size=beam_size, max_decoding_length=self._limit, **batches)
         return [self._target.decode(ids) for ids in output]
 
     def _translate(self, sources: Sequence[Sequence[int]], **options: object) -> list[list[int]]:

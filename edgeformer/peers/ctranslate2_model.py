@@ -16,7 +16,15 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.self_attention import CausalSelfAttention
 from edgeformer.model.transformer import DecoderLayer, Transformer
 from edgeformer.peers.base import PeerError
-from edgeformer.peers.ctranslate2 import EOS, SOURCE_TOKENIZER, START, TARGET_TOKENIZER, UNKNOWN, token_names
+from edgeformer.peers.ctranslate2 import (
+    EOS,
+    LIMIT_FILE,
+    SOURCE_TOKENIZER,
+    START,
+    TARGET_TOKENIZER,
+    UNKNOWN,
+    token_names,
+)
 from edgeformer.train.run import Run
 from edgeformer_runtime.manifest import SpecialTokens
 
@@ -37,7 +45,9 @@ def convert_run(run: Run, out: Path, quantization: Quantization) -> None:
         PeerError: CTranslate2 has no such model.
     """
     with staged_folder(out) as folder:
-        convert_model(run.load_model(), folder, quantization)
+        model = run.load_model()
+        convert_model(model, folder, quantization)
+        (folder / LIMIT_FILE).write_text(f"{model.max_target_length}\n", encoding="utf-8")
         shutil.copyfile(run.source_tokenizer_path, folder / SOURCE_TOKENIZER)
         shutil.copyfile(run.target_tokenizer_path, folder / TARGET_TOKENIZER)
 

@@ -67,6 +67,21 @@ def test_ctranslate2_gives_the_same_tokens_and_texts(run_of_variant: Run, tmp_pa
         assert other.translate_texts(TEXTS, beam_size=beam_size) == own(run).translate_texts(TEXTS, beam_size=beam_size)
 
 
+def test_ctranslate2_stops_where_the_model_has_no_more_positions(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
+    from edgeformer.peers.ctranslate2 import CTranslate2Peer
+    from edgeformer.peers.ctranslate2_model import convert_run
+
+    run = factory.small_run(tmp_path / "run")  # without training, so that no output ends
+    convert_run(run, tmp_path / "model", "float32")
+    peer = CTranslate2Peer(tmp_path / "model", "float32", threads=1)
+    limit = run.load_model().max_target_length
+    assert limit < 256
+    for beam_size in (1, 4):
+        output = peer.translate(encoded(run)[:2], beam_size=beam_size, length=None)
+        assert {len(ids) for ids in output} == {limit}
+
+
 def test_ctranslate2_int8_is_smaller_and_translates(taught_run: Run, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
     from edgeformer.peers.ctranslate2 import CTranslate2Peer
