@@ -140,7 +140,7 @@ def test_a_missing_folder_and_a_file_are_told_apart(small_bundle: Path, tmp_path
         open_bundle(tmp_path / "nowhere")
     with pytest.raises(BundleError, match="is not a folder"):
         open_bundle(small_bundle / "manifest.json")
-    with pytest.raises(BundleError, match=r"`manifest\.json` is missing"):
+    with pytest.raises(BundleError, match=r"has no `manifest\.json`"):
         open_bundle(tmp_path)
 
 
