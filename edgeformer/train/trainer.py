@@ -119,7 +119,8 @@ def train(
     if process_rank():
         return _fit(run, corpus, resume, console)
     with held(run.path):
-        run.write_recipe()
+        if resume:
+            run.write_recipe()
         return _fit(run, corpus, resume, console)
 
 
