@@ -52,6 +52,8 @@ class Evaluation:
     """From text to text."""
     counters: Counters
     """Where the time went."""
+    cut: int
+    """Sources that were cut."""
 
 
 def open_system(path: Path, *, device: str = "cpu", threads: int = 0) -> System:
@@ -97,6 +99,7 @@ def evaluate_text(
     beam_size: int | None = None,
     length_penalty: float | None = None,
     tokenize: str = "13a",
+    truncate: bool = False,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Evaluation:
     """Translate a file and score it.
@@ -108,11 +111,12 @@ def evaluate_text(
         beam_size: hypotheses kept; the system's default if none.
         length_penalty: the system's default if none.
         tokenize: sacreBLEU's tokenizer.
+        truncate: cut lines that have more tokens than the model takes.
         progress: called with the fraction done, 0 … 1.
 
     Raises:
         DataError: a file cannot be read, or the numbers of lines differ.
-        InputError: a line has more tokens than the model takes, or is not valid Unicode.
+        InputError: a line has more tokens than the model takes and may not be cut, or is not valid Unicode.
         ConfigError: the tokenizer of sacreBLEU is unknown.
     """
     texts, references = aligned_lines(source, reference)
@@ -123,14 +127,16 @@ def evaluate_text(
     if length_penalty is not None:
         options = replace(options, length_penalty=length_penalty)
     counters, begin = Counters(), time.perf_counter()
-    translations = [translation.text for translation in translate_all(system, texts, options, counters, progress)]
+    found = translate_all(system, texts, options, counters, progress, truncate=truncate)
     seconds = time.perf_counter() - begin
+    translations = [translation.text for translation in found]
     return Evaluation(
         scores=score(translations, references, tokenize),
         translations=translations,
         beam_size=options.beam_size,
         sentences_per_second=len(texts) / seconds if seconds else 0.0,
         counters=counters,
+        cut=sum(translation.cut > 0 for translation in found),
     )
 
 
@@ -154,6 +160,8 @@ def translate_all(
     options: DecodeOptions,
     counters: Counters | None = None,
     progress: Callable[[float], None] = lambda fraction: None,
+    *,
+    truncate: bool = False,
 ) -> list[Translation]:
     """Translate texts in their order.
 
@@ -163,9 +171,10 @@ def translate_all(
         options: how to search.
         counters: receives times and counts.
         progress: called with the fraction done, 0 … 1.
+        truncate: cut texts that have more tokens than the model takes.
 
     Raises:
-        InputError: a text has more tokens than the model takes, or is not valid Unicode.
+        InputError: a text has more tokens than the model takes and may not be cut, or is not valid Unicode.
     """
     translations = [EMPTY] * len(texts)
     # Similar lengths meet in a batch although progress is shown between chunks.
@@ -180,6 +189,7 @@ def translate_all(
                 [texts[index] for index in block],
                 options,
                 counters,
+                truncate=truncate,
             )
         except InputError as error:
             raise error.at(block[error.index]) from None

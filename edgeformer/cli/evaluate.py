@@ -20,6 +20,7 @@ from edgeformer.cli import options
 @click.option(
     "--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer; none for text that is tokenised already."
 )
+@options.truncate
 @click.option("--output", type=click.Path(path_type=Path), help="Also write the translations to this file.")
 @options.device
 @options.threads
@@ -31,6 +32,7 @@ def evaluate(
     beam: int | None,
     length_penalty: float | None,
     tokenize: str,
+    truncate: bool,
     output: Path | None,
     device: str,
     threads: int,
@@ -57,6 +59,7 @@ def evaluate(
                 beam_size=beam,
                 length_penalty=length_penalty,
                 tokenize=tokenize,
+                truncate=truncate,
                 progress=lambda fraction: progress("translate", fraction),
             )
         if stream is not None:
@@ -64,12 +67,15 @@ def evaluate(
     scores = result.scores
     if as_json:
         speed = {"beam_size": result.beam_size, "sentences_per_second": result.sentences_per_second}
-        print_json({"model": model, "kind": system.kind, "scores": scores, **speed, "counters": result.counters})
+        sizes = {"cut_sources": result.cut, "counters": result.counters}
+        print_json({"model": model, "kind": system.kind, "scores": scores, **speed, **sizes})
         return
     rows = table(f"{model} ({system.kind}), {scores.sentences:,} sentences, beam {result.beam_size}", "", "")
     rows.add_row("BLEU", f"{scores.bleu:.2f}")
     rows.add_row("chrF2", f"{scores.chrf:.2f}")
     rows.add_row("exact match", f"{scores.exact_match:.2%}")
+    if result.cut:
+        rows.add_row("sources cut", f"{result.cut:,}")
     rows.add_row("sentences per second", f"{result.sentences_per_second:.1f}")
     console().print(rows)
     console().print(f"BLEU {scores.bleu_signature}\nchrF {scores.chrf_signature}")

@@ -22,6 +22,9 @@ batch_tokens = click.option(
     show_default=True,
     help="Bound of a batch's memory, in tokens.",
 )
+truncate = click.option(
+    "--truncate", is_flag=True, help="Cut lines that have more tokens than the model takes; else they are an error."
+)
 device = click.option(
     "--device", default="cpu", show_default=True, help="cpu, or cuda; bundles for it are of fp16 or fp32."
 )

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from edgeformer.cli import options
-from edgeformer.cli.output import atomic_text, one_line, refuse_input
+from edgeformer.cli.output import atomic_text, console, one_line, refuse_input
 from edgeformer.errors import DataError
 from edgeformer_runtime.errors import OptionError
 
@@ -46,6 +46,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     "--no-repeat-ngram", type=click.IntRange(0), default=0, help="Forbid repeating n-grams of this size; 0 allows all."
 )
 @click.option("--repetition-penalty", type=float, default=1.0, help="Above 1, makes tokens used before less likely.")
+@options.truncate
 @options.batch_tokens
 @options.device
 @options.worker_threads
@@ -80,6 +81,7 @@ def translate(
     max_length: int | None,
     no_repeat_ngram: int,
     repetition_penalty: float,
+    truncate: bool,
     batch_tokens: int,
     device: str,
     threads: int,
@@ -103,7 +105,7 @@ def translate(
         pictures = Pictures(Path(attention or "attention.png"), input_file, output_file)
     from edgeformer_runtime.translator import Translator
 
-    translator = Translator(bundle, device=device, threads=threads, workers=workers)
+    translator = Translator(bundle, device=device, threads=threads, workers=workers, truncate=truncate)
     changes: dict[str, Any] = {
         "n_best": nbest,
         "min_length": min_length,
@@ -127,6 +129,7 @@ def translate(
         # Someone who types sees each translation at once; a file is translated in large blocks.
         chunk = 1 if input_file is None and not text and sys.stdin.isatty() else 512
         sources: list[str] = []
+        line = 0
         stream = translator.translate_stream(_remember(lines, sources), chunk=chunk, **changes)
         while block := list(islice(stream, chunk)):
             maps = (
@@ -135,6 +138,9 @@ def translate(
                 else translator.attention(sources, block, max_batch_tokens=batch_tokens)
             )
             for source, translation, weights in zip(sources, block, maps, strict=False):
+                line += 1
+                if translation.cut:
+                    console(stderr=True).print(f"Text {line} was cut: its last {translation.cut} tokens are left out.")
                 write(_format(source, translation, nbest, as_json, weights))
                 if pictures and weights:
                     pictures.add(weights)
@@ -144,6 +150,8 @@ def translate(
 def _format(source: str, translation: Translation, nbest: int, as_json: bool, attention: Attention | None) -> str:
     if as_json:
         record: dict[str, Any] = {"source": source, "hypotheses": translation.hypotheses}
+        if translation.cut:
+            record["cut"] = translation.cut
         if attention is not None:
             record["attention"] = {
                 "source_tokens": attention.source_tokens,

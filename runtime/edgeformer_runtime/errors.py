@@ -62,7 +62,8 @@ class InputTooLongError(InputError):
     """
 
     def __init__(self, index: int, length: int, limit: int) -> None:
-        super().__init__(index, f"has {length} tokens, but the model takes at most {limit}; split it into sentences.")
+        problem = f"has {length} tokens, but the model takes at most {limit}; split it into sentences, or let it be cut"
+        super().__init__(index, f"{problem} (`truncate`).")
         self.length, self.limit = length, limit
 
     def at(self, index: int) -> InputTooLongError:

@@ -43,6 +43,8 @@ class Translation:
 
     hypotheses: tuple[TextHypothesis, ...]
     """``n_best`` translations, best first."""
+    cut: int = 0
+    """Source tokens that were left out, where texts may be cut."""
 
     @property
     def best(self) -> TextHypothesis:
@@ -69,17 +71,28 @@ EMPTY = Translation((TextHypothesis("", (), (), 0.0, True),))
 """What a text without anything but white space translates to."""
 
 
-def encode_sources(session: AnySession, tokenizer: Tokenizer, texts: Sequence[str]) -> dict[int, list[int]]:
+def encode_sources(
+    session: AnySession, tokenizer: Tokenizer, texts: Sequence[str], cut: dict[int, int] | None = None
+) -> dict[int, list[int]]:
     """Source ids with end token by position in ``texts``; those of white space alone are left out.
 
+    Args:
+        session: knows how many tokens the model takes.
+        tokenizer: of the source side.
+        texts: sentences.
+        cut: lets texts with more tokens be cut, and receives how many were left out, by position.
+
     Raises:
-        InputError: a text has more tokens than the model takes, or is not valid Unicode.
+        InputError: a text has more tokens than the model takes and may not be cut, or is not valid Unicode.
     """
-    encoded, eos = tokenizer.encode_batch(texts), session.special.eos
+    encoded, eos, limit = tokenizer.encode_batch(texts), session.special.eos, session.max_source_length
     sources = {index: [*encoded[index], eos] for index, text in enumerate(texts) if text.strip()}
     for index, ids in sources.items():
-        if len(ids) > session.max_source_length:
-            raise InputTooLongError(index, len(ids), session.max_source_length)
+        if (surplus := len(ids) - limit) > 0:
+            if cut is None:
+                raise InputTooLongError(index, len(ids), limit)
+            cut[index] = surplus
+            del ids[limit - 1 : -1]
     return sources
 
 
@@ -92,25 +105,37 @@ def translate_texts(
     counters: Counters | None = None,
     *,
     workers: int = 1,
+    truncate: bool = False,
 ) -> list[Translation]:
     """Translate with any session. Texts of white space alone are not decoded and give :data:`EMPTY`.
 
     Raises:
-        InputTooLongError: a text has more tokens than the model takes; ``index`` counts within ``texts``.
+        InputTooLongError: a text has more tokens than the model takes, and ``truncate`` does not allow to cut it;
+            ``index`` counts within ``texts``.
         OptionError: an option is out of its range.
     """
-    sources = encode_sources(session, source, texts)
+    cut: dict[int, int] = {}
+    sources = encode_sources(session, source, texts, cut if truncate else None)
     translations = [EMPTY] * len(texts)
     decoded = decode(session, list(sources.values()), options, counters, workers=workers)
     for index, hypotheses in zip(sources, decoded, strict=True):
-        translations[index] = Translation(tuple(_with_text(hypothesis, target) for hypothesis in hypotheses))
+        found = tuple(_with_text(hypothesis, target) for hypothesis in hypotheses)
+        translations[index] = Translation(found, cut.get(index, 0))
     return translations
 
 
 class Translator:
     """A bundle, ready to translate. One object serves many threads."""
 
-    def __init__(self, bundle: str | Path | Bundle, *, device: str = "cpu", threads: int = 0, workers: int = 1) -> None:
+    def __init__(
+        self,
+        bundle: str | Path | Bundle,
+        *,
+        device: str = "cpu",
+        threads: int = 0,
+        workers: int = 1,
+        truncate: bool = False,
+    ) -> None:
         """Check and open a bundle.
 
         Args:
@@ -119,6 +144,7 @@ class Translator:
             threads: CPU threads of one operator; 0 takes all that this process may use, divided among the workers.
             workers: batches of one call translated at the same time, with one copy of the weights. Several workers with
                 a thread each translate many sentences sooner than one with several threads; one sentence takes longer.
+            truncate: cut a text that has more tokens than the model takes, which is an error otherwise.
 
         Raises:
             BundleError: the bundle is missing or damaged, or not for this runtime.
@@ -127,7 +153,7 @@ class Translator:
         """
         if workers < 1:
             raise OptionError(f"`workers` must be at least 1, but is {workers}.")
-        self.workers = workers
+        self.workers, self.truncate = workers, truncate
         self.bundle = bundle if isinstance(bundle, Bundle) else open_bundle(bundle)
         manifest = self.bundle.manifest
         threads = threads or max(1, available_cpus() // workers)
@@ -174,7 +200,7 @@ class Translator:
             changes: fields of :class:`DecodeOptions` that differ from the bundle's defaults, such as ``beam_size=1``.
 
         Raises:
-            InputTooLongError: a text has more tokens than the model takes.
+            InputTooLongError: a text has more tokens than the model takes, and may not be cut.
             OptionError: an option is unknown or out of its range.
         """
         _refuse_string(texts)
@@ -186,6 +212,7 @@ class Translator:
             self.options(**changes),
             counters,
             workers=self.workers,
+            truncate=self.truncate,
         )
 
     def attention(
@@ -203,7 +230,7 @@ class Translator:
 
         Raises:
             BundleError: the model has no attention weights, or the bundle has changed since it was opened.
-            InputTooLongError: a text has more tokens than the model takes.
+            InputTooLongError: a text has more tokens than the model takes, and may not be cut.
             OptionError: there are more texts than translations, or fewer.
         """
         _refuse_string(texts)
@@ -212,7 +239,7 @@ class Translator:
                 f"`translations` must be those of `texts`, but there are {len(translations)} of {len(texts)} texts."
             )
         eos = self.session.special.eos
-        sources = encode_sources(self.session, self.source_tokenizer, texts)
+        sources = encode_sources(self.session, self.source_tokenizer, texts, {} if self.truncate else None)
         best = [translation.best for translation in translations]
         targets = {index: [*best[index].ids, *[eos] * best[index].finished] for index in sources}
         results = [Attention((), (), np.empty((0, 0), np.float32), finished=False)] * len(texts)

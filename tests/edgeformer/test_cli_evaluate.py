@@ -128,6 +128,15 @@ def test_a_line_too_long_is_named_by_its_number(small_bundle: Path, tmp_path: Pa
     assert not output.exists()
 
 
+@pytest.mark.parametrize("kind", ["bundle", "run"])
+def test_a_line_too_long_is_cut_when_allowed(small_bundle: Path, taught_run: Run, tmp_path: Path, kind: str) -> None:
+    source = written(tmp_path / "s", ["dog", "x " * 300, "river"])
+    model = small_bundle if kind == "bundle" else taught_run.path
+    options = ("--source", source, "--reference", source, "--truncate", "--beam", "1")
+    assert json.loads(run("evaluate", model, *options, "--json").stdout)["cut_sources"] == 1
+    assert "sources cut" in run("evaluate", model, *options).stdout
+
+
 def test_a_missing_output_folder_is_told_before_the_work(
     small_bundle: Path, files: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,20 @@ def test_a_line_too_long_is_named_and_leaves_no_file(small_bundle: Path, tmp_pat
     assert "at most 256" in message
     assert not target.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_line_too_long_is_cut_when_allowed(small_bundle: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.write_text("dog\n" * 700 + "x " * 300 + "\nriver\n", encoding="utf-8")
+    options = ("--truncate", "--beam", "1", "--max-length", "1")
+    result = run("translate", small_bundle, "--input", source, *options)
+    assert result.exit_code == 0
+    assert result.stdout.count("\n") == 702
+    assert re.fullmatch(r"Text 701 was cut: its last \d+ tokens are left out\.\n", result.stderr)
+    result = run("translate", small_bundle, "x " * 300, "dog", "--json", *options)
+    cut, whole = map(json.loads, result.stdout.splitlines())
+    assert cut["cut"] > 0
+    assert "cut" not in whole
 
 
 def test_an_output_that_cannot_be_written_is_named(small_bundle: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from edgeformer_export.passes.patterns import constant_array, find_linears, find
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.quantize import QuantizeStatic, activations
 from edgeformer_export.passes.quantize_blocks import (
+    BLOCK_SIZE,
     Bits,
     QuantizeBlocks,
     choose_block_size,
@@ -67,7 +68,7 @@ def test_a_product_is_that_of_the_rounded_weight(bits: Bits, width: int, op: str
     model, (record,) = run_passes(linear_model(weight, bias, op), [QuantizeBlocks(bits)])
     assert [node.op_type for node in model.graph] == ["MatMulNBits"]
 
-    size = choose_block_size(width, bits, 128)
+    size = choose_block_size(width, bits, BLOCK_SIZE)
     blocks = quantize_blocks(np.ascontiguousarray(weight.T), bits, size)
     rounded = dequantize_blocks(blocks, bits, width)
     biases = 0 if bias is None else bias.nbytes
@@ -100,7 +101,7 @@ def test_a_look_up_reads_exactly_the_rounded_rows(bits: Bits, width: int) -> Non
     model, (record,) = run_passes(lookup_model(table), [QuantizeBlocks(bits)])
     assert record.bytes_after < (0.6 if width == 17 else 0.32) * record.bytes_before
     ids = RANDOM.integers(0, 50, (3, 7))
-    rounded = dequantize_blocks(quantize_blocks(table, bits, choose_block_size(width, bits, 128)), bits, width)
+    rounded = dequantize_blocks(quantize_blocks(table, bits, choose_block_size(width, bits, BLOCK_SIZE)), bits, width)
     np.testing.assert_array_equal(run(model, ids=ids), rounded[ids])
 
 
@@ -116,7 +117,7 @@ def test_8_bits_use_the_whole_range_of_each_block() -> None:
     assert (error <= 0.5001 * blocks.scales).all()
 
 
-@pytest.mark.parametrize("block_size", [16, 32, 128])
+@pytest.mark.parametrize("block_size", [16, 32, 128, 256])
 def test_4_bits_are_rounded_with_nearly_the_least_squared_error(block_size: int) -> None:
     matrix = (RANDOM.standard_t(5, size=(100, 1024)) / 50).astype(np.float32)
     matrix[5, : 2 * block_size] = 0
@@ -145,10 +146,10 @@ def test_4_bits_are_rounded_with_nearly_the_least_squared_error(block_size: int)
 @pytest.mark.parametrize(
     ("width", "bits", "expected"),
     # 1000: 8 scales and 24 values more than the row has, rather than 16 scales.
-    [(512, 4, 128), (256, 8, 128), (192, 4, 64), (96, 4, 32), (48, 8, 16), (48, 4, 64), (16, 8, 16), (1000, 8, 128)],
+    [(512, 4, 256), (256, 8, 256), (192, 4, 64), (96, 4, 32), (48, 8, 16), (48, 4, 64), (16, 8, 16), (1000, 8, 256)],
 )
 def test_the_block_size_takes_fewest_bytes(width: int, bits: Bits, expected: int) -> None:
-    assert choose_block_size(width, bits, 128) == expected
+    assert choose_block_size(width, bits, BLOCK_SIZE) == expected
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -197,7 +198,7 @@ def test_a_whole_graph_computes_what_rounded_weights_give(bits: Bits) -> None:
     products = [(linear.nodes[0].inputs[1], True) for linear in find_linears(model.graph)]
     for value, transposed in [*products, *((node.inputs[0], False) for node in find_lookups(model.graph))]:
         weight = constant_array(value).T if transposed else constant_array(value)
-        size = choose_block_size(weight.shape[1], bits, 128)
+        size = choose_block_size(weight.shape[1], bits, BLOCK_SIZE)
         rounded = dequantize_blocks(quantize_blocks(weight, bits, size), bits, weight.shape[1])
         assert value is not None
         value.const_value = ir.tensor(rounded.T if transposed else rounded)

@@ -201,6 +201,21 @@ def test_a_text_of_exactly_the_limit_is_translated(translator: Translator) -> No
         translator.translate([text + "?"], beam_size=1)
 
 
+def test_a_text_too_long_may_be_cut(translator: Translator) -> None:
+    cutting = Translator(translator.bundle, threads=1, truncate=True)
+    limit = translator.bundle.manifest.max_source_length
+    words = [f"dog{index}" for index in range(limit)]
+    tokens = translator.source_tokenizer.encode(" ".join(words))
+    fits = translator.source_tokenizer.decode(tokens[: limit - 1])
+    assert translator.source_tokenizer.encode(fits) == tokens[: limit - 1]
+    short, cut, empty = cutting.translate(["The dog.", " ".join(words), " " * 2 * limit], beam_size=1)
+    assert (short.cut, cut.cut, empty.cut) == (0, len(tokens) + 1 - limit, 0)
+    (whole,) = translator.translate([fits], beam_size=1)
+    assert (whole.cut, whole.hypotheses) == (0, cut.hypotheses)
+    (weights,) = cutting.attention([" ".join(words)], [cut])
+    assert len(weights.source_tokens) == limit
+
+
 @pytest.mark.parametrize("chunk", [1, 4, 7, 512])
 def test_a_stream_gives_what_a_list_gives(translator: Translator, chunk: int) -> None:
     texts = TEXTS[:12] + BLANK
