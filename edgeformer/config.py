@@ -6,8 +6,10 @@ recipe, or a mistake in one, costs no start-up time.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -177,9 +179,18 @@ def recipe_from_tree(tree: dict[str, Any], origin: str) -> Recipe:
     try:
         recipe = msgspec.convert(tree, Recipe)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"Recipe `{origin}`: {error}.") from None
+        raise ConfigError(f"Recipe `{origin}`: {error}.{_suggestion(str(error))}") from None
     _verify(recipe, model_config(recipe.model), origin)
     return recipe
+
+
+def _suggestion(error: str) -> str:
+    """The key that was perhaps meant by an unknown one."""
+    unknown = re.search(r"unknown field `(.+?)`", error)
+    sections = {"tokenizer": TokenizerConfig, "data": DataConfig, "train": TrainConfig}
+    keys = {field: f"{name}.{field}" for name, section in sections.items() for field in section.__struct_fields__}
+    close = get_close_matches(unknown[1], keys, n=1) if unknown else []
+    return f" Did you mean `{keys[close[0]]}`?" if close else ""
 
 
 def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:

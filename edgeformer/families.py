@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
@@ -81,8 +82,11 @@ def model_config(section: Mapping[str, Any]) -> msgspec.Struct:
             known = ", ".join(family.presets) or "none"
             raise ConfigError(f"`model.preset` must be one of {known}, but is `{preset}`.")
         fields = {**msgspec.structs.asdict(family.presets[preset]()), **fields}
-    if unknown := [field for field in fields if field not in family.config_type.__struct_encode_fields__]:
-        raise ConfigError(f"Section [model] of family `{family.name}` has no field `{unknown[0]}`.")
+    known_fields = family.config_type.__struct_encode_fields__
+    if unknown := [field for field in fields if field not in known_fields]:
+        close = get_close_matches(unknown[0], known_fields, n=1)
+        meant = f" Did you mean `model.{close[0]}`?" if close else ""
+        raise ConfigError(f"Section [model] of family `{family.name}` has no field `{unknown[0]}`.{meant}")
     try:
         return msgspec.convert(fields, family.config_type)
     except (msgspec.ValidationError, ValueError) as error:

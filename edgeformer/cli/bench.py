@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Text to translate, a sentence per line; default: the golden examples.",
 )
-@click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Sentences to take from --source."
-)
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Sentences to take of those.")
 @options.beam
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sentences per call.")
 @click.option(
@@ -86,7 +84,8 @@ def bench(
     if source is None:
         texts = list(dict.fromkeys(case.text for case in golden_cases(open_bundle(bundles[0]))))
     else:
-        texts = read_lines(source)[:limit]
+        texts = read_lines(source)
+    texts = texts[:limit]
     settings: dict[str, Any] = {"beam_size": beam, "batch_size": batch, "repeat": repeat}
     result: BenchmarkResult | Comparison
     with nullcontext() if alone or json_file is None else atomic_text(json_file) as stream:

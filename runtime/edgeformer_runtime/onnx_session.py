@@ -66,16 +66,7 @@ class OnnxSession:
         if device == "cuda":
             _check_cuda(bundle.manifest)
         _check_version(bundle.manifest.min_onnxruntime)
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads or available_cpus()
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        # A plan of memory is kept for each combination of lengths that was ever seen.
-        options.enable_mem_pattern = False
-        # Idle threads sleep: a device has other work to do between two operators.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if "int8" in self._manifest.precision.values() and products_saturate():
-            options.add_session_config_entry(*EXACT_PRODUCTS)
+        options = self._session_options(threads)
         self._bundle, self._options = bundle, options
         with huge_pages() if device == "cpu" else nullcontext():
             self._encoder, self._decoder = self._open(contract.ENCODER_FILE, contract.DECODER_FILE)
@@ -153,6 +144,19 @@ class OnnxSession:
             BundleError: the model has no attention weights.
         """
         self._opened_attention()
+
+    def _session_options(self, threads: int) -> ort.SessionOptions:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads or available_cpus()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        # A plan of memory is kept for each combination of lengths that was ever seen.
+        options.enable_mem_pattern = False
+        # Idle threads sleep: a device has other work to do between two operators.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if "int8" in self._manifest.precision.values() and products_saturate():
+            options.add_session_config_entry(*EXACT_PRODUCTS)
+        return options
 
     def _opened_attention(self) -> ort.InferenceSession:
         with self._lock:

@@ -28,6 +28,11 @@ from edgeformer.errors import ConfigError
         ('model.preset={name = "tiny"}', r"`model\.preset` must be one of"),
         ("model.preset=tiniest", r"`model\.preset` must be one of tiny, edge, base, .*, but is `tiniest`"),
         ('model.family=["transformer"]', r"`model\.family` must be one of"),
+        ("max_steps=3", r"unknown field `max_steps`\. Did you mean `train\.max_steps`\?"),
+        ("train.vocabsize=3", r"unknown field `vocabsize`.* Did you mean `tokenizer\.vocab_size`\?"),
+        ("train.qqq=3", r"unknown field `qqq` - at `\$\.train`\.$"),
+        ("model.head=3", r"has no field `head`\. Did you mean `model\.heads`\?"),
+        ("model.qqq=3", r"has no field `qqq`\.$"),
         ("tokenizer.shared=false", r'`model\.tied_embeddings` = "all" needs `tokenizer\.shared` = true'),
     ],
 )

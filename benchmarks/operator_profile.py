@@ -1,0 +1,168 @@
+"""Where the time of a bundle's decoder step goes, operator by operator, by ONNX Runtime's own profiler.
+
+Usage: ``python benchmarks/operator_profile.py BUNDLE --sentences 1 --beam 4``
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+import onnxruntime as ort
+
+from edgeformer.benchmark import machine
+from edgeformer.cli.output import console, table
+from edgeformer_runtime.bundle import Bundle, open_bundle
+from edgeformer_runtime.decode import Counters, decode
+from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.onnx_session import OnnxSession
+from edgeformer_runtime.options import DecodeOptions
+
+SOURCE_LENGTH, TARGET_LENGTH = 20, 30
+PRODUCTS = ("MatMul", "Gemm")
+"""Parts of the names of matrix products, which are told apart by the shape of their output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorTime:
+    """An operator's part of a step."""
+
+    name: str
+    """Operator, with the shape of its output if it is a product."""
+    calls: float
+    """Calls in a step."""
+    microseconds: float
+    """All of them together; the profiler's own time is taken off."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepProfile:
+    """A step, in microseconds, as the mean over a whole decode."""
+
+    operators: list[OperatorTime]
+    """The most expensive first."""
+    step: float
+    """The whole graph, run without the profiler, which slows large products too: all operators may take longer."""
+    host: float
+    """Search and copies between two steps."""
+
+
+class ProfiledSession(OnnxSession):
+    """A session whose graphs write profiles into a folder."""
+
+    def __init__(self, bundle: Bundle, folder: Path, threads: int) -> None:
+        self._folder = folder
+        super().__init__(bundle, threads=threads)
+
+    def _session_options(self, threads: int) -> ort.SessionOptions:
+        options = super()._session_options(threads)
+        options.enable_profiling = True
+        options.profile_file_prefix = str(self._folder / "profile")
+        return options
+
+    def end(self) -> Path:
+        """End the profiles; the file of the decoder's."""
+        self._encoder.end_profiling()
+        return Path(self._decoder.end_profiling())
+
+
+def profile(bundle: Bundle, *, sentences: int, beam_size: int, threads: int = 1, repeat: int = 10) -> StepProfile:
+    """Decode random sources, plainly and with the profiler, in turn.
+
+    The profiler adds some microseconds to every operator. They are taken to be the time of the cheapest operator of the
+    graph, one that moves no data.
+
+    Args:
+        bundle: an open bundle.
+        sentences: of one batch.
+        beam_size: hypotheses kept.
+        threads: CPU threads of one operator.
+        repeat: decodes.
+    """
+    manifest = bundle.manifest
+    source_length = min(SOURCE_LENGTH, manifest.max_source_length)
+    target_length = min(TARGET_LENGTH, manifest.max_target_length)
+    special = len(manifest.special.__struct_fields__)
+    sources = np.random.default_rng(1).integers(special, manifest.source_vocab_size, (sentences, source_length))
+    sources[:, -1] = manifest.special.eos
+    options = DecodeOptions(
+        beam_size=beam_size,
+        min_length=target_length,
+        max_length=target_length,
+        max_batch_tokens=sentences * beam_size * source_length,
+        return_scores=False,
+    )
+
+    plain, counters = OnnxSession(bundle, threads=threads), Counters()
+    with tempfile.TemporaryDirectory() as folder:
+        profiled, ignored = ProfiledSession(bundle, Path(folder), threads), Counters()
+        decode(plain, sources.tolist(), options)  # the first pays for memory
+        for _ in range(repeat):  # in turn, so that a slow moment of the machine meets both
+            decode(plain, sources.tolist(), options, counters)
+            decode(profiled, sources.tolist(), options, ignored)
+        events = json.loads(profiled.end().read_text(encoding="utf-8"))
+    return StepProfile(
+        operators=_operators(events, ignored.steps),
+        step=1e6 * counters.decoder_seconds / counters.steps,
+        host=1e6 * counters.host_seconds / counters.steps,
+    )
+
+
+def _operators(events: list[dict[str, object]], steps: int) -> list[OperatorTime]:
+    by_node, name_of = defaultdict[str, list[float]](list), dict[str, str]()
+    for event in events:
+        if event.get("cat") == "Node" and str(event["name"]).endswith("_kernel_time"):
+            node, arguments = str(event["name"]), event["args"]
+            by_node[node].append(float(str(event["dur"])))
+            name_of.setdefault(node, _name(arguments))
+    own_time = min(statistics.median(times) for times in by_node.values())
+    calls, total = defaultdict[str, int](int), defaultdict[str, float](float)
+    for node, times in by_node.items():
+        calls[name_of[node]] += len(times)
+        total[name_of[node]] += max(0.0, sum(times) - own_time * len(times))
+    return sorted(
+        (
+            OperatorTime(name=name, calls=count / steps, microseconds=total[name] / steps)
+            for name, count in calls.items()
+        ),
+        key=lambda operator: -operator.microseconds,
+    )
+
+
+def _name(arguments: object) -> str:
+    assert isinstance(arguments, dict)
+    name = str(arguments["op_name"])
+    if any(part in name for part in PRODUCTS):
+        shapes = [next(iter(output.values())) for output in arguments["output_type_shape"]]
+        name += f" to {shapes[0][-1]:,}"
+    return name
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--sentences", default=1, show_default=True, type=click.IntRange(1), help="Of one batch.")
+@click.option("--beam", default=1, show_default=True, type=click.IntRange(1), help="Hypotheses kept.")
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="CPU threads.")
+@click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="Decodes.")
+def main(bundle: Path, sentences: int, beam: int, threads: int, repeat: int) -> None:
+    """Show the operators of a decoder step of BUNDLE, and how long they take."""
+    try:
+        found = profile(open_bundle(bundle), sentences=sentences, beam_size=beam, threads=threads, repeat=repeat)
+    except EdgeformerError as error:
+        raise click.ClickException(str(error)) from None
+    rows = table(f"{bundle}: a step of {sentences} x {beam} row(s), in the profiler", "", "calls", "µs", "share")
+    whole = sum(one.microseconds for one in found.operators)
+    for one in found.operators:
+        rows.add_row(one.name, f"{one.calls:g}", f"{one.microseconds:.0f}", f"{one.microseconds / whole:.1%}")
+    console().print(rows)
+    console().print(f"Without it: {found.step:.0f} µs, and {found.host:.0f} µs for search and copies. {machine()}")
+
+
+if __name__ == "__main__":
+    main()
