@@ -17,6 +17,9 @@ PADDED_GRAPH_FILE = Path(__file__).with_name("best_tokens_padded.onnx")
 """The same for vocabularies that cannot be cut into chunks of one size; it copies the logits once more."""
 CHUNK = 256
 """Most logits in a chunk. From 32 to 500 the time is the same."""
+CACHED = 1 << 20
+"""Logits that are looked at together: four megabytes. With those of a whole batch, what one operator writes would have
+left the cache when the next one reads it."""
 MIN_CHUNK = 16
 """With fewer logits in a chunk there are so many chunks that padding is faster."""
 
@@ -31,7 +34,21 @@ class OnnxBestTokens:
     def __call__(
         self, logits: FloatArray, log_probability: NDArray[np.float64], count: int
     ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
-        """Run the graph."""
+        """Run the graph, for as many sentences at a time as the cache holds."""
+        sentences, beams = log_probability.shape
+        block = max(1, CACHED // (beams * logits.shape[1]))
+        if sentences <= block:
+            return self._run(logits, log_probability, count)
+        parts = [
+            self._run(logits[start * beams : (start + block) * beams], log_probability[start : start + block], count)
+            for start in range(0, sentences, block)
+        ]
+        value, token, parent = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return value, token, parent
+
+    def _run(
+        self, logits: FloatArray, log_probability: NDArray[np.float64], count: int
+    ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
         sentences, beams = log_probability.shape
         vocab_size = logits.shape[1]
         count = min(count, beams * vocab_size)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from edgeformer_runtime import onnx_best_tokens
 from edgeformer_runtime.best_tokens import best_tokens, largest, log_sum_exp, most_probable
 from edgeformer_runtime.onnx_best_tokens import GRAPH_FILE, PADDED_GRAPH_FILE, OnnxBestTokens, chunking
 from edgeformer_runtime.search import BestTokens
@@ -156,6 +157,20 @@ def test_the_engine_leaves_the_logits_as_they_are(engine: OnnxBestTokens, width:
     given = logits.copy()
     engine(logits, np.zeros((1, 4)), 5)
     np.testing.assert_array_equal(logits, given)
+
+
+@pytest.mark.parametrize("sentences", [1, 5, 8])
+@pytest.mark.parametrize("block", [1, 3, 4])
+def test_blocks_of_sentences_give_what_all_together_give(
+    engine: OnnxBestTokens, monkeypatch: pytest.MonkeyPatch, sentences: int, block: int
+) -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(sentences * 3, 500)).astype(np.float32)
+    log_probability = -random.random((sentences, 3))
+    whole = engine(logits, log_probability, 6)
+    monkeypatch.setattr(onnx_best_tokens, "CACHED", block * logits[:3].size + 1)
+    for one, other in zip(whole, engine(logits, log_probability, 6), strict=True):
+        assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("vocab_size", range(1, 3000, 7))
