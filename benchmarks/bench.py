@@ -199,9 +199,10 @@ class Bench:
         with self._contest(name, run, threads) as contest:
             for search, beam_size in SEARCHES.items():
                 outputs = contest.outputs(Workload(beam_size=beam_size, sources=compared, length=length))
-                for system, output in outputs.items():
-                    pairs = zip(output, outputs.get(BASELINE, []), strict=False)
-                    identical[system][search] = sum(one == other for one, other in pairs)
+                if baseline := outputs.get(BASELINE):
+                    for system, output in outputs.items():
+                        pairs = zip(output, baseline, strict=True)
+                        identical[system][search] = sum(one == other for one, other in pairs)
             for system, version_of_engine in contest.versions.items():
                 facts[system].version, facts[system].identical = version_of_engine, identical[system]
             for system, error in contest.errors.items():

@@ -5,12 +5,14 @@ Usage: ``python benchmarks/operator_profile.py BUNDLE --sentences 1 --beam 4``
 
 from __future__ import annotations
 
+import gc
 import json
 import statistics
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -46,9 +48,11 @@ class StepProfile:
     """A step, in microseconds, as the mean over a whole decode."""
 
     operators: list[OperatorTime]
-    """The most expensive first."""
+    """Of the decoder graph, the most expensive first."""
+    search: list[OperatorTime]
+    """Of the graph that picks beam search's tokens; empty for greedy search."""
     step: float
-    """The whole graph, run without the profiler, which slows large products too: all operators may take longer."""
+    """The decoder graph without the profiler, which slows large products too: all operators may take longer."""
     host: float
     """Search and copies between two steps."""
 
@@ -66,10 +70,9 @@ class ProfiledSession(OnnxSession):
         options.profile_file_prefix = str(self._folder / "profile")
         return options
 
-    def end(self) -> Path:
-        """End the profiles; the file of the decoder's."""
-        self._encoder.end_profiling()
-        return Path(self._decoder.end_profiling())
+    def end(self) -> tuple[Path, Path]:
+        """End the profiles of encoder and decoder; their files. That of the search ends with the session."""
+        return Path(self._encoder.end_profiling()), Path(self._decoder.end_profiling())
 
 
 def profile(bundle: Bundle, *, sentences: int, beam_size: int, threads: int = 1, repeat: int = 10) -> StepProfile:
@@ -106,21 +109,27 @@ def profile(bundle: Bundle, *, sentences: int, beam_size: int, threads: int = 1,
         for _ in range(repeat):  # in turn, so that a slow moment of the machine meets both
             decode(plain, sources.tolist(), options, counters)
             decode(profiled, sources.tolist(), options, ignored)
-        events = json.loads(profiled.end().read_text(encoding="utf-8"))
+        encoder, decoder = profiled.end()
+        del profiled
+        gc.collect()
+        operators = _operators(decoder, ignored.steps)
+        others = [file for file in Path(folder).iterdir() if file not in (encoder, decoder)]
+        search = _operators(others[0], ignored.steps) if others else []
     return StepProfile(
-        operators=_operators(events, ignored.steps),
+        operators=operators,
+        search=search,
         step=1e6 * counters.decoder_seconds / counters.steps,
         host=1e6 * counters.host_seconds / counters.steps,
     )
 
 
-def _operators(events: list[dict[str, object]], steps: int) -> list[OperatorTime]:
+def _operators(file: Path, steps: int) -> list[OperatorTime]:
+    events = json.loads(file.read_text(encoding="utf-8"))
     by_node, name_of = defaultdict[str, list[float]](list), dict[str, str]()
     for event in events:
-        if event.get("cat") == "Node" and str(event["name"]).endswith("_kernel_time"):
-            node, arguments = str(event["name"]), event["args"]
-            by_node[node].append(float(str(event["dur"])))
-            name_of.setdefault(node, _name(arguments))
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            by_node[event["name"]].append(event["dur"])
+            name_of.setdefault(event["name"], _name(event["args"]))
     own_time = min(statistics.median(times) for times in by_node.values())
     calls, total = defaultdict[str, int](int), defaultdict[str, float](float)
     for node, times in by_node.items():
@@ -135,8 +144,7 @@ def _operators(events: list[dict[str, object]], steps: int) -> list[OperatorTime
     )
 
 
-def _name(arguments: object) -> str:
-    assert isinstance(arguments, dict)
+def _name(arguments: dict[str, Any]) -> str:
     name = str(arguments["op_name"])
     if any(part in name for part in PRODUCTS):
         shapes = [next(iter(output.values())) for output in arguments["output_type_shape"]]
@@ -156,11 +164,13 @@ def main(bundle: Path, sentences: int, beam: int, threads: int, repeat: int) -> 
         found = profile(open_bundle(bundle), sentences=sentences, beam_size=beam, threads=threads, repeat=repeat)
     except EdgeformerError as error:
         raise click.ClickException(str(error)) from None
-    rows = table(f"{bundle}: a step of {sentences} x {beam} row(s), in the profiler", "", "calls", "µs", "share")
-    whole = sum(one.microseconds for one in found.operators)
-    for one in found.operators:
-        rows.add_row(one.name, f"{one.calls:g}", f"{one.microseconds:.0f}", f"{one.microseconds / whole:.1%}")
-    console().print(rows)
+    for title, operators in (("a step", found.operators), ("its search", found.search)):
+        rows = table(f"{bundle}: {title}, {sentences} x {beam} row(s), in the profiler", "", "calls", "µs", "share")
+        whole = sum(one.microseconds for one in operators)
+        for one in operators:
+            rows.add_row(one.name, f"{one.calls:g}", f"{one.microseconds:.0f}", f"{one.microseconds / whole:.1%}")
+        if operators:
+            console().print(rows)
     console().print(f"Without it: {found.step:.0f} µs, and {found.host:.0f} µs for search and copies. {machine()}")
 
 

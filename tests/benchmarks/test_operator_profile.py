@@ -22,6 +22,7 @@ def test_parts_are_those_of_the_graph(small_bundle_int8: Path, beam_size: int) -
     assert times == sorted(times, reverse=True)
     assert times[-1] >= 0
     assert min(found.step, found.host) > 0
+    assert [one.name for one in found.search if "Softmax" in one.name] == ["LogSoftmax"] * (beam_size > 1)
 
 
 def test_command(small_bundle_int8: Path, tmp_path: Path) -> None:
