@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from itertools import islice, repeat
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -31,7 +33,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.argument("text", nargs=-1)
-@click.option("--input", "input_file", type=click.Path(path_type=Path), help="UTF-8 text, one sentence per line.")
+@click.option("--input", "input_file", type=click.Path(path_type=Path), help="UTF-8 text, plain or gzip, line by line.")
 @click.option(
     "--output", "output_file", type=click.Path(path_type=Path), help="File to write; appears when all is done."
 )
@@ -41,7 +43,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
 )
 @options.length_penalty
 @click.option("--min-length", type=click.IntRange(0), default=0, help="Tokens before a translation may end.")
-@click.option("--max-length", type=click.IntRange(1), help="Largest number of tokens. Default: the model's limit.")
+@click.option("--max-length", type=click.IntRange(1), help="Largest number of tokens; at most the model's limit.")
 @click.option(
     "--no-repeat-ngram", type=click.IntRange(0), default=0, help="Forbid repeating n-grams of this size; 0 allows all."
 )
@@ -177,20 +179,24 @@ def _lines(text: tuple[str, ...], input_file: Path | None) -> Iterator[Iterator[
     if text:
         yield iter(text)
     elif input_file is not None:
-        with input_file.open("rb") as stream:
+        packed = input_file.suffix.lower() == ".gz"
+        with gzip.open(input_file) if packed else input_file.open("rb") as stream:
             yield _decoded(stream, str(input_file))
     else:
         yield _decoded(sys.stdin.buffer, "standard input")
 
 
-def _decoded(stream: IO[bytes], name: str) -> Iterator[str]:
-    for number, line in enumerate(stream, 1):
-        try:
+def _decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    number = 0
+    try:
+        for number, line in enumerate(stream, 1):
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"Line {number} of {name} is not UTF-8 ({error.reason}); convert it, for example with iconv."
-            ) from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"Line {number} of {name} is not UTF-8 ({error.reason}); convert it, for example with iconv."
+        ) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"`{name}` is damaged: {error}. Fetch it again.") from None
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -74,6 +75,18 @@ def test_no_line_gives_no_line(small_bundle: Path, tmp_path: Path) -> None:
     source.touch()
     run("translate", small_bundle, "--input", source, "--output", target)
     assert target.read_bytes() == b""
+
+
+def test_gzip_gives_what_plain_text_gives(small_bundle: Path, tmp_path: Path, expected: list[str]) -> None:
+    source, output = tmp_path / "text.GZ", tmp_path / "out"
+    packed = gzip.compress("".join(f"{line}\n" for line in LINES).encode())
+    source.write_bytes(packed)
+    assert run("translate", small_bundle, "--input", source).stdout.splitlines() == expected
+    for damaged in (packed[:-9], b"no gzip", packed[:20] + b"??" + packed[22:]):
+        source.write_bytes(damaged)
+        message = error("translate", small_bundle, "--input", source, "--output", output)
+        assert message.startswith(f"`{source}` is damaged: ")
+        assert not output.exists()
 
 
 def test_nbest(small_bundle: Path, translator: Translator) -> None:
