@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
+import torch
 from numpy.typing import NDArray
 
 from edgeformer.model.build import build_model
@@ -14,6 +15,8 @@ from tests.factory import small_recipe
 
 
 def small_graphs(variant: str = "post_norm", target: Target = "ort") -> Graphs:
+    """The graphs of a small model, always with the same weights."""
+    torch.manual_seed(0)
     return to_onnx(build_model(small_recipe(variant), 300, 300), target).graphs
 
 
