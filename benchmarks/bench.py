@@ -27,7 +27,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from benchmarks.bench_models import PRECISIONS, random_run, step_bytes
+from benchmarks.bench_models import PRECISIONS, random_run, random_sources, step_bytes
 from benchmarks.bench_page import page
 from benchmarks.bench_report import Cell, Model, Report, Setting, SystemFacts, problems, resumed, tables
 from edgeformer.benchmark import machine
@@ -133,13 +133,13 @@ class Bench:
                 run = self._random_run(preset)
                 random = np.random.default_rng(1)
                 vocabulary, eos = run.source_tokenizer.vocab_size, SpecialTokens().eos
-                self._know(preset, run, _sources(random, COMPARED, COMPARED_LENGTH, vocabulary, eos), forced=True)
+                self._know(preset, run, random_sources(random, COMPARED, COMPARED_LENGTH, vocabulary, eos), forced=True)
                 for threads in self.options.threads:
                     cells = [setting for setting in here if setting.threads == threads]
                     if cells:
                         with self._contest(preset, run, threads) as contest:
                             for setting in cells:
-                                sources = _sources(random, setting.batch, setting.source_length, vocabulary, eos)
+                                sources = random_sources(random, setting.batch, setting.source_length, vocabulary, eos)
                                 workload = Workload(
                                     beam_size=setting.beam_size, sources=sources, length=setting.target_length
                                 )
@@ -278,15 +278,6 @@ class Bench:
 
     def _save(self) -> None:
         self.report.write(self.options.results)
-
-
-def _sources(random: np.random.Generator, count: int, length: int, vocabulary: int, eos: int) -> list[list[int]]:
-    """Random sources of so many tokens, end token included."""
-    special = len(SpecialTokens.__struct_fields__)
-    sources = random.integers(special, vocabulary, size=(count, length))
-    sources[:, -1] = eos
-    rows: list[list[int]] = sources.tolist()
-    return rows
 
 
 def _versions() -> dict[str, str]:

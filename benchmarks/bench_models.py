@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import onnx
 import tokenizers
 import torch
@@ -81,6 +82,15 @@ def filled(tokenizer: tokenizers.Tokenizer, vocab_size: int) -> tokenizers.Token
     vocabulary = tree["model"]["vocab"]
     vocabulary |= {f"<unused {index}>": index for index in range(len(vocabulary), vocab_size)}
     return tokenizers.Tokenizer.from_str(json.dumps(tree))
+
+
+def random_sources(random: np.random.Generator, count: int, length: int, vocabulary: int, eos: int) -> list[list[int]]:
+    """Random sources of so many tokens, end token included."""
+    special = len(SpecialTokens.__struct_fields__)
+    sources = random.integers(special, vocabulary, size=(count, length))
+    sources[:, -1] = eos
+    rows: list[list[int]] = sources.tolist()
+    return rows
 
 
 def step_bytes(bundle: Path) -> int:

@@ -18,6 +18,7 @@ import click
 import numpy as np
 import onnxruntime as ort
 
+from benchmarks.bench_models import random_sources
 from edgeformer.benchmark import machine
 from edgeformer.cli.output import console, table
 from edgeformer_runtime.bundle import Bundle, open_bundle
@@ -91,9 +92,8 @@ def profile(bundle: Bundle, *, sentences: int, beam_size: int, threads: int = 1,
     manifest = bundle.manifest
     source_length = min(SOURCE_LENGTH, manifest.max_source_length)
     target_length = min(TARGET_LENGTH, manifest.max_target_length)
-    special = len(manifest.special.__struct_fields__)
-    sources = np.random.default_rng(1).integers(special, manifest.source_vocab_size, (sentences, source_length))
-    sources[:, -1] = manifest.special.eos
+    random, eos = np.random.default_rng(1), manifest.special.eos
+    sources = random_sources(random, sentences, source_length, manifest.source_vocab_size, eos)
     options = DecodeOptions(
         beam_size=beam_size,
         min_length=target_length,
@@ -105,10 +105,10 @@ def profile(bundle: Bundle, *, sentences: int, beam_size: int, threads: int = 1,
     plain, counters = OnnxSession(bundle, threads=threads), Counters()
     with tempfile.TemporaryDirectory() as folder:
         profiled, ignored = ProfiledSession(bundle, Path(folder), threads), Counters()
-        decode(plain, sources.tolist(), options)  # the first pays for memory
+        decode(plain, sources, options)  # the first pays for memory
         for _ in range(repeat):  # in turn, so that a slow moment of the machine meets both
-            decode(plain, sources.tolist(), options, counters)
-            decode(profiled, sources.tolist(), options, ignored)
+            decode(plain, sources, options, counters)
+            decode(profiled, sources, options, ignored)
         encoder, decoder = profiled.end()
         del profiled
         gc.collect()
