@@ -91,7 +91,7 @@ def step_times(
     source[:, -1] = manifest.special.eos
     tokens = random.integers(manifest.target_vocab_size, size=(max(positions) + 1, batch))
 
-    state = session.start(source, np.full(batch, source_length), beam_size=1)
+    state = session.start(source, np.full(batch, source_length))
     states, expected = {}, {}
     for position, token in enumerate(tokens):
         before = state

@@ -46,7 +46,7 @@ class ToySession:
     special: SpecialTokens = field(default_factory=SpecialTokens)
     max_source_length: int = 50
     rows: list[int] = field(default_factory=list)
-    greedy_alone: bool = False
+    rows_in_pairs: bool = False
     best_tokens = staticmethod(best_tokens)
 
     def logits(self, source: Ids, prefix: Ids) -> FloatArray:
@@ -56,10 +56,10 @@ class ToySession:
         values[self.special.eos] += self.end_bias
         return values.astype(np.float32)
 
-    def start(self, source: IntArray, source_length: IntArray, beam_size: int) -> ToyState:
+    def start(self, source: IntArray, source_length: IntArray) -> ToyState:
         """See :class:`~edgeformer_runtime.session.StepSession`."""
         sources = tuple(tuple(row[:length].tolist()) for row, length in zip(source, source_length, strict=True))
-        return ToyState(sources, ((),) * (len(sources) * beam_size))
+        return ToyState(sources, ((),) * len(sources))
 
     def step(self, token: IntArray, position: int, state: ToyState) -> tuple[FloatArray, ToyState]:
         """See :class:`~edgeformer_runtime.session.StepSession`."""

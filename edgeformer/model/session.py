@@ -10,7 +10,7 @@ from torch import Tensor
 
 from edgeformer.model.base import EncoderDecoder, State
 from edgeformer_runtime.best_tokens import best_tokens
-from edgeformer_runtime.contract import ROWS, SENTENCES, StateTensor
+from edgeformer_runtime.contract import SENTENCES, StateTensor
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.session import FloatArray, IntArray
 
@@ -28,7 +28,7 @@ class TorchState:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> Self:
-        """Reorder and drop; see :class:`~edgeformer_runtime.session.DecoderState`."""
+        """Reorder, repeat and drop; see :class:`~edgeformer_runtime.session.DecoderState`."""
         selected = dict(self.tensors)
         for entry in self.table:
             index = sentences if entry.axes[0] == SENTENCES else rows
@@ -41,7 +41,7 @@ class TorchState:
 class TorchSession:
     """A model in evaluation mode, on the device where its weights are."""
 
-    greedy_alone = False
+    rows_in_pairs = False
 
     def __init__(self, model: EncoderDecoder, special: SpecialTokens | None = None) -> None:
         self.model = model.eval()
@@ -52,16 +52,14 @@ class TorchSession:
         self._device = next(model.parameters()).device
 
     @torch.inference_mode()
-    def start(self, source: IntArray, source_length: IntArray, beam_size: int) -> TorchState:
+    def start(self, source: IntArray, source_length: IntArray) -> TorchState:
         """Run the encoder; see :meth:`~edgeformer_runtime.session.StepSession.start`."""
         table = self.model.state_table()
         tensors = self.model.encode(self._tensor(source), self._tensor(source_length))
         for entry in table:
             if entry.kind == "cache":
-                shape = [len(source) * beam_size, *(0 if isinstance(axis, str) else axis for axis in entry.axes[1:])]
+                shape = [len(source), *(0 if isinstance(axis, str) else axis for axis in entry.axes[1:])]
                 tensors[entry.name] = torch.empty(shape, dtype=getattr(torch, entry.dtype), device=self._device)
-            elif entry.axes[0] == ROWS:
-                tensors[entry.name] = tensors[entry.name].repeat_interleave(beam_size, dim=0)
         return TorchState(tensors, table)
 
     @torch.inference_mode()

@@ -202,7 +202,7 @@ def torch_stages(
     hooks = [module.register_forward_hook(hook(name)) for name, module in model.named_modules() if name]
     try:
         session, table = TorchSession(model, special), model.state_table()
-        state = session.start(source, source_length, 1)
+        state = session.start(source, source_length)
         yield parts(), {one.name: state.tensors[one.name].cpu().numpy() for one in table if one.from_encoder}
         for position, token in enumerate(target):
             logits, state = session.step(np.array([token]), position, state)

@@ -33,7 +33,7 @@ class NoisySession:
 
     def __init__(self, session: AnySession, amplitude: float, seed: int) -> None:
         self._session, self._amplitude, self._generator = session, np.float32(amplitude), np.random.default_rng(seed)
-        self.special, self.greedy_alone = session.special, session.greedy_alone
+        self.special, self.rows_in_pairs = session.special, session.rows_in_pairs
         self.max_source_length, self.max_target_length = session.max_source_length, session.max_target_length
         self.start, self.best_tokens = session.start, session.best_tokens
 
@@ -59,7 +59,7 @@ def greedy_margins(
         block = [[*ids, special.eos][: session.max_target_length] for ids in outputs[start : start + BATCH]]
         source, source_length = pad(sources[start : start + BATCH], special.pad)
         target, length = pad(block, special.pad)
-        state, token = session.start(source, source_length, 1), np.full(len(block), special.bos)
+        state, token = session.start(source, source_length), np.full(len(block), special.bos)
         smallest = np.full(len(block), np.inf)
         for step in range(target.shape[1]):
             logits, state = session.step(token, step, state)

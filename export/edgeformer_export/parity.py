@@ -232,7 +232,7 @@ def compare_logits(
         target, length = pad([[special.bos, *target][:limit] for _, target in block], special.pad)
         arrays = (torch.from_numpy(array).to(device) for array in (source, source_length, target))
         expected = model.eval()(*arrays).float().cpu().numpy()  # (N, T, V)
-        state = session.start(source, source_length, 1)
+        state = session.start(source, source_length)
         for step in range(target.shape[1]):
             logits, state = session.step(np.ascontiguousarray(target[:, step]), step, state)
             valid = np.flatnonzero(step < length)

@@ -65,7 +65,7 @@ def attention_weights(
     for batch in length_sorted_batches([len(source) for source in sources], 1, max_batch_tokens):
         source, source_length = pad([sources[index] for index in batch], session.special.pad)
         given, steps = pad([[session.special.bos, *targets[index]][:-1] for index in batch], session.special.pad)
-        state = session.start(source, source_length, 1)
+        state = session.start(source, source_length)
         columns = []
         for position in range(given.shape[1]):
             token = np.ascontiguousarray(given[:, position])

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 
+import numpy as np
+
 from edgeformer_runtime.batching import length_sorted_batches, pad
 from edgeformer_runtime.errors import InputTooLongError
 from edgeformer_runtime.options import DecodeOptions
@@ -87,7 +89,7 @@ def decode(
     started = time.perf_counter()
     results: list[list[Hypothesis]] = [[] for _ in sources]
     lengths = [len(source) for source in sources]
-    if options.beam_size == 1 and session.greedy_alone:
+    if options.beam_size == 1 and session.rows_in_pairs:
         batches = [[index] for index in range(len(sources))]
     else:
         batches = list(length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens))
@@ -113,17 +115,20 @@ def _decode_batch(
 ) -> list[list[Hypothesis]]:
     clock = time.perf_counter
     processors = build_processors(options, session.special)
-    search: Search
-    if options.beam_size == 1:
-        search = GreedySearch(len(sources), options, session.special)
-    else:
-        search = BeamSearch(len(sources), options, session.special, session.best_tokens)
     limit = (
         session.max_target_length if options.max_length is None else min(options.max_length, session.max_target_length)
     )
 
     begin = clock()
-    state = session.start(*pad(sources, session.special.pad), options.beam_size)
+    state = session.start(*pad(sources, session.special.pad))
+    search: Search
+    if options.beam_size == 1:
+        search = GreedySearch(len(sources), options, session.special)
+    else:
+        pairs = session.rows_in_pairs
+        search = BeamSearch(len(sources), options, session.special, session.best_tokens, pairs=pairs)
+        if pairs:
+            state = state.select(np.arange(len(sources)).repeat(len(search.token) // len(sources)), None)
     counters.encoder_seconds += clock() - begin
     counters.batches += 1
     for position in range(limit):

@@ -107,6 +107,9 @@ class DeviceState(OnnxState):
     def _take(self, tensor: StateTensor, index: IntArray) -> None:
         self.tensors[tensor.name] = self._rows(self.tensors[tensor.name], tensor.dtype, index)
 
+    def _repeat(self, tensor: StateTensor, rows: IntArray) -> None:
+        self._take(tensor, rows)
+
     def _move(self, tensor: StateTensor, sentences: IntArray, block: int) -> None:
         self._take(tensor, rows_of(sentences, block))
 

@@ -69,7 +69,8 @@ class OnnxSession:
         options = self._session_options(threads)
         self._bundle, self._options = bundle, options
         with huge_pages() if device == "cpu" else nullcontext():
-            self._encoder, self._decoder = self._open(contract.ENCODER_FILE, contract.DECODER_FILE)
+            # The larger one first: for a moment, the engine holds three copies of the output projection.
+            self._decoder, self._encoder = self._open(contract.DECODER_FILE, contract.ENCODER_FILE)
         self._new_state: Callable[..., OnnxState] = OnnxState
         if device != "cpu":
             dtypes = {tensor.dtype for tensor in self._table}
@@ -85,8 +86,8 @@ class OnnxSession:
         return self._device
 
     @property
-    def greedy_alone(self) -> bool:
-        """True for weights in blocks, which are for one row at a time: batches gain less with them than with int8."""
+    def rows_in_pairs(self) -> bool:
+        """True for weights in blocks. They are for one row at a time: batches gain less with them than with int8."""
         return not {"int8-block", "int4"}.isdisjoint(self._manifest.precision.values())
 
     @property
@@ -104,7 +105,7 @@ class OnnxSession:
         """Largest number of steps."""
         return self._manifest.max_target_length
 
-    def start(self, source: IntArray, source_length: IntArray, beam_size: int) -> OnnxState:
+    def start(self, source: IntArray, source_length: IntArray) -> OnnxState:
         """Run the encoder; see :meth:`~edgeformer_runtime.session.StepSession.start`."""
         binding = self._encoder.io_binding()
         binding.bind_cpu_input(contract.SOURCE, source)
@@ -119,7 +120,6 @@ class OnnxSession:
                 self._table,
                 self._device,
                 sentences=len(source),
-                beam_size=beam_size,
                 max_length=self.max_target_length,
             )
 
@@ -152,6 +152,8 @@ class OnnxSession:
         options.log_severity_level = 3
         # A plan of memory is kept for each combination of lengths that was ever seen.
         options.enable_mem_pattern = False
+        # The engine's own store of memory is as fast as the system's, and keeps for ever what only loading needed.
+        options.enable_cpu_mem_arena = False
         # Idle threads sleep: a device has other work to do between two operators.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if "int8" in self._manifest.precision.values() and products_saturate():

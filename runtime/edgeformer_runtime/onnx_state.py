@@ -22,15 +22,14 @@ class OnnxState:
     """State tensors of one batch on one device, and the inputs and outputs of its steps.
 
     A step and a selection change it in place. No tensor is copied by a step, and a selection moves only the sentences
-    that fill the places of those dropped. That is so on the CPU; for other devices there is
-    :class:`~edgeformer_runtime.onnx_device.DeviceState`.
+    that fill the places of those dropped, unless the number of beams changes. That is so on the CPU; for other devices
+    there is :class:`~edgeformer_runtime.onnx_device.DeviceState`.
 
     Args:
         tensors: what the encoder emitted, with one row per sentence.
         table: the state table.
         device: where the tensors are.
-        sentences: N.
-        beam_size: K.
+        sentences: N, of one beam each at first.
         max_length: largest number of steps.
     """
 
@@ -44,7 +43,6 @@ class OnnxState:
         device: str,
         *,
         sentences: int,
-        beam_size: int,
         max_length: int,
     ) -> None:
         self.tensors: dict[str, ort.OrtValue] = dict(tensors)
@@ -54,20 +52,15 @@ class OnnxState:
         self._moving = [tensor for tensor in table if tensor.kind != "constant" and not tensor.in_place]
         """Tensors that a step replaces."""
         self._in_place = any(tensor.in_place for tensor in table)
-        self._sentences, self._beams = sentences, beam_size
+        self._sentences = sentences
         self._capacity = min(FIRST_CAPACITY, max_length) if self.grows else max_length
-        self._beam_width = np.array([beam_size], np.int32)
-        self._indirection = self._own_beams(sentences, self._capacity)
-        self._token, self._position = np.zeros(sentences * beam_size, np.int64), np.zeros((), np.int64)
-        self._bindings: dict[str, ort.IOBinding] = {}
+        self._position = np.zeros((), np.int64)
         self._nbytes: int | None = None
-        self._outputs: dict[str, NDArray[np.float32]] = {}
         self._arrays: dict[str, NDArray[Any]] = {}
+        self._set_beams(1)
         for tensor in table:
             if tensor.kind == "cache":
                 self._allocate(tensor)
-            elif tensor.axes[0] == contract.ROWS and beam_size > 1:
-                self._take(tensor, np.repeat(np.arange(sentences), beam_size))
 
     @property
     def nbytes(self) -> int:
@@ -115,7 +108,11 @@ class OnnxState:
         return self._outputs[output] if width else values[output].numpy()
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> Self:
-        """Reorder and drop rows and sentences; see :class:`~edgeformer_runtime.session.DecoderState`."""
+        """Reorder, repeat and drop; see :class:`~edgeformer_runtime.session.DecoderState`."""
+        count = self._sentences if sentences is None else len(sentences)
+        if len(rows) != count * self._beams:
+            self._spread(rows, sentences)
+            return self
         if self._in_place:
             self._redirect(rows, sentences)
         for tensor in self._moving:
@@ -131,6 +128,28 @@ class OnnxState:
         self._sentences, self._token = len(sentences), np.zeros(len(rows), np.int64)
         self._bindings.clear()
         return self
+
+    def _spread(self, rows: IntArray, sentences: IntArray | None) -> None:
+        """Give all sentences another number of beams, each with a copy of the past of its row in ``rows``."""
+        for tensor in self._table:
+            if tensor.axes[0] == contract.SENTENCES:
+                if sentences is not None:
+                    self._move(tensor, sentences, 1)
+            elif tensor.in_place:
+                self._repeat(tensor, rows)
+            else:
+                self._take(tensor, rows)
+        if sentences is not None:
+            self._sentences = len(sentences)
+        self._set_beams(len(rows) // self._sentences)
+
+    def _set_beams(self, beams: int) -> None:
+        """Make all that depends on the number of rows anew."""
+        self._beams, self._beam_width = beams, np.array([beams], np.int32)
+        self._indirection = self._own_beams(self._sentences, self._capacity)
+        self._token = np.zeros(self._sentences * beams, np.int64)
+        self._bindings: dict[str, ort.IOBinding] = {}
+        self._outputs: dict[str, NDArray[np.float32]] = {}
 
     def _redirect(self, rows: IntArray, sentences: IntArray | None) -> None:
         """Let every beam find its past in the rows that wrote it."""
@@ -151,12 +170,23 @@ class OnnxState:
             self._take(tensor, rows_of(sentences, block))
             return
         array = self._arrays[tensor.name] if tensor.name in self._arrays else self.tensors[tensor.name].numpy()
-        used = tuple(slice(self.length) if axis == contract.CAPACITY_AXIS else slice(None) for axis in tensor.axes[1:])
+        used = self._used(tensor)
         for to, start in moves:
             array[(slice(to * block, (to + 1) * block), *used)] = array[
                 (slice(start * block, (start + 1) * block), *used)
             ]
         self._keep(tensor, array[: len(sentences) * block])
+
+    def _repeat(self, tensor: StateTensor, rows: IntArray) -> None:
+        """Make a buffer that holds ``rows`` of this one."""
+        array, used = self.tensors[tensor.name].numpy(), self._used(tensor)
+        new = np.empty((len(rows), *array.shape[1:]), array.dtype)
+        new[(slice(None), *used)] = array[(rows, *used)]
+        self._keep(tensor, new)
+
+    def _used(self, tensor: StateTensor) -> tuple[slice, ...]:
+        """What of a row of a buffer has been written."""
+        return tuple(slice(self.length) if axis == contract.CAPACITY_AXIS else slice(None) for axis in tensor.axes[1:])
 
     def _allocate(self, tensor: StateTensor) -> None:
         """Make an empty cache."""
@@ -199,7 +229,7 @@ class OnnxState:
                 binding.bind_ortvalue_output(tensor.output_name, self.tensors[tensor.name])
             elif name == output and width:
                 rows = len(self._token)
-                # Rows only ever become fewer, so the first buffer serves to the end.
+                # Rows of as many beams only ever become fewer, so the first buffer serves to the end.
                 buffer = self._outputs.get(name, np.empty((rows, width), np.float32))
                 self._outputs[name] = buffer[:rows]
                 binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(buffer[:rows]))

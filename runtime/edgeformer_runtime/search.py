@@ -114,21 +114,37 @@ class BeamSearch:
 
     A hypothesis is finished when its end token is among the K best of the ``K * V`` extensions. A sentence is finished
     when it has K such hypotheses (fairseq's rule). At the cut-off, unfinished ones fill up what is missing.
+
+    Args:
+        sentences: N.
+        options: how to search; K is its beam size.
+        special: token ids with a meaning.
+        best: picks the most probable extensions.
+        pairs: keep an even number of rows of each sentence in all steps; one that is too many finds nothing. Otherwise
+            there is one row of each in the first step, since all of a sentence start alike, and then K.
     """
 
     def __init__(
-        self, sentences: int, options: DecodeOptions, special: SpecialTokens, best: BestTokens = best_tokens
+        self,
+        sentences: int,
+        options: DecodeOptions,
+        special: SpecialTokens,
+        best: BestTokens = best_tokens,
+        *,
+        pairs: bool = False,
     ) -> None:
-        beams = options.beam_size
         self._best = best
-        self._options, self._eos, self._beams = options, special.eos, beams
+        self._options, self._eos, self._beams = options, special.eos, options.beam_size
         self._results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         self._origin = np.arange(sentences)
-        # (N, K): all beams of a sentence start alike, so only the first may be extended at the first step
-        self._log_probability = np.full((sentences, beams), -np.inf, dtype=np.float64)
+        self._width = self._beams + (pairs and self._beams % 2)
+        """Rows of each sentence after the first step."""
+        width = self._width if pairs else 1
+        # (N, rows of a sentence): all start alike, so only the first may be extended at the first step
+        self._log_probability = np.full((sentences, width), -np.inf, dtype=np.float64)
         self._log_probability[:, 0] = 0
-        self.token = np.full(sentences * beams, special.bos, dtype=np.int64)
-        self.history = np.empty((sentences * beams, 0), dtype=np.int64)
+        self.token = np.full(sentences * width, special.bos, dtype=np.int64)
+        self.history = np.empty((sentences * width, 0), dtype=np.int64)
 
     @property
     def is_finished(self) -> bool:
@@ -137,15 +153,18 @@ class BeamSearch:
 
     def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
-        beams, sentences = self._beams, len(self._origin)
+        beams, (sentences, width) = self._beams, self._log_probability.shape
         # (N, 2K) extensions, best first: at most K of them end, so K go on
         value, token, parent = self._best(logits, self._log_probability, 2 * beams)
         check_finite(value[:, 0], self.history)
+        if (missing := 2 * beams - value.shape[1]) > 0:
+            value = np.pad(value, ((0, 0), (0, missing)), constant_values=-np.inf)
+            token, parent = (np.pad(array, ((0, 0), (0, missing))) for array in (token, parent))
         sentence = np.arange(sentences)[:, None]
         ends, alive = token == self._eos, None
         if ends.any():
             for index, rank in zip(*np.nonzero(ends[:, :beams] & np.isfinite(value[:, :beams])), strict=True):
-                ids = self.history[index * beams + parent[index, rank]]
+                ids = self.history[index * width + parent[index, rank]]
                 self._collect(index, ids, float(value[index, rank]), finished=True)
             live = np.array([len(self._results[origin]) < beams for origin in self._origin])
             if not live.all():
@@ -162,21 +181,21 @@ class BeamSearch:
             going = np.argsort(ends, axis=1, kind="stable")
             value = np.take_along_axis(value, going, axis=1)
             token, parent = (np.take_along_axis(array, going, axis=1) for array in (token, parent))
-        self._log_probability, self.token = value[:, :beams], token[:, :beams].ravel()
-        rows = (sentence * beams + parent[:, :beams]).ravel()
+        self._log_probability, self.token = value[:, : self._width], token[:, : self._width].ravel()
+        self._log_probability[:, beams:] = -np.inf
+        rows = (sentence * width + parent[:, : self._width]).ravel()
         self.history = np.concatenate((self.history[rows], self.token[:, None]), axis=1)
-        in_place = alive is None and bool((rows == np.arange(len(rows))).all())
+        in_place = alive is None and width == self._width and bool((rows == np.arange(len(rows))).all())
         return Advance(None if in_place else rows, alive)
 
     def finish(self) -> list[list[Hypothesis]]:
         """See :class:`Search`."""
         for sentence, origin in enumerate(self._origin):
-            for beam in range(self._beams):
+            for beam in range(self._log_probability.shape[1]):
                 log_probability = float(self._log_probability[sentence, beam])
                 if len(self._results[origin]) < self._beams and np.isfinite(log_probability):
-                    self._collect(
-                        sentence, self.history[sentence * self._beams + beam], log_probability, finished=False
-                    )
+                    ids = self.history[sentence * self._log_probability.shape[1] + beam]
+                    self._collect(sentence, ids, log_probability, finished=False)
         for results in self._results:
             results.sort(key=lambda hypothesis: hypothesis.score or 0.0, reverse=True)
         return [results[: self._options.n_best] for results in self._results]

@@ -21,10 +21,10 @@ class DecoderState(Protocol):
         """Bytes held by all tensors."""
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> Self:
-        """Reorder and drop; the state before it is not to be used afterwards.
+        """Reorder, repeat and drop; the state before it is not to be used afterwards.
 
         Args:
-            rows: for each row to keep, its row now, ``(R',)``.
+            rows: for each row to go on with, the row it continues, ``(R',)``: equally many of each sentence.
             sentences: for each sentence to keep, its index now, ``(N',)``; none if all stay in place.
         """
 
@@ -36,9 +36,10 @@ class StepSession(Protocol[StateT]):
     """An encoder and a step decoder on some engine, with that engine's kind of state."""
 
     @property
-    def greedy_alone(self) -> bool:
-        """Whether greedy search takes one sentence at a time, since one row is computed by other kernels than several
-        are. So a sentence's output is the same in any company."""
+    def rows_in_pairs(self) -> bool:
+        """Whether rows are computed two at a time, and one that is left over by another kernel, which rounds otherwise.
+        So that a sentence's output is the same in any company, greedy search then takes one sentence at a time, and
+        beam search an even number of rows of each."""
 
     @property
     def special(self) -> SpecialTokens:
@@ -52,8 +53,8 @@ class StepSession(Protocol[StateT]):
     def max_target_length(self) -> int:
         """Largest number of steps."""
 
-    def start(self, source: IntArray, source_length: IntArray, beam_size: int) -> StateT:
-        """Encode sources ``(N, S)`` of true lengths ``(N,)``; the state has ``N * beam_size`` rows."""
+    def start(self, source: IntArray, source_length: IntArray) -> StateT:
+        """Encode sources ``(N, S)`` of true lengths ``(N,)``; the state has one row of each."""
 
     def step(self, token: IntArray, position: int, state: StateT) -> tuple[FloatArray, StateT]:
         """Advance every row by one token.

@@ -74,7 +74,7 @@ def session_fingerprints(
     source, length = padded(trace.source, session.special.pad, session.max_source_length, padding)
 
     def stages() -> Iterator[Stage]:
-        state = session.start(source, length, 1)
+        state = session.start(source, length)
         yield {tensor.name: state.tensors[tensor.name].numpy() for tensor in table if tensor.from_encoder}
         for position, token in enumerate(trace.target):
             logits, state = session.step(np.array([token]), position, state)

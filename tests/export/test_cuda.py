@@ -142,7 +142,8 @@ def test_threads_share_one_session(case: Opened) -> None:
 
 def test_the_state_stays_there(case: Opened) -> None:
     session, table = case.cuda.session, case.cuda.bundle.manifest.state
-    state = session.start(np.array([[5, 6, 3], [7, 3, 0], [8, 9, 3]]), np.array([3, 2, 3]), 2)
+    state = session.start(np.array([[5, 6, 3], [7, 3, 0], [8, 9, 3]]), np.array([3, 2, 3]))
+    state = state.select(np.array([0, 0, 1, 1, 2, 2]), None)
     for position in range(3):
         _, state = session.step(np.full(6, 4 + position), position, state)
         assert {value.device_name() for value in state.tensors.values()} == {"cuda"}

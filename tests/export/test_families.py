@@ -74,7 +74,7 @@ def test_rows_that_finish_at_different_steps(taught: Taught, beam_size: int) -> 
     assert report.tokens[0].identical == len(sources)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("beam_size", [1, 3, 4])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_sentence_gives_the_same_in_any_company(taught: Taught, precision: Precision, beam_size: int) -> None:
     """Alone, in batches of any order and size, and with another number of threads."""
@@ -95,7 +95,7 @@ def test_a_sentence_gives_the_same_in_any_company(taught: Taught, precision: Pre
     for output in outputs:
         for found, wanted in zip(output, expected[:: 6 if len(output) < len(TEXTS) else 1], strict=True):
             assert found.best.ids == wanted.best.ids
-            assert found.score == pytest.approx(wanted.score, abs=1e-4)
+            assert found.score == pytest.approx(wanted.score, abs=1e-5 if one.session.rows_in_pairs else 1e-4)
 
 
 @pytest.mark.parametrize("precision", INTEGERS)

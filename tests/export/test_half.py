@@ -102,7 +102,7 @@ def test_the_state_table_tells_so(exported: Exported) -> None:
         (one.name, half.get(one.dtype, one.dtype)) for one in table
     ]
     session = Translator(exported.bundle).session
-    state = session.start(np.array([[5, 6, 3]]), np.array([3]), 2)
+    state = session.start(np.array([[5, 6, 3]]), np.array([3])).select(np.array([0, 0]), None)
     for position in range(2):
         logits, state = session.step(np.array([5, 6]), position, state)
     assert logits.dtype == np.float32

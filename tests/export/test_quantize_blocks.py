@@ -95,6 +95,18 @@ def test_a_row_gives_the_same_alone_and_among_others(bits: Bits) -> None:
 
 
 @pytest.mark.parametrize("bits", BITS)
+def test_an_even_number_of_rows_gives_exactly_the_same_in_any_company(bits: Bits) -> None:
+    model, _ = run_passes(
+        linear_model(RANDOM.normal(size=(512, 96)).astype(np.float32), None, "MatMul"), [QuantizeBlocks(bits)]
+    )
+    x = RANDOM.normal(size=(48, 512)).astype(np.float32)
+    together = run(model, x=x)
+    for begin in (0, 1, 10):
+        for rows in (2, 4, 6, 10, 16, 34):
+            np.testing.assert_array_equal(run(model, x=x[begin : begin + rows]), together[begin : begin + rows])
+
+
+@pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("width", [16, 17, 64, 300, 512])
 def test_a_look_up_reads_exactly_the_rounded_rows(bits: Bits, width: int) -> None:
     table = RANDOM.normal(size=(50, width)).astype(np.float32)

@@ -69,7 +69,7 @@ def test_padding_has_no_weight(translator: Translator) -> None:
     sources, targets = pairs(translator, TEXTS)
     session = translator.session
     source, lengths = pad(sources, session.special.pad)
-    state = session.start(source, lengths, 1)
+    state = session.start(source, lengths)
     for position in range(3):
         token = np.array([[session.special.bos, *ids][position % len(ids)] for ids in targets], np.int64)
         weights, state = session.attend(token, position, state)

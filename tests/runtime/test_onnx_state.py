@@ -96,7 +96,7 @@ def batch_of(lengths: list[int], seed: int = 0) -> Batch:
 
 def decoded_alone(session: OnnxSession, batch: Batch, sentences: IntArray, tokens: IntArray) -> FloatArray:
     """Logits after the last token of each row ``(R, T)``, from the start, each row a sentence of its own."""
-    state = session.start(batch.source[sentences], batch.length[sentences], 1)
+    state = session.start(batch.source[sentences], batch.length[sentences])
     for position, token in enumerate(tokens.T):
         logits, state = session.step(np.ascontiguousarray(token), position, state)
     return logits.copy()
@@ -106,13 +106,19 @@ def same(found: FloatArray, expected: FloatArray) -> None:
     np.testing.assert_allclose(found, expected, atol=2e-5, rtol=1e-5)
 
 
+def started(session: OnnxSession, batch: Batch, beams: int) -> OnnxState:
+    """The state of so many rows of each sentence, before the first step."""
+    state = session.start(batch.source, batch.length)
+    return state.select(np.arange(len(batch.length)).repeat(beams), None)
+
+
 class Rows:
     """Decodes random tokens, and remembers what each row has been fed."""
 
     def __init__(self, session: OnnxSession, batch: Batch, beams: int, seed: int = 0) -> None:
         self.session, self.batch, self.beams = session, batch, beams
         self.random = np.random.default_rng(seed)
-        self.state = session.start(batch.source, batch.length, beams)
+        self.state = started(session, batch, beams)
         self.origin = np.arange(len(batch.length))
         self.tokens = np.empty((len(self.origin) * beams, 0), np.int64)
 
@@ -124,10 +130,14 @@ class Rows:
 
     def select(self, sentences: IntArray | None = None) -> None:
         """Go on from random beams of these sentences."""
+        self.spread(self.beams, sentences)
+
+    def spread(self, beams: int, sentences: IntArray | None = None) -> None:
+        """Go on with so many beams of these sentences, from random ones."""
         kept = np.arange(len(self.origin)) if sentences is None else sentences
-        parents = self.random.integers(0, self.beams, (len(kept), self.beams))
+        parents = self.random.integers(0, self.beams, (len(kept), beams))
         rows = (kept[:, None] * self.beams + parents).ravel()
-        self.state = self.state.select(rows, sentences)
+        self.state, self.beams = self.state.select(rows, sentences), beams
         self.tokens, self.origin = self.tokens[rows], self.origin[kept]
 
     def check(self, logits: FloatArray) -> None:
@@ -143,6 +153,21 @@ def test_beams_that_change_places_keep_their_own_past(session: OnnxSession, beam
             rows.check(logits)
         if position % 5 != 3:  # now and then all stay in place
             rows.select()
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("steps", [0, 1, 31, 32])
+def test_rows_of_a_sentence_may_become_more_and_fewer(session: OnnxSession, steps: int, drop: bool) -> None:
+    rows = Rows(session, batch_of([7, 1, 12, 4]), beams=1)
+    for beams in (3, 2, 1):
+        for _ in range(steps):
+            logits = rows.step()
+        if steps:
+            rows.check(logits)
+        rows.spread(beams, packed(np.arange(len(rows.origin)) != 1) if drop else None)
+    for _ in range(2):
+        rows.check(rows.step())
+        rows.select()
 
 
 @pytest.mark.parametrize("order", ["packed", "sorted", "reversed", "shuffled"])
@@ -213,7 +238,7 @@ def test_attention_steps_and_plain_ones_share_a_state(in_place: OnnxSession) -> 
 
 def test_shapes_follow_the_state_table(translator: Translator, device: str) -> None:
     session, manifest = translator.session, translator.bundle.manifest
-    state = session.start(*batch_of([4, 2, 3]), 2)
+    state = started(session, batch_of([4, 2, 3]), 2)
     for position in range(2):
         logits, state = session.step(np.full(6, 2 + position), position, state)
     capacity = 32 if device == "cpu" else manifest.max_target_length
@@ -228,7 +253,7 @@ def test_shapes_follow_the_state_table(translator: Translator, device: str) -> N
 
 
 def test_capacity_doubles_up_to_the_longest_target(in_place: OnnxSession) -> None:
-    state = in_place.start(*batch_of([4, 2]), 2)
+    state = started(in_place, batch_of([4, 2]), 2)
     capacity = []
     for position in range(LONGEST):
         _, state = in_place.step(np.full(4, 5), position, state)
@@ -296,7 +321,7 @@ def test_every_kind_of_tensor_is_selected_by_its_first_axis(kind: type[OnnxState
     }
     tensors = {name: ort.OrtValue.ortvalue_from_numpy(array, "cpu") for name, array in emitted.items()}
     made = partial(DeviceState, rows=device_rows(table)) if kind is DeviceState else OnnxState
-    state = made(tensors, table, "cpu", sentences=3, beam_size=2, max_length=40)
+    state = made(tensors, table, "cpu", sentences=3, max_length=40).select(np.array([0, 0, 1, 1, 2, 2]), None)
     capacity = 40 if kind is DeviceState else 32
 
     def arrays() -> dict[str, NDArray[np.generic]]:

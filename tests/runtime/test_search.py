@@ -22,6 +22,7 @@ MODELS = st.builds(
     vocab_size=st.integers(5, 24),
     max_target_length=st.integers(1, 10),
     end_bias=st.sampled_from([-20.0, -1.0, 0.0, 2.0, 5.0]),
+    rows_in_pairs=st.booleans(),
 )
 SOURCES = st.lists(st.integers(4, 9), min_size=1, max_size=6).map(tuple)
 FEW = settings(max_examples=80, deadline=None, derandomize=True)
@@ -46,7 +47,11 @@ def test_beam_search_equals_reference(session: ToySession, source: Ids, options:
     expected = reference_beam(session, source, options)
     (found,) = decode(session, [source], options)
     assert same(found, expected.hypotheses), (found, expected.hypotheses)
-    assert session.rows == [options.beam_size] * expected.steps
+    beams = options.beam_size
+    if session.rows_in_pairs:
+        assert session.rows == [beams + beams % 2] * expected.steps
+    else:
+        assert session.rows == [1] + [beams] * (expected.steps - 1), "all beams start alike, so one is enough"
 
 
 @FEW
@@ -67,7 +72,7 @@ def test_beam_search_with_one_beam_is_greedy_search(session: ToySession, source:
     options = DecodeOptions(beam_size=1, length_penalty=penalty)
     outputs = []
     for search in (GreedySearch(1, options, session.special), BeamSearch(1, options, session.special)):
-        state = session.start(np.array([source]), np.array([len(source)]), 1)
+        state = session.start(np.array([source]), np.array([len(source)]))
         for position in range(session.max_target_length):
             logits, state = session.step(search.token, position, state)
             logits[:, [session.special.pad, session.special.bos]] = -np.inf
@@ -115,7 +120,7 @@ def test_finished_sentences_leave_the_batch(beam_size: int) -> None:
     assert len(set(steps)) > 3, "the sentences must end at different steps for this test to mean anything"
     decode(session, sources, options)
     expected = [beam_size * sum(count > step for count in steps) for step in range(max(steps))]
-    assert session.rows == expected
+    assert session.rows == [len(sources), *expected[1:]]
 
 
 def test_min_length_forbids_an_early_end_and_max_length_always_stops() -> None:
@@ -145,7 +150,7 @@ def test_logits_that_are_no_numbers_are_refused(
 ) -> None:
     beams = 1 if search_type is GreedySearch else 2
     search = search_type(2, DecodeOptions(beam_size=beams), SpecialTokens())
-    search.advance(np.array([[0, 0, 0, -9, 1, 2, 3]] * 2 * beams, dtype=np.float32))
+    search.advance(np.array([[0, 0, 0, -9, 1, 2, 3]] * 2, dtype=np.float32))
     logits = np.zeros((2 * beams, 7), dtype=np.float32)
     logits[-1] = row
     with pytest.raises(ModelError, match="At step 2 no token has a finite logit"):
@@ -170,9 +175,10 @@ def test_greedy_search_takes_the_lowest_of_equal_ids() -> None:
     assert search.token.tolist() == [0, 2]
 
 
-def test_beam_search_orders_equal_extensions_by_beam_and_id() -> None:
-    search = BeamSearch(1, DecodeOptions(beam_size=2), SpecialTokens())
-    search.advance(np.array([[-9, 1, -9, -9, 1, 0]] * 2, dtype=np.float32))
+@pytest.mark.parametrize("pairs", [False, True])
+def test_beam_search_orders_equal_extensions_by_beam_and_id(pairs: bool) -> None:
+    search = BeamSearch(1, DecodeOptions(beam_size=2), SpecialTokens(), pairs=pairs)
+    search.advance(np.array([[-9, 1, -9, -9, 1, 0]] * (2 if pairs else 1), dtype=np.float32))
     assert search.token.tolist() == [1, 4]
     advance = search.advance(np.array([[-9, -9, -9, -9, 2, -9]] * 2, dtype=np.float32))
     assert search.token.tolist() == [4, 4]

@@ -128,7 +128,7 @@ def test_the_score_is_that_of_the_step_by_step_logits(translator: Translator) ->
     for penalty in (0.0, 0.7, 1.0):
         (translation,) = translator.translate([text], beam_size=3, n_best=3, length_penalty=penalty)
         for hypothesis in translation.hypotheses:
-            state = session.start(source, np.array([source.shape[1]]), 1)
+            state = session.start(source, np.array([source.shape[1]]))
             total = 0.0
             targets = [*hypothesis.ids, session.special.eos] if hypothesis.finished else hypothesis.ids
             for position, (given_token, wanted) in enumerate(
