@@ -406,9 +406,9 @@ class TestAttention:
 
         monkeypatch.setattr(OnnxSession, "_open", record)
         assert "attention" not in run("translate", small_bundle, "dog", *options).stdout
-        assert opened == [ENCODER_FILE, DECODER_FILE]
+        assert opened == [DECODER_FILE, ENCODER_FILE]
         run("translate", small_bundle, "dog", "--json", "--attention")
-        assert opened[2:] == [ENCODER_FILE, DECODER_FILE, ATTENTION_FILE]
+        assert opened[2:] == [DECODER_FILE, ENCODER_FILE, ATTENTION_FILE]
 
     def test_matplotlib_is_loaded_for_pictures_only(self, small_bundle: Path, tmp_path: Path) -> None:
         code = """

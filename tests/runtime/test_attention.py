@@ -166,7 +166,7 @@ def test_the_graph_is_opened_on_demand_and_once(small_bundle: Path, monkeypatch:
     monkeypatch.setattr(onnx_session, "_open", record)
     translator = Translator(small_bundle, threads=1)
     translations = translator.translate(TEXTS)
-    assert opened == [ENCODER_FILE, DECODER_FILE]
+    assert opened == [DECODER_FILE, ENCODER_FILE]
     with ThreadPoolExecutor(8) as pool:
         results = [pool.submit(translator.attention, TEXTS, translations) for _ in range(8)]
     for result in results:

@@ -66,7 +66,8 @@ def test_nothing_but_what_the_host_changes_is_bound_again(small_bundle: Path) ->
             for tensor in table
             if tensor.from_encoder
         }
-        state = DeviceState(emitted, table, "cpu", rows=rows, sentences=2, beam_size=beams, max_length=9)
+        state = DeviceState(emitted, table, "cpu", rows=rows, sentences=2, max_length=9)
+        state.select(np.arange(2).repeat(beams), None)
         whole, step = Recorder(), Recorder()
         state._bind_host(whole)
         state._feed(step)

@@ -114,7 +114,7 @@ def test_a_graph_that_onnxruntime_refuses_is_named(small_bundle: Path, monkeypat
         raise RuntimeError("no such operator")
 
     monkeypatch.setattr(ort, "InferenceSession", refuse)
-    with pytest.raises(BundleError, match=r"cannot open `encoder\.onnx`: no such operator"):
+    with pytest.raises(BundleError, match=r"cannot open `decoder\.onnx`: no such operator"):
         OnnxSession(open_bundle(small_bundle))
 
 
