@@ -17,6 +17,18 @@ except ImportError:  # Windows
 from edgeformer.errors import ConfigError
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors about a temporary file or folder, such as a full disk, name ``path``, which it is for."""
+    try:
+        yield
+    except OSError as error:
+        parts = () if error.filename is None else Path(error.filename).parts
+        if error.errno is not None and (not parts or any(part.startswith(f".{path.name}.") for part in parts)):
+            error.filename, error.filename2 = str(path), None
+        raise
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that readers, and a crash, see the old or the new content and nothing between.
 
@@ -24,14 +36,15 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:  # unlike tempfile's functions, `open` gives the permissions of the umask
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with naming(path):
+        try:
+            with temporary.open("xb") as file:  # unlike tempfile's functions, `open` gives the permissions of the umask
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -46,7 +59,10 @@ def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         OSError: something is at ``path`` and is not to be overwritten.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True) as temporary:
+    with (
+        naming(path),
+        TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True) as temporary,
+    ):
         incoming, outgoing = Path(temporary) / "incoming", Path(temporary) / "outgoing"
         incoming.mkdir()
         yield incoming

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Any
 
 import click
@@ -36,7 +41,8 @@ class CommandGroup(click.Group):
             if isinstance(stream, io.TextIOWrapper):  # a terminal or pipe that cannot show a character gets a ? for it
                 stream.reconfigure(errors="replace")
         try:
-            return super().invoke(ctx)
+            with _ended_by_sigterm():
+                return super().invoke(ctx)
         except EdgeformerError as error:
             click.echo(f"Error: {error}", err=True)
         except ModuleNotFoundError as error:
@@ -51,6 +57,23 @@ class CommandGroup(click.Group):
         except MemoryError:
             click.echo("Error: not enough memory; give a smaller --beam or --batch-tokens.", err=True)
         sys.exit(1)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the command as an error does, so that nothing half-written stays behind."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    if current_thread() is not main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 _EXTRA_OF_MODULE = {

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
+import msgspec
 
 from edgeformer.cli import options
-from edgeformer.config import DataConfig
+from edgeformer.config import DataConfig, load_recipe, recipe_names
 from edgeformer.data.catalogue import CORPORA
+from edgeformer.errors import ConfigError
 
 _DEFAULTS = DataConfig()
 
 
 @click.group()
 def data() -> None:
-    """List the named corpora, or write one as text files."""
+    """List the named corpora, or write one, or your own, as text files."""
 
 
 @data.command("list")
@@ -23,8 +26,6 @@ def data() -> None:
 def list_corpora(as_json: bool) -> None:
     """List the named corpora with their sizes and licences."""
     if as_json:
-        import msgspec
-
         fields = ("name", "description", "source_language", "target_language", "pairs", "licence", "origin")
         records = [{field: getattr(corpus, field) for field in fields} for corpus in CORPORA.values()]
         click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode("utf-8"))
@@ -42,36 +43,72 @@ def list_corpora(as_json: bool) -> None:
     Console().print(table)
 
 
-@data.command(context_settings={"show_default": True})
-@click.argument("name", type=click.Choice(list(CORPORA)), metavar="NAME")
+@data.command()
+@click.argument("name")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write to.")
 @options.data_folder
-@click.option("--seed", type=click.IntRange(0), default=_DEFAULTS.seed, help="Seed of the split: data.seed.")
+@click.option("--seed", type=click.IntRange(0), help=f"Seed of the split; default: the recipe's, or {_DEFAULTS.seed}.")
 @click.option(
-    "--valid-size", type=click.IntRange(1), default=_DEFAULTS.valid_size, help="Source sentences: data.valid_size."
+    "--valid-size",
+    type=click.IntRange(1),
+    help=f"Source sentences for validation; default: the recipe's, or {_DEFAULTS.valid_size:,}.",
 )
 @click.option(
-    "--test-size", type=click.IntRange(1), default=_DEFAULTS.test_size, help="Source sentences: data.test_size."
+    "--test-size",
+    type=click.IntRange(1),
+    help=f"Source sentences for testing; default: the recipe's, or {_DEFAULTS.test_size:,}.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a corpus written to the folder before.")
 def prepare(
-    name: str, out: Path, data_dir: Path | None, seed: int, valid_size: int, test_size: int, overwrite: bool
+    name: str,
+    out: Path,
+    data_dir: Path | None,
+    seed: int | None,
+    valid_size: int | None,
+    test_size: int | None,
+    overwrite: bool,
 ) -> None:
-    """Write corpus NAME, filtered and split, as aligned text files with a report.
+    """Write a corpus, filtered and split, as aligned text files with a report.
 
-    The corpus is looked for in the --data folder, then in the cache ($EDGEFORMER_CACHE, else ~/.cache/edgeformer), then
-    downloaded.
+    NAME is a corpus of `edgeformer data list`, or a recipe, such as your own TOML file: what it trains on is written,
+    with the same validation and test sets.
 
-    --seed, --valid-size and --test-size must match the recipe's data.seed, data.valid_size and data.test_size:
-    otherwise the test set written here holds text that a model of that recipe was trained on.
+    A named corpus is looked for in the --data folder, then in the cache ($EDGEFORMER_CACHE, else ~/.cache/edgeformer),
+    then downloaded.
+
+    With other sizes or another seed than a recipe's, the test set written here holds text that a model of that recipe
+    was trained on.
     """
     from edgeformer.data.corpora import load_corpus
     from edgeformer.data.prepare import ensure_writable, write_corpus
 
     ensure_writable(out, overwrite=overwrite)
-    corpus = load_corpus(DataConfig(corpus=name, seed=seed, valid_size=valid_size, test_size=test_size), data_dir)
+    config, source_language, target_language = _source(name)
+    sizes = {"seed": seed, "valid_size": valid_size, "test_size": test_size}
+    given = {key: value for key, value in sizes.items() if value is not None}
+    corpus = load_corpus(msgspec.structs.replace(config, **given), data_dir)
+    corpus = replace(
+        corpus,
+        source_language=source_language or corpus.source_language,
+        target_language=target_language or corpus.target_language,
+    )
     write_corpus(corpus, out, overwrite=overwrite)
     click.echo(f"{name}: {corpus.report.summary()}")
     click.echo(f"train {len(corpus.train):,}, valid {len(corpus.valid):,}, test {len(corpus.test):,} pairs")
-    click.echo(f"licence: {corpus.provenance.licence}")
+    if corpus.provenance.licence:
+        click.echo(f"licence: {corpus.provenance.licence}")
     click.echo(f"written to {out}")
+
+
+def _source(name: str) -> tuple[DataConfig, str, str]:
+    """What to read, and the languages as far as a recipe tells them.
+
+    Raises:
+        ConfigError: the name is neither that of a corpus nor that of a recipe.
+    """
+    if name in CORPORA:
+        return DataConfig(corpus=name), "", ""
+    if name not in recipe_names() and not Path(name).is_file():
+        raise ConfigError(f"`{name}` is neither a corpus nor a recipe. Corpora: {', '.join(CORPORA)}.")
+    recipe = load_recipe(name)
+    return recipe.data, recipe.source_language, recipe.target_language

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from edgeformer.errors import ConfigError
+from edgeformer.files import naming
 
 LINE_SECONDS = 15.0
 """Time between lines of progress where there is no terminal."""
@@ -68,14 +69,15 @@ def atomic_text(path: Path) -> Iterator[TextIO]:
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
         return
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            yield stream
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    with naming(path):
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+                yield stream
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
 
 
 def refuse_input(output: Path, *inputs: Path | None) -> None:

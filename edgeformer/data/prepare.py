@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,8 @@ from edgeformer_runtime.bundle import file_sha256
 def write_corpus(corpus: ParallelCorpus, folder: Path, *, overwrite: bool = False) -> None:
     """Write ``train``, ``valid`` and ``test`` with the languages as suffixes, and their report, all or nothing.
 
+    Where the languages are not known, or are the same, the suffixes are ``source`` and ``target``.
+
     Raises:
         DataError: as for :func:`ensure_writable`.
     """
@@ -26,7 +29,9 @@ def write_corpus(corpus: ParallelCorpus, folder: Path, *, overwrite: bool = Fals
 
 def write_parts(corpus: ParallelCorpus, folder: Path) -> CorpusReport:
     """Write the text of each part; gives the report, which is to follow once all is there."""
-    languages = corpus.source_language or "source", corpus.target_language or "target"
+    languages = corpus.source_language, corpus.target_language
+    if languages[0] == languages[1] or not all(re.fullmatch(r"[\w-]+", language) for language in languages):
+        languages = "source", "target"
     parts = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}
     files = {}
     for part, pairs in parts.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from edgeformer_runtime.batching import length_sorted_batches, pad
-from edgeformer_runtime.errors import InputTooLongError
+from edgeformer_runtime.errors import InputTooLongError, OptionError
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.processors import build_processors
 from edgeformer_runtime.search import BeamSearch, GreedySearch, Hypothesis, Search
@@ -82,6 +82,11 @@ def decode(
         InputTooLongError: a source is longer than the model takes.
     """
     options.verify()
+    if options.min_length > session.max_target_length:
+        raise OptionError(
+            f"`min_length` must be at most {session.max_target_length}, as many tokens as the model writes, but is "
+            f"{options.min_length}."
+        )
     for index, source in enumerate(sources):
         if len(source) > session.max_source_length:
             raise InputTooLongError(index, len(source), session.max_source_length)

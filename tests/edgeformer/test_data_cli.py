@@ -68,8 +68,42 @@ def test_prepare_splits_as_a_recipe_of_the_same_numbers(tmp_path: Path) -> None:
 
 def test_prepare_names_the_defaults_and_what_they_must_match() -> None:
     text = " ".join(invoke("prepare", "--help").output.split())
-    assert "must match the recipe's data.seed, data.valid_size and data.test_size" in text
-    assert text.count("default: 1000") == 2
+    assert "With other sizes or another seed than a recipe's, the test set written here holds text" in text
+    assert text.count("default: the recipe's, or 1,000.") == 2
+
+
+@pytest.mark.parametrize(
+    ("languages", "suffixes"),
+    [
+        (("mi", "eo"), ("mi", "eo")),
+        (("mi", ""), ("source", "target")),
+        (("mi", "mi"), ("source", "target")),
+        (("../mi", "eo"), ("source", "target")),
+    ],
+)
+def test_prepare_splits_what_a_recipe_names(
+    tmp_path: Path, languages: tuple[str, str], suffixes: tuple[str, str]
+) -> None:
+    pairs = [(f"line {number}", f"linio {number}") for number in range(50)]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
+    recipe, out = tmp_path / "own.toml", tmp_path / "out"
+    recipe.write_text(
+        f'source_language = "{languages[0]}"\ntarget_language = "{languages[1]}"\n'
+        '[model]\nfamily = "transformer"\npreset = "tiny"\n'
+        '[data]\ntrain = ["pairs.tsv"]\nvalid_size = 5\ntest_size = 7\nseed = 3\n',
+        encoding="utf-8",
+    )
+    result = invoke("prepare", str(recipe), "--out", str(out), "--data", str(tmp_path))
+    assert result.exit_code == 0, result.stderr
+    assert "train 38, valid 5, test 7 pairs" in result.output
+    assert "licence" not in result.output
+    config = DataConfig(train=("pairs.tsv",), valid_size=5, test_size=7, seed=3)
+    assert read_pairs([out / f"test.{suffix}" for suffix in suffixes]) == load_corpus(config, tmp_path).test
+    assert len(list(out.iterdir())) == 7
+    result = invoke(
+        "prepare", str(recipe), "--out", str(out), "--data", str(tmp_path), "--test-size", "9", "--overwrite"
+    )
+    assert "test 9 pairs" in result.output
 
 
 def test_prepare_never_replaces_other_files(tmp_path: Path) -> None:
@@ -85,7 +119,7 @@ def test_prepare_never_replaces_other_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["prepare", "nothing", "--out", "x"], 2, "Invalid value"),
+        (["prepare", "nothing", "--out", "x"], 1, "neither a corpus nor a recipe. Corpora: dates-en-fr"),
         (["prepare", "dates-en-fr"], 2, "--out"),
         (["prepare", "multi30k-en-de", "--out", "x", "--data", "absent"], 1, "check --data"),
     ],

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeformer_runtime.decode import decode
-from edgeformer_runtime.errors import ModelError
+from edgeformer_runtime.errors import ModelError, OptionError
 from edgeformer_runtime.manifest import SpecialTokens
 from edgeformer_runtime.options import DecodeOptions
 from edgeformer_runtime.search import BeamSearch, GreedySearch, normalised, packed
@@ -41,9 +41,15 @@ def beam_options(draw: st.DrawFn) -> DecodeOptions:
     )
 
 
+def within(session: ToySession, options: DecodeOptions) -> DecodeOptions:
+    """Options that the model can keep to."""
+    return replace(options, min_length=min(options.min_length, session.max_target_length))
+
+
 @FEW
 @given(MODELS, SOURCES, beam_options())
 def test_beam_search_equals_reference(session: ToySession, source: Ids, options: DecodeOptions) -> None:
+    options = within(session, options)
     expected = reference_beam(session, source, options)
     (found,) = decode(session, [source], options)
     assert same(found, expected.hypotheses), (found, expected.hypotheses)
@@ -57,7 +63,7 @@ def test_beam_search_equals_reference(session: ToySession, source: Ids, options:
 @FEW
 @given(MODELS, SOURCES, beam_options())
 def test_greedy_search_equals_reference(session: ToySession, source: Ids, options: DecodeOptions) -> None:
-    options = replace(options, beam_size=1, n_best=1)
+    options = replace(within(session, options), beam_size=1, n_best=1)
     expected = reference_greedy(session, source, options)
     (found,) = decode(session, [source], options)
     assert same(found, expected.hypotheses)
@@ -102,7 +108,7 @@ def test_a_beam_wide_enough_finds_everything_in_order(seed: int, length: int, pe
 def test_a_sentence_gets_the_same_output_alone_and_in_any_batch(
     session: ToySession, sources: list[Ids], options: DecodeOptions, greedy: bool, max_batch_tokens: int
 ) -> None:
-    options = replace(options, max_batch_tokens=max_batch_tokens)
+    options = replace(within(session, options), max_batch_tokens=max_batch_tokens)
     if greedy:
         options = replace(options, beam_size=1, n_best=1)
     together = decode(session, sources, options)
@@ -121,6 +127,15 @@ def test_finished_sentences_leave_the_batch(beam_size: int) -> None:
     decode(session, sources, options)
     expected = [beam_size * sum(count > step for count in steps) for step in range(max(steps))]
     assert session.rows == [len(sources), *expected[1:]]
+
+
+def test_min_length_beyond_the_longest_output_is_refused() -> None:
+    session = ToySession(max_target_length=9)
+    assert len(decode(session, [(4,)], DecodeOptions(min_length=9))[0][0].ids) == 9
+    with pytest.raises(
+        OptionError, match="`min_length` must be at most 9, as many tokens as the model writes, but is 10"
+    ):
+        decode(session, [(4,)], DecodeOptions(min_length=10))
 
 
 def test_min_length_forbids_an_early_end_and_max_length_always_stops() -> None:
