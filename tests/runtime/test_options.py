@@ -60,7 +60,7 @@ def test_several_invalid_values_are_listed_together() -> None:
     ],
 )
 def test_values_at_the_edge_are_accepted(options: DecodeOptions) -> None:
-    assert len(decode(ToySession(vocab_size=24, max_target_length=4), [(4,)], options)[0]) == options.n_best
+    assert len(decode(ToySession(vocab_size=24, max_target_length=8), [(4,)], options)[0]) == options.n_best
 
 
 def test_options_are_checked_before_any_work() -> None:
