@@ -19,7 +19,7 @@ OPTIMUM ?= runs/optimum
 .PHONY: demo test lint types bench optimum families clean
 
 demo: $(READY)
-	$(BIN)/python benchmarks/demo.py --out $(DEMO)
+	$(BIN)/python -m edgeformer_bench.demo --out $(DEMO)
 
 test: lint types
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -32,12 +32,12 @@ types: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python benchmarks/bench.py $(if $(wildcard $(OPTIMUM)/.ready),--optimum-python $(OPTIMUM)/bin/python) $(BENCH_ARGS)
+	$(BIN)/python -m edgeformer_bench.grid $(if $(wildcard $(OPTIMUM)/.ready),--optimum-python $(OPTIMUM)/bin/python) $(BENCH_ARGS)
 
 optimum: $(OPTIMUM)/.ready
 
 families: $(READY)
-	$(BIN)/python benchmarks/families.py --out $(FAMILIES)
+	$(BIN)/python -m edgeformer_bench.studies.families --out $(FAMILIES)
 
 clean:
 	rm -rf $(VENV) runs build dist

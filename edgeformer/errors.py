@@ -1,27 +1,19 @@
-"""Errors of training and data, beside those of the runtime.
+"""Errors of training, beside those of the runtime.
 
 ::
 
     EdgeformerError            (edgeformer_runtime.errors)
-    ├── ConfigError            a recipe or an option is wrong
-    ├── DataError              a corpus cannot be read, or holds nothing to train on
+    ├── ConfigError            (edgeformer_runtime.errors)
+    ├── DataError              (edgeformer_runtime.errors)
     ├── TrainingError          training cannot go on
     └── CheckpointError        a run folder cannot be read
 """
 
 from __future__ import annotations
 
-from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.errors import ConfigError, DataError, EdgeformerError
 
 __all__ = ["CheckpointError", "ConfigError", "DataError", "EdgeformerError", "TrainingError"]
-
-
-class ConfigError(EdgeformerError):
-    """A recipe or an option is wrong."""
-
-
-class DataError(EdgeformerError):
-    """A corpus cannot be read, or holds nothing to train on."""
 
 
 class TrainingError(EdgeformerError):

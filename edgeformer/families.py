@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeformer.errors import ConfigError
-from edgeformer.user_code import describe
+from edgeformer.traceback_summary import describe
 
 if TYPE_CHECKING:
     from edgeformer.model.base import EncoderDecoder

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edgeformer_runtime.bundle import file_sha256, manifest_hash_line
+from edgeformer_runtime.bundle.open import file_sha256, manifest_hash_line
 from edgeformer_runtime.contract import ATTENTION_FILE, GOLDEN_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
 
 BUNDLE_FILES = (

@@ -10,7 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from edgeformer.train.run import Run
-    from edgeformer_runtime.manifest import Precision
+    from edgeformer_runtime.bundle.manifest import Precision
     from edgeformer_runtime.translator import Translator
 
 # Small models run faster on one thread, above all where other work shares the processor. Set before torch is imported.

@@ -11,8 +11,8 @@ from typing import Any
 import onnxruntime as ort
 import pytest
 
-from edgeformer_runtime import onnx_device
-from edgeformer_runtime.onnx_session import PROVIDERS
+from edgeformer_runtime.engine import device_state as onnx_device
+from edgeformer_runtime.engine.onnx_session import PROVIDERS
 
 WIDE = {"d_model": 128, "d_ff": 256, "heads": 4}
 """Sizes of small models whose caches CUDA can write in place: heads of width 32."""

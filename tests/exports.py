@@ -7,10 +7,10 @@ from pathlib import Path
 from unittest import mock
 
 from edgeformer.train.run import Run
-from edgeformer_export import parity
 from edgeformer_export.export import export_run
-from edgeformer_export.prepared import Prepared
-from edgeformer_runtime.manifest import Precision
+from edgeformer_export.model_graphs import Prepared
+from edgeformer_export.parity import comparison as parity
+from edgeformer_runtime.bundle.manifest import Precision
 
 
 def export_precisions(run: Run, folder: Path, precisions: Iterable[Precision]) -> dict[Precision, Path]:

@@ -15,8 +15,8 @@ from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.train.run import Run, RunInfo
 from edgeformer.train.weights import save_weights
-from edgeformer_runtime.batching import pad
-from edgeformer_runtime.manifest import SpecialTokens
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.decoding.batching import pad
 
 PAIRS = [
     (

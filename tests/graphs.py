@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from edgeformer.model.build import build_model
-from edgeformer_export.to_onnx import Graphs, to_onnx
-from edgeformer_runtime.manifest import Target
+from edgeformer_export.tracing.to_onnx import Graphs, to_onnx
+from edgeformer_runtime.bundle.manifest import Target
 from tests.factory import small_recipe
 
 

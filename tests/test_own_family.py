@@ -29,7 +29,7 @@ from edgeformer.errors import ConfigError
 from edgeformer.families import Family, get_family, model_config, register
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
-from edgeformer_export.parity import MAX_LOGIT_DIFFERENCE, compare_logits
+from edgeformer_export.parity.comparison import MAX_LOGIT_DIFFERENCE, compare_logits
 from edgeformer_runtime.translator import Translator
 from tests.commands import python
 from tests.conftest import ROOT

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_runtime.best_tokens import best_tokens
-from edgeformer_runtime.manifest import SpecialTokens
-from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.search import Hypothesis
-from edgeformer_runtime.session import FloatArray, IntArray
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.decoding.best_tokens import best_tokens
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.search import Hypothesis
+from edgeformer_runtime.decoding.session import FloatArray, IntArray
 
 Ids = tuple[int, ...]
 
@@ -57,12 +57,12 @@ class ToySession:
         return values.astype(np.float32)
 
     def start(self, source: IntArray, source_length: IntArray) -> ToyState:
-        """See :class:`~edgeformer_runtime.session.StepSession`."""
+        """See :class:`~edgeformer_runtime.decoding.session.StepSession`."""
         sources = tuple(tuple(row[:length].tolist()) for row, length in zip(source, source_length, strict=True))
         return ToyState(sources, ((),) * len(sources))
 
     def step(self, token: IntArray, position: int, state: ToyState) -> tuple[FloatArray, ToyState]:
-        """See :class:`~edgeformer_runtime.session.StepSession`."""
+        """See :class:`~edgeformer_runtime.decoding.session.StepSession`."""
         rows, sentences = len(state.prefixes), len(state.sources)
         assert token.shape == (rows,)
         assert rows % sentences == 0

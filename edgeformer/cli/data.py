@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from edgeformer.cli import options
 from edgeformer.config import DataConfig, load_recipe, recipe_names
 from edgeformer.data.catalogue import CORPORA
 from edgeformer.errors import ConfigError
+from edgeformer_runtime.cli import options
 
 _DEFAULTS = DataConfig()
 

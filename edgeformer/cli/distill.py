@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from edgeformer.cli import options
 from edgeformer.config import load_recipe
 from edgeformer.errors import ConfigError
+from edgeformer_runtime.cli import options
 
 
 @click.command()
@@ -76,10 +76,10 @@ def distill(
         "closest": tokenize if closest else None,
     }
 
-    from edgeformer.cli.output import console, counting, print_json, table
-    from edgeformer.distill import distill as run_distillation
-    from edgeformer.distill_folder import PROGRESS_FILE
-    from edgeformer_runtime.onnx_session import available_cpus
+    from edgeformer.distill.distillation import distill as run_distillation
+    from edgeformer.distill.folder import PROGRESS_FILE
+    from edgeformer_runtime.cli.output import console, counting, print_json, table
+    from edgeformer_runtime.engine.onnx_session import available_cpus
     from edgeformer_runtime.translator import Translator
 
     if out.exists() and not out.is_dir():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from edgeformer.cli import options
+from edgeformer_runtime.cli import options
 
 
 @click.command()
@@ -44,8 +44,8 @@ def evaluate(
     """
     from contextlib import nullcontext
 
-    from edgeformer.cli.output import atomic_text, console, one_line, print_json, refuse_input, stages, table
-    from edgeformer.evaluation import evaluate_text, open_system
+    from edgeformer.quality.evaluation import evaluate_text, open_system
+    from edgeformer_runtime.cli.output import atomic_text, console, one_line, print_json, refuse_input, stages, table
 
     if output is not None:
         refuse_input(output, source, reference)

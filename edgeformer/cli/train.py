@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from edgeformer.cli import options
 from edgeformer.config import load_recipe, recipe_names
+from edgeformer_runtime.cli import options
 
 _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgeformer.cli import options
 from edgeformer.errors import ConfigError
+from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
-    from edgeformer.evaluation import System
-    from edgeformer.tune import Tuning
+    from edgeformer.quality.evaluation import System
+    from edgeformer.quality.tuning import Tuning
 
 
 @click.command()
@@ -44,10 +44,10 @@ def tune(
     keeps it, with the beam size, as its decoding defaults, and `edgeformer export` writes them into the bundle. A
     bundle is not changed. The test set is never translated.
     """
-    from edgeformer.cli.output import print_json, stages
-    from edgeformer.evaluation import open_system
-    from edgeformer.tune import PENALTIES
-    from edgeformer.tune import tune as search
+    from edgeformer.quality.evaluation import open_system
+    from edgeformer.quality.tuning import PENALTIES
+    from edgeformer.quality.tuning import tune as search
+    from edgeformer_runtime.cli.output import print_json, stages
 
     system = open_system(model, device=device, threads=threads)
     with stages({"translate": "Translating the validation set"}, quiet=as_json) as progress:
@@ -76,7 +76,7 @@ def tune(
 
 
 def _print(model: Path, system: System, result: Tuning, saved: bool) -> None:
-    from edgeformer.cli.output import console, table
+    from edgeformer_runtime.cli.output import console, table
 
     title = f"{model} ({system.kind}), {result.sentences:,} validation sentences, beam {result.beam_size}"
     rows = table(title, "length penalty", "BLEU", "±", "length ratio", "")

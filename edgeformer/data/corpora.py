@@ -17,7 +17,7 @@ from edgeformer.data.filters import FilterReport, filter_pairs
 from edgeformer.data.split import split_by_source
 from edgeformer.data.text import Pair, decompress, read_content, read_pairs
 from edgeformer.errors import ConfigError, DataError
-from edgeformer.files import write_atomically
+from edgeformer_runtime.files import write_atomically
 
 REPORT_FILE = "report.json"
 """In a folder with a corpus that is ready to train on; written last, so that what is without it is not complete."""

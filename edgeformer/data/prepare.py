@@ -10,8 +10,8 @@ import msgspec
 from edgeformer.data.corpora import REPORT_FILE, CorpusReport, ParallelCorpus
 from edgeformer.data.text import written_lines
 from edgeformer.errors import DataError
-from edgeformer.files import can_be_replaced, staged_folder, write_atomically
-from edgeformer_runtime.bundle import file_sha256
+from edgeformer_runtime.bundle.open import file_sha256
+from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
 
 
 def write_corpus(corpus: ParallelCorpus, folder: Path, *, overwrite: bool = False) -> None:

@@ -6,7 +6,7 @@ from edgeformer.config import Recipe
 from edgeformer.errors import ConfigError
 from edgeformer.families import get_family, model_config
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.user_code import describe
+from edgeformer.traceback_summary import describe
 
 
 def build_model(recipe: Recipe, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:

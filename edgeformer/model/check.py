@@ -12,7 +12,7 @@ from torch import Tensor
 
 from edgeformer.errors import ConfigError
 from edgeformer.model.base import EncoderDecoder, State
-from edgeformer.user_code import describe
+from edgeformer.traceback_summary import describe
 from edgeformer_runtime import contract
 from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES, SOURCE_AXIS, StateTensor, state_problems
 from edgeformer_runtime.errors import ModelError

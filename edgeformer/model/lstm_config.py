@@ -6,15 +6,11 @@ stacked LSTMs, without and with attention.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
-from edgeformer.families import Family
 from edgeformer.model.fields import Probability, Size, Tying
-
-if TYPE_CHECKING:
-    from edgeformer.model.base import EncoderDecoder
 
 
 class LSTMConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -58,19 +54,3 @@ class LSTMAttentionConfig(LSTMConfig, kw_only=True, frozen=True, forbid_unknown_
     """Score of a query and a key: ``v tanh(W q + U k)`` without biases, or ``q (U k) / sqrt(hidden_size)``."""
     attention_dropout: Probability = 0.0
     """Dropout on attention weights."""
-
-
-def _lstm(config: LSTMConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
-    from edgeformer.model.lstm import LSTMModel
-
-    return LSTMModel(config, source_vocab_size, target_vocab_size)
-
-
-def _lstm_attention(config: LSTMAttentionConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
-    from edgeformer.model.lstm_attention import LSTMAttentionModel
-
-    return LSTMAttentionModel(config, source_vocab_size, target_vocab_size)
-
-
-LSTM = Family(name="lstm", config_type=LSTMConfig, build=_lstm)
-LSTM_ATTENTION = Family(name="lstm_attention", config_type=LSTMAttentionConfig, build=_lstm_attention)

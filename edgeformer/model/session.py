@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from edgeformer.model.base import EncoderDecoder, State
-from edgeformer_runtime.best_tokens import best_tokens
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import SENTENCES, StateTensor
-from edgeformer_runtime.manifest import SpecialTokens
-from edgeformer_runtime.session import FloatArray, IntArray
+from edgeformer_runtime.decoding.best_tokens import best_tokens
+from edgeformer_runtime.decoding.session import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TorchState:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> Self:
-        """Reorder, repeat and drop; see :class:`~edgeformer_runtime.session.DecoderState`."""
+        """Reorder, repeat and drop; see :class:`~edgeformer_runtime.decoding.session.DecoderState`."""
         selected = dict(self.tensors)
         for entry in self.table:
             index = sentences if entry.axes[0] == SENTENCES else rows
@@ -53,7 +53,7 @@ class TorchSession:
 
     @torch.inference_mode()
     def start(self, source: IntArray, source_length: IntArray) -> TorchState:
-        """Run the encoder; see :meth:`~edgeformer_runtime.session.StepSession.start`."""
+        """Run the encoder; see :meth:`~edgeformer_runtime.decoding.session.StepSession.start`."""
         table = self.model.state_table()
         tensors = self.model.encode(self._tensor(source), self._tensor(source_length))
         for entry in table:
@@ -64,14 +64,15 @@ class TorchSession:
 
     @torch.inference_mode()
     def step(self, token: IntArray, position: int, state: TorchState) -> tuple[FloatArray, TorchState]:
-        """Advance every row; see :meth:`~edgeformer_runtime.session.StepSession.step`."""
+        """Advance every row; see :meth:`~edgeformer_runtime.decoding.session.StepSession.step`."""
         where = torch.tensor(position, device=self._device)
         logits, new_tensors = self.model.step(self._tensor(token), where, state.tensors)
         return logits.float().cpu().numpy(), TorchState({**state.tensors, **new_tensors}, state.table)
 
     @torch.inference_mode()
     def attend(self, token: IntArray, position: int, state: TorchState) -> tuple[FloatArray, TorchState]:
-        """Advance every row, with attention; see :meth:`~edgeformer_runtime.session.AttentiveSession.attend`."""
+        """Advance every row, with attention; see
+        :meth:`~edgeformer_runtime.decoding.session.AttentiveSession.attend`."""
         where = torch.tensor(position, device=self._device)
         _, new_tensors, weights = self.model.step_with_attention(self._tensor(token), where, state.tensors)
         return weights.float().cpu().numpy(), TorchState({**state.tensors, **new_tensors}, state.table)

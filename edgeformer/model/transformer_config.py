@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
-from edgeformer.families import Family
 from edgeformer.model.fields import Probability, Size, Tying
-
-if TYPE_CHECKING:
-    from edgeformer.model.base import EncoderDecoder
 
 
 class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -148,37 +144,3 @@ def word_level() -> TransformerConfig:
 def bergamot() -> TransformerConfig:
     """256/1536, 8 heads, 6+2 layers: the sizes of Marian's and Bergamot's "tiny" students (Kim et al. 2019)."""
     return TransformerConfig(d_model=256, d_ff=1536, heads=8, encoder_layers=6, decoder_layers=2, tied_embeddings="all")
-
-
-def _transformer(config: TransformerConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
-    from edgeformer.model.self_attention import CausalSelfAttention
-    from edgeformer.model.transformer import Transformer
-
-    return Transformer(config, source_vocab_size, target_vocab_size, CausalSelfAttention)
-
-
-def _ssru(config: TransformerConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
-    from edgeformer.model.ssru import SSRU
-    from edgeformer.model.transformer import Transformer
-
-    return Transformer(config, source_vocab_size, target_vocab_size, SSRU)
-
-
-TRANSFORMER = Family(
-    name="transformer",
-    config_type=TransformerConfig,
-    build=_transformer,
-    presets={
-        "tiny": tiny,
-        "edge": edge,
-        "base": base,
-        "free_widths": free_widths,
-        "shared_heads": shared_heads,
-        "word_level": word_level,
-    },
-)
-
-SSRU = Family(
-    name="ssru", config_type=TransformerConfig, build=_ssru, presets={"tiny": tiny, "edge": edge, "bergamot": bergamot}
-)
-"""A Transformer whose decoder has the simpler simple recurrent unit in the place of self-attention."""

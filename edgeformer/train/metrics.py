@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edgeformer.files import write_atomically
 from edgeformer.train.run import METRICS_FILE
+from edgeformer_runtime.files import write_atomically
 
 COLUMNS = (
     "step",

@@ -22,7 +22,6 @@ from edgeformer.data.corpora import ParallelCorpus, load_corpus
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError, TrainingError
 from edgeformer.families import model_config
-from edgeformer.files import held
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
@@ -46,6 +45,7 @@ from edgeformer.train.run import (
 from edgeformer.train.supervisor import Supervisor
 from edgeformer.train.validation import Validator
 from edgeformer.train.weights import save_weights
+from edgeformer_runtime.files import held
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,11 @@ import torch
 from edgeformer.data.batches import EncodedPairs, evenly_spaced, in_order
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
-from edgeformer.scores import score
+from edgeformer.quality.scores import score
 from edgeformer.train.loss import smoothed_cross_entropy
 from edgeformer.train.run import Validation
-from edgeformer_runtime.decode import decode
-from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.tokenizer import Tokenizer
 
 

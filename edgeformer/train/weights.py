@@ -10,8 +10,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save
 
 from edgeformer.errors import CheckpointError
-from edgeformer.files import write_atomically
 from edgeformer.model.base import EncoderDecoder
+from edgeformer_runtime.files import write_atomically
 
 
 def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from edgeformer.data.catalogue import CORPORA
-from edgeformer_export.choice import Choice
-from edgeformer_export.choice_tables import COLUMNS, explanation, rows
-from edgeformer_runtime.manifest import Manifest
+from edgeformer_export.auto.choice import Choice
+from edgeformer_export.auto.tables import COLUMNS, explanation, rows
+from edgeformer_runtime.bundle.manifest import Manifest
 
 
 def model_card(manifest: Manifest, nbytes: int) -> str:

@@ -18,22 +18,22 @@ import onnx_ir as ir
 import edgeformer
 from edgeformer.train.run import Run
 from edgeformer_export.card import model_card
-from edgeformer_export.examples import make_golden
-from edgeformer_export.locate import match_modules, record_inner
-from edgeformer_export.parity import ParityReport, compare
+from edgeformer_export.model_graphs import Prepared, Progress
+from edgeformer_export.parity.comparison import ParityReport, compare
+from edgeformer_export.parity.golden_examples import make_golden
+from edgeformer_export.parity.locate import match_modules, record_inner
 from edgeformer_export.passes.pipeline import PassRecord, run_passes
 from edgeformer_export.passes.strip import Strip
-from edgeformer_export.precisions import BLOCK_BITS, QUANTIZED, assign, tensor_reports
-from edgeformer_export.prepared import Prepared, Progress
+from edgeformer_export.quantize.assignment import BLOCK_BITS, QUANTIZED, assign, tensor_reports
 from edgeformer_export.sample import SamplePair, spread
-from edgeformer_export.to_onnx import Graphs, split_attention
+from edgeformer_export.tracing.to_onnx import Graphs, split_attention
 from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle import open_bundle
-from edgeformer_runtime.manifest import Manifest, Precision, Target, TokenizerFiles
-from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.trace import Trace
+from edgeformer_runtime.bundle.manifest import Manifest, Precision, Target, TokenizerFiles
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.selfcheck.trace import Trace
 from edgeformer_runtime.translator import Translator
 
 GOLDEN_CANDIDATES = 96

@@ -9,7 +9,7 @@ from typing import TypeVar
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.train.run import Run
 from edgeformer_export.writer import ExportError
-from edgeformer_runtime.manifest import SpecialTokens
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgeformer_runtime.attention import Attention
-    from edgeformer_runtime.bundle import Bundle, open_bundle
-    from edgeformer_runtime.decode import Counters
+    from edgeformer_runtime.bundle.open import Bundle, open_bundle
+    from edgeformer_runtime.decoding.loop import Counters
+    from edgeformer_runtime.decoding.options import DecodeOptions
     from edgeformer_runtime.errors import (
         BundleError,
         DeviceError,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         ModelError,
         OptionError,
     )
-    from edgeformer_runtime.options import DecodeOptions
     from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
 
 __all__ = [
@@ -48,8 +48,8 @@ __all__ = [
 
 _MODULES = {
     "attention": ("Attention",),
-    "bundle": ("Bundle", "open_bundle"),
-    "decode": ("Counters",),
+    "bundle.open": ("Bundle", "open_bundle"),
+    "decoding.loop": ("Counters",),
     "errors": (
         "BundleError",
         "DeviceError",
@@ -59,7 +59,7 @@ _MODULES = {
         "ModelError",
         "OptionError",
     ),
-    "options": ("DecodeOptions",),
+    "decoding.options": ("DecodeOptions",),
     "translator": ("TextHypothesis", "Translation", "Translator"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

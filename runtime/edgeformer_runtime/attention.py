@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from edgeformer_runtime.batching import length_sorted_batches, pad
-from edgeformer_runtime.session import AttentiveSession, FloatArray
+from edgeformer_runtime.decoding.batching import length_sorted_batches, pad
+from edgeformer_runtime.decoding.session import AttentiveSession, FloatArray
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@
     EdgeformerError
     ├── BundleError            a bundle is missing, damaged, or of another revision
     ├── DeviceError            a provider is missing or unknown
+    ├── ConfigError            a recipe, a file name or another setting is wrong
+    ├── DataError              a text file or a corpus cannot be read
     ├── ModelError             a model computes values that are not numbers
     ├── OptionError            a decoding option is out of its range
     └── InputError             a text cannot be translated
@@ -26,6 +28,14 @@ class BundleError(EdgeformerError):
 
 class DeviceError(EdgeformerError):
     """The asked execution provider is unknown or not installed."""
+
+
+class ConfigError(EdgeformerError):
+    """A recipe, a file name or another setting is wrong."""
+
+
+class DataError(EdgeformerError):
+    """A text file or a corpus cannot be read, or holds nothing to work on."""
 
 
 class ModelError(EdgeformerError):

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from edgeformer_runtime.attention import Attention, attention_weights
-from edgeformer_runtime.bundle import Bundle, open_bundle
-from edgeformer_runtime.decode import Counters, decode
+from edgeformer_runtime.bundle.open import Bundle, open_bundle
+from edgeformer_runtime.decoding.loop import Counters, decode
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.search import Hypothesis
+from edgeformer_runtime.decoding.session import AnySession
+from edgeformer_runtime.engine.onnx_session import OnnxSession, available_cpus
 from edgeformer_runtime.errors import BundleError, InputError, InputTooLongError, OptionError
-from edgeformer_runtime.onnx_session import OnnxSession, available_cpus
-from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.search import Hypothesis
-from edgeformer_runtime.session import AnySession
 from edgeformer_runtime.tokenizer import Tokenizer
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from benchmarks.emulated_cpus import EMULATOR, main
+from edgeformer_bench.studies.emulated_cpus import EMULATOR, main
 from tests.factory import PAIRS
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from benchmarks import grow
 from edgeformer.families import model_config
 from edgeformer.model.transformer_config import TransformerConfig
 from edgeformer.train.run import Run
-from edgeformer_runtime.manifest import SpecialTokens
+from edgeformer_bench.studies import grow
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 from tests import factory
 
 LARGE = TransformerConfig(d_model=128, d_ff=128, heads=8, encoder_layers=2, decoder_layers=2)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.operator_profile import main, profile
-from edgeformer_runtime.bundle import open_bundle
+from edgeformer_bench.studies.operator_profile import main, profile
+from edgeformer_runtime.bundle.open import open_bundle
 
 
 @pytest.mark.parametrize("beam_size", [1, 2])

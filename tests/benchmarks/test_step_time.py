@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from benchmarks.step_time import main, step_times
 from edgeformer.errors import ConfigError
-from edgeformer_runtime.bundle import open_bundle
+from edgeformer_bench.studies.step_time import main, step_times
+from edgeformer_runtime.bundle.open import open_bundle
 
 
 def run(*arguments: str | Path) -> Result:

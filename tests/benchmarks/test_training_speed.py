@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from benchmarks.training_speed import SIDES, main
 from edgeformer.config import load_recipe
+from edgeformer_bench.studies.training_speed import SIDES, main
 
 RECIPE = """
 [model]

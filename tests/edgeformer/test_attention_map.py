@@ -11,8 +11,8 @@ import pytest
 from matplotlib import image
 from numpy.typing import NDArray
 
-from edgeformer.attention_map import draw_attention, readable
 from edgeformer_runtime.attention import Attention
+from edgeformer_runtime.cli.attention_map import draw_attention, readable
 from edgeformer_runtime.translator import Translator
 
 INCH = 150  # dots

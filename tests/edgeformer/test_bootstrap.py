@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeformer.bootstrap import corpus_bleu, difference_error, sentence_counts
-from edgeformer.scores import score
+from edgeformer.quality.bootstrap import corpus_bleu, difference_error, sentence_counts
+from edgeformer.quality.scores import score
 
 WORDS = ["the", "small", "old", "dog", "runs", "past", "green", "houses", "near", "a", "river", "of", "stone"]
 RANDOM = np.random.default_rng(0)

@@ -10,8 +10,8 @@ import pytest
 
 from edgeformer.data.vocabulary import train_tokenizer
 from edgeformer.train.run import Run
+from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
-from edgeformer_runtime.manifest import Precision
 from tests.bundles import copy_of, rehash
 from tests.commands import error, python, run
 from tests.damage import drop_mask, scale_block

@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 
 from edgeformer.train.run import Run
-from edgeformer_runtime.bundle import open_bundle
-from edgeformer_runtime.golden import golden_cases
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.selfcheck.golden import golden_cases
 from tests import factory
 from tests.commands import error, run
 

@@ -14,8 +14,17 @@ from click.testing import CliRunner
 
 import edgeformer
 from edgeformer.cli import CommandGroup, main
-from edgeformer.cli.output import atomic_text, console, counting, human_bytes, json_text, one_line, stages, table
 from edgeformer.errors import ConfigError
+from edgeformer_runtime.cli.output import (
+    atomic_text,
+    console,
+    counting,
+    human_bytes,
+    json_text,
+    one_line,
+    stages,
+    table,
+)
 from edgeformer_runtime.errors import BundleError
 from tests.commands import error, run
 
@@ -166,7 +175,7 @@ def test_counts_are_told_with_speed_and_time_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("edgeformer.cli.output.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("edgeformer_runtime.cli.output.time.monotonic", lambda: clock[0])
     with counting("cakes") as report:
         report(1000, 4000)  # what was done before says nothing about the speed
         for seconds, done in ((10, 1010), (10, 1050), (1, 1051), (19, 4000)):

@@ -9,8 +9,8 @@ from typing import get_args
 import msgspec
 import pytest
 
-from edgeformer_runtime.bundle import open_bundle
-from edgeformer_runtime.manifest import Manifest, Precision
+from edgeformer_runtime.bundle.manifest import Manifest, Precision
+from edgeformer_runtime.bundle.open import open_bundle
 from tests.bundles import copy_of
 from tests.commands import error, run
 

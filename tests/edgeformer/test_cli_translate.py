@@ -14,11 +14,11 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from edgeformer.attention_map import draw_attention
-from edgeformer.cli import pictures as picture_files
 from edgeformer_runtime.attention import Attention
+from edgeformer_runtime.cli import pictures as picture_files
+from edgeformer_runtime.cli.attention_map import draw_attention
 from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
-from edgeformer_runtime.onnx_session import OnnxSession
+from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, without_attention
 from tests.commands import error, python, run

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from edgeformer.train.run import Run
-from edgeformer_runtime.manifest import Precision
+from edgeformer_runtime.bundle.manifest import Precision
 from tests.bundles import copy_of, edit_golden, rehash
 from tests.commands import error, run
 from tests.factory import PAIRS, small_run

@@ -23,7 +23,7 @@ from edgeformer.data.catalogue import CORPORA, Corpus, PinnedFile
 from edgeformer.data.corpora import load_corpus
 from edgeformer.data.prepare import ensure_writable
 from edgeformer.errors import ConfigError, DataError
-from edgeformer.files import can_be_replaced, staged_folder, write_atomically
+from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
 
 SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
 PARTS = {"train": 40, "val": 5, "test": 4}

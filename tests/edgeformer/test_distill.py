@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from edgeformer import distill as module
 from edgeformer.config import DataConfig, load_recipe
 from edgeformer.data.corpora import load_corpus
+from edgeformer.distill import distillation as module
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_export.card import model_card
-from edgeformer_runtime.bundle import file_sha256, open_bundle
+from edgeformer_runtime.bundle.open import file_sha256, open_bundle
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
 from tests.commands import error, python, run
@@ -39,7 +39,7 @@ test_size = 30
 """
 KILLED = """
 import os, signal, sys
-from edgeformer import distill
+from edgeformer.distill import distillation as distill
 from edgeformer.cli import main
 distill.CHUNK, real, calls, last = 32, os.fsync, [], int(sys.argv.pop(1))
 def fsync(descriptor):
@@ -180,7 +180,7 @@ def test_killed_at_any_point_it_ends_with_the_same_bytes(folder: Path, small_bun
 
 def test_one_process_at_a_time_works_in_a_folder(folder: Path, small_bundle: Path) -> None:
     (folder / "out").mkdir()
-    code = "import sys; from pathlib import Path; from edgeformer.files import held\n"
+    code = "import sys; from pathlib import Path; from edgeformer_runtime.files import held\n"
     code += "with held(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", code, folder / "out"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgeformer.benchmark import latency
 from edgeformer.errors import ConfigError
-from edgeformer.scores import score
+from edgeformer.quality.scores import score
+from edgeformer_bench.latency import latency
 
 
 def test_a_perfect_translation_scores_full_marks() -> None:

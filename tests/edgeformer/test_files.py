@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeformer.cli.output import atomic_text
-from edgeformer.files import staged_folder, write_atomically
+from edgeformer_runtime.cli.output import atomic_text
+from edgeformer_runtime.files import staged_folder, write_atomically
 
 SLOW_COMMAND = """
 import sys, time
@@ -20,7 +20,7 @@ from pathlib import Path
 import click
 
 from edgeformer.cli import CommandGroup
-from edgeformer.files import staged_folder
+from edgeformer_runtime.files import staged_folder
 
 
 @click.command()

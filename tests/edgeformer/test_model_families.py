@@ -9,7 +9,7 @@ import torch
 from edgeformer.families import get_family, model_config
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
-from edgeformer_export.parity import compare_logits
+from edgeformer_export.parity.comparison import compare_logits
 from tests.factory import VARIANTS, randomise
 
 VOCAB = 50

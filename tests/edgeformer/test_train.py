@@ -24,7 +24,6 @@ from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.batches import BatchStream, EncodedPairs
 from edgeformer.data.corpora import load_corpus
 from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingError
-from edgeformer.files import held
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer import Transformer
 from edgeformer.train import trainer
@@ -34,6 +33,7 @@ from edgeformer.train.supervisor import Supervisor
 from edgeformer.train.trainer import train
 from edgeformer.train.validation import Validator
 from edgeformer.train.weights import load_weights
+from edgeformer_runtime.files import held
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from edgeformer import tune as module
 from edgeformer.config import DataConfig
 from edgeformer.data.corpora import load_corpus
-from edgeformer.evaluation import open_system, translate_all
+from edgeformer.quality import tuning as module
+from edgeformer.quality.evaluation import open_system, translate_all
+from edgeformer.quality.tuning import PENALTIES, best_text
 from edgeformer.train.run import Run
-from edgeformer.tune import PENALTIES, best_text
-from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.translator import Translation, Translator
 from tests.bundles import copy_of, edit_manifest
 from tests.commands import error, run

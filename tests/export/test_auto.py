@@ -13,21 +13,21 @@ import pytest
 from click.testing import CliRunner
 
 from edgeformer.cli import main
-from edgeformer.files import held
-from edgeformer_export import trial
-from edgeformer_export.auto import _previous
-from edgeformer_export.candidates import mixed
-from edgeformer_export.choice import Choice
+from edgeformer_export.auto import trial
+from edgeformer_export.auto.candidates import mixed
+from edgeformer_export.auto.choice import Choice
+from edgeformer_export.auto.export_best import _previous
+from edgeformer_export.auto.measurements import NOTES_FILE, Notebook
+from edgeformer_export.auto.sensitivity import Sensitivity, _Probe, measure_sensitivity
 from edgeformer_export.export import export_run
-from edgeformer_export.notebook import NOTES_FILE, Notebook
-from edgeformer_export.precisions import given, stored
-from edgeformer_export.prepared import Prepared
-from edgeformer_export.sensitivity import Sensitivity, _Probe, measure_sensitivity
+from edgeformer_export.model_graphs import Prepared
+from edgeformer_export.quantize.assignment import given, stored
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle import open_bundle
-from edgeformer_runtime.golden import check_golden
-from edgeformer_runtime.manifest import Precision
+from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.files import held
+from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests.factory import PAIRS, small_run, taught_run
 
@@ -186,8 +186,10 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
 ) -> None:
     monkeypatch.setattr(trial, "TIMED_SENTENCES", 2)
     monkeypatch.setattr(trial, "MAX_ROUNDS", trial.MIN_ROUNDS)
-    monkeypatch.setattr("edgeformer_export.parity.MIN_TOP1_AGREEMENT", 0.5)
-    monkeypatch.setattr("edgeformer_export.auto.Prepared", lambda *_, **__: prepared)  # tracing takes longest
+    monkeypatch.setattr("edgeformer_export.parity.comparison.MIN_TOP1_AGREEMENT", 0.5)
+    monkeypatch.setattr(
+        "edgeformer_export.auto.export_best.Prepared", lambda *_, **__: prepared
+    )  # tracing takes longest
     texts = [tmp_path / "source", tmp_path / "reference"]
     for path, lines in zip(texts, zip(*PAIRS[::4], strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -239,7 +241,7 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     assert _previous(tmp_path / "none", choice) is None
 
     # What turns out not to be the model is not taken, however fast it is.
-    monkeypatch.setattr("edgeformer_export.parity.MIN_TOP1_AGREEMENT", 1.1)
+    monkeypatch.setattr("edgeformer_export.parity.comparison.MIN_TOP1_AGREEMENT", 1.1)
     done = runner.invoke(main, [*command, "--resume", "--overwrite"])
     assert done.exit_code == 0, done.output
     choice = msgspec.convert(open_bundle(out).manifest.report["choice"], Choice)

@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from edgeformer_export.auto_page import page
-from edgeformer_export.choice import Choice, Latency, Measured, Objective, Quality, Rule, decide, remarks
-from edgeformer_export.choice_tables import explanation, rows
+from edgeformer_export.auto.choice import Choice, Latency, Measured, Objective, Quality, Rule, decide, remarks
+from edgeformer_export.auto.page import page
+from edgeformer_export.auto.tables import explanation, rows
 
 
 def measured(name: str, drop: float, ms: float, mb: float, *, refused: str = "") -> Measured:

@@ -18,12 +18,12 @@ import pytest
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.train.run import Run
 from edgeformer_export.export import export_run
-from edgeformer_export.parity import MAX_HALF_LOGIT_DIFFERENCE, MAX_LOGIT_DIFFERENCE, compare, compare_logits
-from edgeformer_runtime.decode import decode
-from edgeformer_runtime.golden import check_golden
-from edgeformer_runtime.manifest import Precision, Target
-from edgeformer_runtime.onnx_session import PROVIDERS
-from edgeformer_runtime.options import DecodeOptions
+from edgeformer_export.parity.comparison import MAX_HALF_LOGIT_DIFFERENCE, MAX_LOGIT_DIFFERENCE, compare, compare_logits
+from edgeformer_runtime.bundle.manifest import Precision, Target
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.engine.onnx_session import PROVIDERS
+from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests import commands
 from tests.cuda import needs_cuda, sizes

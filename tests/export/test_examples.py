@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeformer_export.examples import MARGIN, SHORTLIST, make_golden
-from edgeformer_export.margins import beam_margins, greedy_margins, survives
-from edgeformer_runtime.decode import decode
-from edgeformer_runtime.golden import SCORE_TOLERANCE, read_golden
-from edgeformer_runtime.manifest import Precision
-from edgeformer_runtime.options import DecodeOptions
+from edgeformer_export.parity.golden_examples import MARGIN, SHORTLIST, make_golden
+from edgeformer_export.parity.margins import beam_margins, greedy_margins, survives
+from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.selfcheck.golden import SCORE_TOLERANCE, read_golden
 from edgeformer_runtime.translator import Translator
 from tests.factory import PAIRS
 from tests.toy import Ids, ToySession

@@ -23,15 +23,15 @@ from edgeformer.model.base import State
 from edgeformer.model.transformer import Transformer
 from edgeformer.train.run import Run
 from edgeformer.train.weights import save_weights
-from edgeformer_export import kernels
 from edgeformer_export.export import export_run
 from edgeformer_export.sample import spread
+from edgeformer_export.tracing import kernels
 from edgeformer_export.weights import ALIGNMENT, write_weights
 from edgeformer_export.writer import ExportError, atomic_folder
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.errors import ModelError
-from edgeformer_runtime.golden import check_golden
+from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash, without_attention
 from tests.factory import PAIRS, small_run

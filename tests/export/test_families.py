@@ -10,15 +10,15 @@ import pytest
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
-from edgeformer_export.parity import compare
+from edgeformer_export.parity.comparison import compare
 from edgeformer_runtime import contract
 from edgeformer_runtime.attention import attention_weights
-from edgeformer_runtime.bundle import open_bundle
-from edgeformer_runtime.decode import decode
+from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.golden import check_golden
-from edgeformer_runtime.manifest import Precision
-from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests.exports import export_precisions
 from tests.factory import PAIRS, taught_run

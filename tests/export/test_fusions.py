@@ -18,7 +18,7 @@ from edgeformer_export.passes.merge import MergeLinears
 from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.simplify import Simplify
-from edgeformer_export.to_onnx import Graphs, to_onnx
+from edgeformer_export.tracing.to_onnx import Graphs, to_onnx
 from edgeformer_runtime import contract
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from tests.factory import randomise, small_recipe

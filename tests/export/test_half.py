@@ -20,12 +20,12 @@ from click.testing import CliRunner
 from edgeformer.cli import main
 from edgeformer.train.run import Run
 from edgeformer_export.export import export_run
-from edgeformer_export.parity import MAX_HALF_LOGIT_DIFFERENCE, compare, compare_logits
+from edgeformer_export.parity.comparison import MAX_HALF_LOGIT_DIFFERENCE, compare, compare_logits
 from edgeformer_export.passes.half import HalfPrecision
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle import open_bundle
-from edgeformer_runtime.manifest import Target
-from edgeformer_runtime.options import DecodeOptions
+from edgeformer_runtime.bundle.manifest import Target
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests import graphs
 from tests.cuda import WIDE

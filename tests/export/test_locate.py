@@ -11,12 +11,12 @@ from torch import nn
 
 from edgeformer.train.run import Run
 from edgeformer_export.export import export_run
-from edgeformer_export.locate import FLOOR, locate, torch_stages
-from edgeformer_runtime.bundle import open_bundle
+from edgeformer_export.parity.locate import FLOOR, locate, torch_stages
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS
-from edgeformer_runtime.golden import read_golden
-from edgeformer_runtime.location import modules_of
-from edgeformer_runtime.manifest import SpecialTokens
+from edgeformer_runtime.selfcheck.golden import read_golden
+from edgeformer_runtime.selfcheck.location import modules_of
 from tests.factory import small_run, taught_run
 
 PARTS = {

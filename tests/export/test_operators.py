@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
-from edgeformer_runtime.manifest import Precision
 from tests.exports import export_precisions
 from tests.factory import small_run
 

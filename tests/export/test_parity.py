@@ -13,10 +13,10 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
 from edgeformer_export.export import export_run
-from edgeformer_export.parity import MAX_LOGIT_DIFFERENCE, compare, compare_logits
-from edgeformer_runtime.decode import decode
-from edgeformer_runtime.manifest import Precision, Target
-from edgeformer_runtime.options import DecodeOptions
+from edgeformer_export.parity.comparison import MAX_LOGIT_DIFFERENCE, compare, compare_logits
+from edgeformer_runtime.bundle.manifest import Precision, Target
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests.cuda import sizes
 from tests.factory import PAIRS, VARIANTS, small_run

@@ -9,14 +9,14 @@ import onnx_ir as ir
 import pytest
 from numpy.typing import NDArray
 
-from edgeformer_export.calibrate import Observer, QuantizationRange
+from edgeformer_export.model_graphs import optimisations
 from edgeformer_export.passes.patterns import find_linears, find_lookups
 from edgeformer_export.passes.pipeline import SMALL_CONSTANTS, PassFailedError, node_count, run_passes, weight_bytes
-from edgeformer_export.passes.quantize import QuantizeStatic, activations, projection_digests, quantize_columns
 from edgeformer_export.passes.simplify import Simplify
-from edgeformer_export.prepared import optimisations
+from edgeformer_export.quantize.calibration import Observer, QuantizationRange
+from edgeformer_export.quantize.static import QuantizeStatic, activations, projection_digests, quantize_columns
+from edgeformer_runtime.bundle.manifest import Precision, Target
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
-from edgeformer_runtime.manifest import Precision, Target
 from tests.graphs import constant, linear_model, run, small_graphs
 
 RANDOM = np.random.default_rng(0)

@@ -10,11 +10,9 @@ import onnx_ir as ir
 import pytest
 from numpy.typing import NDArray
 
-from edgeformer_export.calibrate import QuantizationRange
 from edgeformer_export.passes.patterns import constant_array, find_linears, find_lookups
 from edgeformer_export.passes.pipeline import run_passes
-from edgeformer_export.passes.quantize import QuantizeStatic, activations
-from edgeformer_export.passes.quantize_blocks import (
+from edgeformer_export.quantize.blocks import (
     BLOCK_SIZE,
     Bits,
     QuantizeBlocks,
@@ -22,6 +20,8 @@ from edgeformer_export.passes.quantize_blocks import (
     dequantize_blocks,
     quantize_blocks,
 )
+from edgeformer_export.quantize.calibration import QuantizationRange
+from edgeformer_export.quantize.static import QuantizeStatic, activations
 from edgeformer_export.weights import write_weights
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE, SOURCE_LENGTH
 from tests.graphs import constant, linear_model, run, run_all, small_graphs

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeformer_runtime import onnx_session
 from edgeformer_runtime.attention import Attention, attention_weights
-from edgeformer_runtime.batching import pad
 from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
+from edgeformer_runtime.decoding.batching import pad
+from edgeformer_runtime.engine import onnx_session
 from edgeformer_runtime.errors import BundleError, InputTooLongError, OptionError
 from edgeformer_runtime.translator import EMPTY, Translator, encode_sources
 from tests.bundles import copy_of, without_attention

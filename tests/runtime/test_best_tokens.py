@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from edgeformer_runtime import onnx_best_tokens
-from edgeformer_runtime.best_tokens import best_tokens, largest, log_sum_exp, most_probable
-from edgeformer_runtime.onnx_best_tokens import GRAPH_FILE, PADDED_GRAPH_FILE, OnnxBestTokens, chunking
-from edgeformer_runtime.search import BestTokens
-from edgeformer_runtime.session import FloatArray
-from tests.make_best_tokens import graph
+from edgeformer_export.runtime_graphs import graph
+from edgeformer_runtime.decoding.best_tokens import best_tokens, largest, log_sum_exp, most_probable
+from edgeformer_runtime.decoding.search import BestTokens
+from edgeformer_runtime.decoding.session import FloatArray
+from edgeformer_runtime.engine import onnx_best_tokens
+from edgeformer_runtime.engine.onnx_best_tokens import GRAPH_FILE, PADDED_GRAPH_FILE, OnnxBestTokens, chunking
 
 WIDTHS = [1, 2, 5, 6, 31, 32, 33, 63, 64, 65, 127, 128, 320, 1023, 1024, 1025, 2048, 4093, 4096, 4097, 6000]
 """Around the widths from which rows are taken in chunks, around one, two and many chunks, and primes."""

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from edgeformer.cli import main
 from edgeformer_runtime import BundleError, Translator, open_bundle
-from edgeformer_runtime.bundle import file_sha256, manifest_hash_line
+from edgeformer_runtime.bundle.open import file_sha256, manifest_hash_line
 from tests.bundles import BUNDLE_FILES, copy_of, write_manifest
 
 
@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_read_is_named(
     def refuse(path: Path) -> str:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("edgeformer_runtime.bundle.file_sha256", refuse)
+    monkeypatch.setattr("edgeformer_runtime.bundle.open.file_sha256", refuse)
     with pytest.raises(BundleError, match=r"`weights\.bin` cannot be read \(Permission denied\)"):
         open_bundle(bundle)
 

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeformer_runtime.fingerprint import NOT_FINITE, PROJECTIONS, fingerprint, relative_difference, relative_error
+from edgeformer_runtime.selfcheck.fingerprint import (
+    NOT_FINITE,
+    PROJECTIONS,
+    fingerprint,
+    relative_difference,
+    relative_error,
+)
 
 
 def random(seed: int = 0, shape: tuple[int, ...] = (1, 7, 64)) -> NDArray[np.float32]:

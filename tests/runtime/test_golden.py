@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 import pytest
 
-from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.golden import SCORE_TOLERANCE, check_golden, golden_cases
-from edgeformer_runtime.manifest import Precision
+from edgeformer_runtime.selfcheck.golden import SCORE_TOLERANCE, check_golden, golden_cases
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_golden, rehash
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeformer_runtime import huge_pages
-from edgeformer_runtime.huge_pages import Range, _anonymous_memory, _blocks_in_use, _without, collapse
+from edgeformer_runtime.engine import huge_pages
+from edgeformer_runtime.engine.huge_pages import Range, _anonymous_memory, _blocks_in_use, _without, collapse
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="there is no madvise(2) with MADV_COLLAPSE but on Linux")
 BLOCK = 2**21

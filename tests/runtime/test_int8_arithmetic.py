@@ -13,13 +13,14 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from edgeformer_export.calibrate import QuantizationRange
-from edgeformer_export.passes.quantize import QuantizeStatic, activations
-from edgeformer_runtime import onnx_arithmetic, onnx_session
-from edgeformer_runtime.bundle import open_bundle
-from edgeformer_runtime.manifest import Target
-from edgeformer_runtime.onnx_session import OnnxSession
-from edgeformer_runtime.session import FloatArray
+from edgeformer_export.quantize.calibration import QuantizationRange
+from edgeformer_export.quantize.static import QuantizeStatic, activations
+from edgeformer_runtime.bundle.manifest import Target
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.decoding.session import FloatArray
+from edgeformer_runtime.engine import integer_products as onnx_arithmetic
+from edgeformer_runtime.engine import onnx_session
+from edgeformer_runtime.engine.onnx_session import OnnxSession
 from tests.graphs import linear_model
 
 KEY, _ = onnx_arithmetic.EXACT_PRODUCTS

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import SCHEMA_REVISION, StateTensor, state_problems
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.manifest import Manifest, decode_manifest
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest, write_manifest
 

@@ -8,10 +8,10 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import DType
+from edgeformer_runtime.engine.device_state import DeviceRows, DeviceState, rows_graph
 from edgeformer_runtime.errors import ModelError
-from edgeformer_runtime.onnx_device import DeviceRows, DeviceState, rows_graph
 
 DTYPES: tuple[DType, ...] = ("float32", "float16", "int32", "int64", "bool")
 

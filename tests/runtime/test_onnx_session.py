@@ -9,11 +9,12 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from edgeformer_runtime import contract, onnx_session
-from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime import contract
+from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.engine import onnx_session
+from edgeformer_runtime.engine.onnx_session import OnnxSession, available_cpus
 from edgeformer_runtime.errors import BundleError, DeviceError
-from edgeformer_runtime.manifest import Precision
-from edgeformer_runtime.onnx_session import OnnxSession, available_cpus
 from edgeformer_runtime.translator import Translator
 
 SOURCE = np.array([[5, 6, 7, 3], [8, 3, 0, 0], [9, 10, 3, 0]], dtype=np.int64)

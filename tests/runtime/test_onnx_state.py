@@ -14,13 +14,13 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.decode import decode
-from edgeformer_runtime.onnx_device import DeviceRows, DeviceState
-from edgeformer_runtime.onnx_session import OnnxSession
-from edgeformer_runtime.onnx_state import OnnxState
-from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.search import packed
-from edgeformer_runtime.session import FloatArray, IntArray
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.search import packed
+from edgeformer_runtime.decoding.session import FloatArray, IntArray
+from edgeformer_runtime.engine.device_state import DeviceRows, DeviceState
+from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engine.onnx_state import OnnxState
 from edgeformer_runtime.translator import Translator
 
 STEPS = 80

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from edgeformer_runtime import operators
-from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.manifest import Precision
-from edgeformer_runtime.operators import check_operators, read_graph
+from edgeformer_runtime.selfcheck import operators
+from edgeformer_runtime.selfcheck.operators import check_operators, read_graph
 from tests.bundles import copy_of, edit_manifest, rehash
 
 

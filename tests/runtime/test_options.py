@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgeformer_runtime.decode import decode
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import EdgeformerError, OptionError
-from edgeformer_runtime.options import DecodeOptions
 from tests.toy import ToySession
 
 INVALID: list[tuple[dict[str, Any], str]] = [

@@ -7,11 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeformer_runtime.decode import decode
-from edgeformer_runtime.manifest import SpecialTokens
-from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.processors import MinLength, NoRepeatNgram, RepetitionPenalty, Suppress, build_processors
-from edgeformer_runtime.session import FloatArray, IntArray
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.processors import (
+    MinLength,
+    NoRepeatNgram,
+    RepetitionPenalty,
+    Suppress,
+    build_processors,
+)
+from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from tests.toy import ToySession
 
 VOCAB = 6

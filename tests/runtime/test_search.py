@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeformer_runtime.decode import decode
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, normalised, packed
 from edgeformer_runtime.errors import ModelError, OptionError
-from edgeformer_runtime.manifest import SpecialTokens
-from edgeformer_runtime.options import DecodeOptions
-from edgeformer_runtime.search import BeamSearch, GreedySearch, normalised, packed
 from tests.toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
 
 MODELS = st.builds(

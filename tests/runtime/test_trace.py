@@ -9,13 +9,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgeformer_runtime.bundle import open_bundle
+from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.errors import ModelError
-from edgeformer_runtime.golden import read_golden
-from edgeformer_runtime.inner_graphs import InnerGraphs, with_outputs
-from edgeformer_runtime.location import in_words
-from edgeformer_runtime.manifest import Precision
-from edgeformer_runtime.trace import PADDING, STEPS, Trace, deviations, padded, session_fingerprints, true_part
+from edgeformer_runtime.selfcheck.golden import read_golden
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs, with_outputs
+from edgeformer_runtime.selfcheck.location import in_words
+from edgeformer_runtime.selfcheck.trace import (
+    PADDING,
+    STEPS,
+    Trace,
+    deviations,
+    padded,
+    session_fingerprints,
+    true_part,
+)
 from edgeformer_runtime.translator import Translator
 
 

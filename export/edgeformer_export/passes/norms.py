@@ -58,7 +58,7 @@ class VectorNorm(ir.passes.InPlacePass):
       the root mean square of what has no mean is the standard deviation.
 
     ``LayerNormalization`` and ``SkipLayerNormalization`` go number by number on the CPU. From four rows of 512 on, the
-    five nodes take less time than the one: a quarter of it at 32 rows (``benchmarks/operators.py``).
+    five nodes take less time than the one: a quarter of it at 32 rows (``edgeformer_bench.studies.operators``).
     """
 
     may_grow = True

@@ -1,0 +1,1 @@
+"""Latency and memory of bundles, and comparisons with other engines."""

@@ -1,0 +1,174 @@
+"""Hugging Face Optimum on ONNX Runtime, with the weights of a run as a Marian model.
+
+Needs ``optimum-onnx`` with torch. It wants older versions of ``tokenizers`` and ``huggingface_hub`` than what else is
+tested here, so it may need an environment of its own; its process then runs with that environment's interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from edgeformer_bench.peers.base import PeerError, Spec
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.files import staged_folder
+
+GRAPHS = ("encoder_model", "decoder_model", "decoder_with_past_model")
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu"}
+
+
+class OptimumPeer:
+    """An exported model, opened with :class:`ORTModelForSeq2SeqLM`."""
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        import onnxruntime
+        import torch
+        from optimum.onnxruntime import ORTModelForSeq2SeqLM
+        from optimum.version import __version__
+
+        self.version = f"optimum {__version__}, onnxruntime {onnxruntime.__version__}"
+        torch.set_num_threads(threads)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        names = ("encoder_file_name", "decoder_file_name", "decoder_with_past_file_name")
+        files = {name: next(folder.glob(f"{graph}*.onnx")).name for name, graph in zip(names, GRAPHS, strict=True)}
+        self._model = ORTModelForSeq2SeqLM.from_pretrained(folder, session_options=options, **files)
+        self._special = SpecialTokens()
+
+    def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
+        """See :meth:`Peer.translate`."""
+        import torch
+
+        special = self._special
+        width = max(map(len, sources))
+        source = torch.full((len(sources), width), special.pad)
+        for row, ids in zip(source, sources, strict=True):
+            row[: len(ids)] = torch.tensor(ids)
+        mask = torch.arange(width) < torch.tensor([len(ids) for ids in sources])[:, None]
+        limits = {} if length is None else {"min_new_tokens": length, "max_new_tokens": length}
+        output = self._model.generate(
+            input_ids=source, attention_mask=mask.long(), num_beams=beam_size, do_sample=False, **limits
+        )
+        rows: list[list[int]] = output[:, 1:].tolist()
+        return [row[: row.index(special.eos)] if special.eos in row else row for row in rows]
+
+
+def open_peer(spec: Spec) -> OptimumPeer:
+    """Open what :func:`convert` has written."""
+    return OptimumPeer(Path(spec.model), spec.threads)
+
+
+def convert(run: Path, out: Path, precision: str) -> None:
+    """Make a Marian model with a run's weights and export it; ``int8`` is Optimum's dynamic quantization.
+
+    Raises:
+        PeerError: Marian has no such model.
+    """
+    from optimum.exporters.onnx import onnx_export_from_model
+    from optimum.onnxruntime import ORTQuantizer
+    from optimum.onnxruntime.configuration import AutoQuantizationConfig
+
+    from edgeformer.train.run import Run
+
+    model = marian(Run.open(run).load_model())
+    with staged_folder(out) as result, TemporaryDirectory() as temporary:
+        exported = result if precision == "float32" else Path(temporary)
+        # From memory: a saved Marian model leaves out its position tables, and makes others when it is opened.
+        task = "text2text-generation-with-past"
+        onnx_export_from_model(model, exported, task=task, no_post_process=True, do_validation=False)
+        if precision == "int8":
+            settings = AutoQuantizationConfig.avx512_vnni(is_static=False, per_channel=True)
+            for graph in GRAPHS:
+                quantizer = ORTQuantizer.from_pretrained(exported, file_name=f"{graph}.onnx")
+                quantizer.quantize(save_dir=result, quantization_config=settings)
+            model.generation_config.save_pretrained(result)
+
+
+def marian(model: Any) -> Any:
+    """A ``MarianMTModel`` that computes what one of our Transformers computes.
+
+    Raises:
+        PeerError: Marian has no such model.
+    """
+    import torch
+    from transformers import MarianConfig, MarianMTModel
+
+    from edgeformer.model.self_attention import CausalSelfAttention
+    from edgeformer.model.transformer import Transformer
+
+    if not isinstance(model, Transformer) or not all(
+        isinstance(layer.target_layer, CausalSelfAttention) for layer in model.decoder_layers
+    ):
+        raise PeerError("Optimum's Marian models are like the family `transformer` only.")
+    config, special = model.config, SpecialTokens()
+    if config.norm == "pre" or config.share_head_projection or config.attention_scale != "d_k":
+        raise PeerError("Optimum's Marian models have the norm behind each sublayer, and standard attention.")
+    if not config.key_width * config.heads == config.value_width * config.heads == config.d_model:
+        raise PeerError("Optimum's Marian models have no heads whose widths differ from `d_model` / `heads`.")
+    settings = MarianConfig(
+        vocab_size=model.source_vocab_size,
+        decoder_vocab_size=model.target_vocab_size,
+        d_model=config.d_model,
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        encoder_attention_heads=config.heads,
+        decoder_attention_heads=config.heads,
+        encoder_ffn_dim=config.d_ff,
+        decoder_ffn_dim=config.d_ff,
+        activation_function=ACTIVATIONS[config.activation],
+        max_position_embeddings=max(config.max_source_length, config.max_target_length),
+        scale_embedding=config.scale_embeddings,
+        share_encoder_decoder_embeddings=config.tied_embeddings == "all",
+        tie_word_embeddings=config.tied_embeddings != "none",
+        pad_token_id=special.pad,
+        bos_token_id=special.bos,
+        eos_token_id=special.eos,
+        decoder_start_token_id=special.bos,
+        forced_eos_token_id=None,
+    )
+    other = MarianMTModel(settings).eval()
+    with torch.no_grad():
+        for target, parameter in _pairs(other, model):
+            target[: len(parameter)] = parameter  # of the position tables, one may be longer than the model's
+    other.generation_config.update(max_length=config.max_target_length + 1, num_beams=1, bad_words_ids=None)
+    return other
+
+
+def _pairs(other: Any, model: Any) -> list[tuple[Any, Any]]:
+    """Marian's parameters and ours, one by one."""
+    encoder, decoder = other.get_encoder(), other.get_decoder()
+    modules = [(other.lm_head, model.projection)]
+    pairs = [
+        (encoder.embed_tokens.weight, model.source_embedding.tokens.weight),
+        (decoder.embed_tokens.weight, model.target_embedding.tokens.weight),
+        (encoder.embed_positions.weight, model.source_embedding.positions),
+        (decoder.embed_positions.weight, model.target_embedding.positions),
+    ]
+    for target, layer in zip(encoder.layers, model.encoder_layers, strict=True):
+        modules += _attention(target.self_attn, layer.attention)
+        modules += [(target.self_attn_layer_norm, layer.attention_residual.norm), *_feed_forward(target, layer)]
+    for target, layer in zip(decoder.layers, model.decoder_layers, strict=True):
+        modules += _attention(target.self_attn, layer.target_layer.attention)
+        modules += _attention(target.encoder_attn, layer.cross_attention)
+        modules += [
+            (target.self_attn_layer_norm, layer.target_residual.norm),
+            (target.encoder_attn_layer_norm, layer.cross_residual.norm),
+            *_feed_forward(target, layer),
+        ]
+    for target, ours in modules:
+        pairs.append((target.weight, ours.weight))
+        if target.bias is not None:
+            pairs.append((target.bias, 0 * target.bias if ours.bias is None else ours.bias))
+    return pairs
+
+
+def _attention(target: Any, ours: Any) -> list[tuple[Any, Any]]:
+    names = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "output"}
+    return [(getattr(target, theirs), getattr(ours, name)) for theirs, name in names.items()]
+
+
+def _feed_forward(target: Any, ours: Any) -> list[tuple[Any, Any]]:
+    first, _, _, last = ours.feed_forward
+    return [(target.fc1, first), (target.fc2, last), (target.final_layer_norm, ours.feed_forward_residual.norm)]

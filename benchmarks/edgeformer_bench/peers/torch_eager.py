@@ -1,0 +1,23 @@
+"""The torch model of a run with its cache; eager, or its step compiled."""
+
+from __future__ import annotations
+
+from edgeformer_bench.peers.base import Spec
+from edgeformer_bench.peers.own_loop import LoopPeer
+
+
+def open_peer(spec: Spec) -> LoopPeer:
+    """Open a run folder; the setting ``compile`` compiles the model's step with ``torch.compile``."""
+    import torch
+
+    from edgeformer.model.session import TorchSession
+    from edgeformer.train.run import Run
+
+    torch.set_num_threads(spec.threads)
+    run = Run.open(spec.model)
+    model = run.load_model().to(spec.device)
+    if spec.settings.get("compile"):
+        # One graph serves all lengths but 0 and 1, on which torch specialises; so it does on numbers of rows.
+        torch._dynamo.config.recompile_limit = 64
+        model.step = torch.compile(model.step, dynamic=True)  # type: ignore[method-assign]  # what the session calls
+    return LoopPeer(f"torch {torch.__version__}", TorchSession(model), run.source_tokenizer, run.target_tokenizer)

@@ -1,0 +1,271 @@
+"""Every model family on the embedded corpus: train, export, score, time a decoder step. Run it with ``make families``.
+
+Every step is a command that a user could type; it is printed before it runs. A training that is finished is not
+repeated and one that was interrupted goes on; bundles are exported again each time, so that none is older than its
+model or its exporter. Exits with 1 and a line for each family that fails or misses a bound.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from edgeformer_bench.latency import machine
+from edgeformer_bench.studies.step_time import POSITIONS, StepTime, step_times
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.cli.output import atomic_text, json_text
+from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
+from edgeformer_runtime.errors import EdgeformerError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One row of the table: what to train, and what it must reach."""
+
+    label: str
+    """What the table calls it."""
+    recipe: str
+    """The recipe."""
+    overrides: tuple[str, ...] = ()
+    """What ``--set`` changes in it."""
+    exact: float = 0.99
+    """Smallest share of exact matches in torch."""
+    growth: float = 1.1
+    """Largest ratio of a decoder step at the last of the positions to one at the first."""
+
+
+ENTRIES = {
+    "transformer": Entry(label="transformer", recipe="dates-en-fr", growth=1.3),
+    "transformer-free-widths": Entry(
+        label="transformer, free head widths, no biases",
+        recipe="dates-en-fr",
+        overrides=(
+            "model.d_k=24",
+            "model.d_v=40",
+            "model.attention_bias=false",
+            "model.attention_output_bias=false",
+        ),
+        growth=1.3,
+    ),
+    "transformer-shared-heads": Entry(
+        label="transformer, shared head projection, learned positions",
+        recipe="dates-en-fr",
+        overrides=(
+            "model.positions=learned",
+            "model.share_head_projection=true",
+            "model.attention_bias=false",
+            "model.attention_scale=d_model",
+            "model.dropout_after_norm=true",
+            "model.norm=post",
+            "train.max_steps=4200",
+            "train.cooldown_steps=3400",
+        ),
+        growth=1.3,
+    ),
+    "ssru": Entry(label="ssru", recipe="dates-en-fr-ssru"),
+    "lstm": Entry(label="lstm", recipe="dates-en-fr-lstm", exact=0.9),
+    "lstm-attention-mlp": Entry(label="lstm_attention, mlp", recipe="dates-en-fr-lstm-attention"),
+    "lstm-attention-dot": Entry(
+        label="lstm_attention, dot", recipe="dates-en-fr-lstm-attention", overrides=("model.attention=dot",)
+    ),
+}
+LENGTHS = ("model.max_source_length=256", "model.max_target_length=256")
+"""Overrides of all: room for the last of the positions, which no text of the corpus reaches."""
+INT8_LOSS = 0.005
+"""Largest share of exact matches that int8 may lose against torch."""
+REPEAT = 1000
+"""Rounds of :func:`step_times`."""
+PRECISIONS = ("fp32", "int8")
+COLUMNS = (
+    "family",
+    "parameters",
+    "exact match: torch / fp32 / int8",
+    *(f"{precision} step, ms: at {' / '.join(map(str, POSITIONS))}" for precision in PRECISIONS),
+    f"{POSITIONS[-1]} to {POSITIONS[0]}: fp32 / int8",
+    "MB: fp32 / int8",
+)
+FILE = click.Path(path_type=Path, dir_okay=False)
+CONSOLE = Console(highlight=False, soft_wrap=True)
+
+
+class CommandError(EdgeformerError):
+    """A command of the product failed."""
+
+
+@dataclass
+class Result:
+    """What was found out about one family; later fields stay empty when a command fails."""
+
+    entry: Entry
+    """The row."""
+    training: dict[str, Any] = field(default_factory=dict)
+    """Some of the run's own figures, and the versions of libraries."""
+    exact_match: dict[str, float] = field(default_factory=dict)
+    """Share of exact matches of ``torch``, ``fp32`` and ``int8``, greedy."""
+    step_times: dict[str, list[StepTime]] = field(default_factory=dict)
+    """Decoder steps by precision."""
+    bytes: dict[str, int] = field(default_factory=dict)
+    """Bytes of the bundle by precision."""
+    problems: list[str] = field(default_factory=list)
+    """What failed, and each bound that is missed."""
+
+    @property
+    def cells(self) -> list[str]:
+        """The row as text."""
+
+        def joined(values: list[str]) -> str:
+            return " / ".join(values) or "–"
+
+        return [
+            self.entry.label,
+            f"{self.training['parameters']:,}" if self.training else "–",
+            joined([f"{value:.1%}" for value in self.exact_match.values()]),
+            *(joined([f"{at.median_ms:.3f}" for at in self.step_times.get(name, [])]) for name in PRECISIONS),
+            joined([f"{times[-1].ratio:.2f}" for times in self.step_times.values()]),
+            joined([f"{size / 1e6:.2f}" for size in self.bytes.values()]),
+        ]
+
+    def check(self) -> None:
+        """Note each bound that is missed."""
+        entry, torch, int8 = self.entry, self.exact_match["torch"], self.exact_match["int8"]
+        if torch < entry.exact:
+            self.problems.append(f"{torch:.1%} exact matches in torch, fewer than {entry.exact:.0%}")
+        if torch - int8 > INT8_LOSS + 1e-9:
+            self.problems.append(
+                f"int8 has {int8:.1%} exact matches and torch {torch:.1%}, over {100 * INT8_LOSS:.1f} points more"
+            )
+        for precision, (first, *_, last) in self.step_times.items():
+            if last.ratio > entry.growth:
+                self.problems.append(
+                    f"a step of {precision} takes {last.ratio:.2f} times as long at {last.position} as at "
+                    f"{first.position}, more than {entry.growth:.2f}"
+                )
+
+
+def edgeformer(*arguments: str | Path, capture: bool = False) -> str:
+    """Print and run one command; after Ctrl-C, wait until it has saved, then stop.
+
+    Raises:
+        CommandError: it failed.
+    """
+    words = ["edgeformer", *map(str, arguments)]
+    CONSOLE.print(f"\n[bold cyan]$ {shlex.join(words)}[/bold cyan]")
+    program, interrupted = Path(sys.executable).with_name("edgeformer"), False
+    with subprocess.Popen([program, *words[1:]], text=True, stdout=subprocess.PIPE if capture else None) as process:
+        while True:
+            try:
+                output, _ = process.communicate()
+                break
+            except KeyboardInterrupt:
+                interrupted = True
+    if interrupted:
+        raise SystemExit("families: interrupted; the same command goes on from here")
+    if process.returncode:
+        raise CommandError(f"`edgeformer {words[1]}` failed with exit code {process.returncode}")
+    return output or ""
+
+
+def measure(name: str, out: Path, limit_steps: int | None) -> Result:
+    """Train, export and score one family; the times of its steps are left to the end."""
+    entry, run = ENTRIES[name], out / name / "run"
+    result = Result(entry)
+    limit = () if limit_steps is None else (f"train.max_steps={limit_steps}",)
+    overrides = [word for change in (*LENGTHS, *entry.overrides, *limit) for word in ("--set", change)]
+    test = ("--source", out / "data" / "test.en", "--reference", out / "data" / "test.fr")
+    try:
+        resume = ("--resume",) if run.exists() else ()
+        edgeformer("train", entry.recipe, "--out", run, *overrides, *resume)
+        info = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        result.training = {key: info[key] for key in ("parameters", "steps", "minutes", "versions")}
+        for precision in PRECISIONS:
+            bundle = out / name / precision
+            edgeformer("export", run, "--out", bundle, "--precision", precision, "--overwrite")
+            result.bytes[precision] = open_bundle(bundle).nbytes
+        for system, model in {"torch": run, **{precision: out / name / precision for precision in PRECISIONS}}.items():
+            output = edgeformer("evaluate", model, *test, "--beam", "1", "--threads", "1", "--json", capture=True)
+            result.exact_match[system] = json.loads(output)["scores"]["exact_match"]
+    except EdgeformerError as error:
+        result.problems.append(str(error))
+    return result
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/families"), show_default=True)
+@click.option("--family", "names", multiple=True, type=click.Choice(list(ENTRIES)), help="Only these; default: all.")
+@click.option("--json", "json_file", type=FILE, help="Default: OUT/families.json.")
+@click.option("--markdown", type=FILE, help="Default: OUT/families.md.")
+@click.option(
+    "--limit-steps",
+    type=click.IntRange(1),
+    help="Only try it out: train so many steps, into a folder of their own inside OUT.",
+)
+def main(
+    out: Path, names: tuple[str, ...], json_file: Path | None, markdown: Path | None, limit_steps: int | None
+) -> None:
+    """Train, export and measure every family into the folder OUT, and write the table."""
+    if limit_steps is not None:
+        out = out / f"steps-{limit_steps}"
+    json_file, markdown = json_file or out / "families.json", markdown or out / "families.md"
+    for folder in (out, json_file.parent, markdown.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        edgeformer("data", "prepare", "dates-en-fr", "--out", out / "data", "--overwrite")
+    except CommandError as error:
+        raise click.ClickException(str(error)) from None
+    results = {name: measure(name, out, limit_steps) for name in names or ENTRIES}
+
+    for name, result in results.items():  # one after the other, so that the machine is the same to all
+        if result.problems:
+            continue
+        try:
+            for precision in PRECISIONS:
+                result.step_times[precision] = step_times(out / name / precision, repeat=REPEAT)
+            result.check()
+        except EdgeformerError as error:
+            result.problems.append(str(error))
+
+    title = "Held-out dates, times and numbers, greedy; one row and one thread"
+    table = Table(title=title, title_justify="left", show_lines=True)
+    for column, width in zip(COLUMNS, (15, 10, *[None] * len(COLUMNS)), strict=False):
+        table.add_column(_stacked(column), min_width=width, justify="left" if column == COLUMNS[0] else "right")
+    for result in results.values():
+        table.add_row(*map(_stacked, result.cells))
+    lines = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1)), *(result.cells for result in results.values())]
+    with atomic_text(markdown) as stream:
+        stream.writelines(f"| {' | '.join(line)} |\n" for line in lines)
+    figures = {
+        "machine": machine(),
+        "versions": {"onnxruntime": ENGINE_VERSION},
+        "command": shlex.join(["python", *sys.argv]),
+        "limit_steps": limit_steps,
+        "positions": POSITIONS,
+        "families": results,
+    }
+    with atomic_text(json_file) as stream:
+        stream.write(json_text(figures) + "\n")
+    CONSOLE.print()
+    CONSOLE.print(table)
+    CONSOLE.print(machine())
+    for name, result in results.items():
+        for problem in result.problems:
+            CONSOLE.print(f"[red]{name}: {problem}[/red]")
+    if any(result.problems for result in results.values()):
+        raise SystemExit(1)
+
+
+def _stacked(cell: str) -> str:
+    """Values one below the other, so that the table suits a terminal."""
+    return cell.replace(": ", ":\n").replace(" / ", "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+"""Speed of training on CPU: ours against a plain fp32 loop around ``torch.nn.Transformer``, on the same batches.
+
+Usage: ``python -m edgeformer_bench.studies.training_speed multi30k-en-de-tiny --data FOLDER``
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+import msgspec
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from edgeformer.config import Recipe, load_recipe
+from edgeformer.data.batches import BatchStream, EncodedPairs
+from edgeformer.data.corpora import load_corpus
+from edgeformer.data.vocabulary import train_tokenizers
+from edgeformer.errors import ConfigError
+from edgeformer.families import model_config
+from edgeformer.model.build import build_model
+from edgeformer.model.layers import sinusoids
+from edgeformer.model.transformer_config import TransformerConfig
+from edgeformer.train.module import TensorStream, TrainingModule
+from edgeformer.train.schedule import learning_rate
+from edgeformer.train.trainer import lightning_trainer, prepare_for_cpu, quiet_lightning
+from edgeformer_bench.latency import machine
+from edgeformer_runtime.cli.output import atomic_text, console, json_text, table
+from edgeformer_runtime.engine.onnx_session import available_cpus
+from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.tokenizer import Tokenizer
+
+SIDES = ("edgeformer", "torch.nn.Transformer")
+
+
+@dataclass(frozen=True)
+class Round:
+    """The first updates of a training."""
+
+    tokens: int
+    """True target tokens."""
+    seconds: float
+    """Time of the updates, batches made and optimizer included."""
+    loss: float
+    """Loss per token in the last update, in nats, by which one sees that both sides learn the same."""
+
+
+class Side(Protocol):
+    """One of the two trainings."""
+
+    def run(self, updates: int) -> Round:
+        """Make the first updates of the recipe's batches."""
+
+
+class Ours(pl.Callback):
+    """What ``edgeformer train`` does between two validations."""
+
+    def __init__(self, recipe: Recipe, stream: BatchStream, vocab_size: int) -> None:
+        model = build_model(recipe, vocab_size, vocab_size)
+        prepare_for_cpu(model)
+        self.config, self.stream = recipe.train, stream
+        self.module = TrainingModule(model, recipe.train, stream, _transformer(recipe).d_model)
+        self.begin = self.end = 0.0
+
+    def run(self, updates: int) -> Round:
+        """Train as :class:`Side` says."""
+        config = msgspec.structs.replace(self.config, max_steps=updates)
+        with quiet_lightning(), tempfile.TemporaryDirectory() as folder:
+            lightning_trainer(config, self, Path(folder)).fit(self.module)
+        return Round(_tokens(self.stream, updates), self.end - self.begin, self.module.update_loss.item())
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock."""
+        self.begin = time.perf_counter()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Note when the last batch ended."""
+        self.end = time.perf_counter()
+
+
+class Plain(nn.Module):
+    """Torch's Transformer, loss and AdamW in a loop, as one writes it without a toolkit."""
+
+    def __init__(self, recipe: Recipe, stream: BatchStream, vocab_size: int) -> None:
+        super().__init__()
+        self.config, self.stream = recipe.train, stream
+        size = _transformer(recipe)
+        self.scale = math.sqrt(size.d_model)
+        self.embedding = nn.Embedding(vocab_size, size.d_model)
+        nn.init.normal_(self.embedding.weight, std=1 / self.scale)
+        self.positions = sinusoids(max(size.max_source_length, size.max_target_length), size.d_model)
+        self.dropout = nn.Dropout(size.dropout)
+        layers = (size.encoder_layers, size.decoder_layers, size.d_ff, size.dropout)
+        pre = size.norm == "pre"
+        self.transformer = nn.Transformer(
+            size.d_model, size.heads, *layers, size.activation, norm_first=pre, batch_first=True
+        )
+        # Torch drops in two more places; the recipe says whether to.
+        for module in self.transformer.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = size.attention_dropout
+            elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                module.dropout.p = size.activation_dropout
+        self.projection = nn.Linear(size.d_model, vocab_size, bias=False)
+        self.projection.weight = self.embedding.weight
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Logits ``(N, T, V)`` of token ids ``(N, S)`` and ``(N, T)``, padded with 0."""
+        causal, padding = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).triu(1), source == 0
+        masks = {"tgt_mask": causal, "src_key_padding_mask": padding, "memory_key_padding_mask": padding}
+        x = self.transformer(self._embed(source), self._embed(target), **masks, tgt_is_causal=True)
+        logits: Tensor = self.projection(x)
+        return logits
+
+    def _embed(self, token: Tensor) -> Tensor:
+        embedded: Tensor = self.dropout(self.embedding(token) * self.scale + self.positions[: token.shape[1]])
+        return embedded
+
+    def run(self, updates: int) -> Round:
+        """Train as :class:`Side` says."""
+        config, d_model = self.config, self.embedding.embedding_dim
+        optimizer = torch.optim.AdamW(
+            self.parameters(), betas=config.adam_betas, eps=config.adam_eps, weight_decay=config.weight_decay
+        )
+        criterion = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=config.label_smoothing, reduction="sum")
+        begin = time.perf_counter()
+        loss = 0.0
+        for index, batch in zip(range(updates * config.accumulate), TensorStream(self.stream, 0), strict=False):
+            if index % config.accumulate == 0:
+                optimizer.zero_grad()
+                loss = 0.0
+            logits = self(batch.source, batch.target)
+            part = criterion(logits.flatten(0, 1), batch.labels.flatten()) / batch.update_tokens
+            part.backward()
+            loss += part.item()
+            if (index + 1) % config.accumulate == 0:
+                if config.clip_norm:
+                    nn.utils.clip_grad_norm_(self.parameters(), config.clip_norm)
+                optimizer.param_groups[0]["lr"] = learning_rate(index // config.accumulate + 1, config, d_model)
+                optimizer.step()
+        return Round(_tokens(self.stream, updates), time.perf_counter() - begin, loss)
+
+
+def measure(recipe: Recipe, data: Path | None, *, updates: int, rounds: int, threads: int) -> dict[str, list[Round]]:
+    """Measured rounds of both sides, which take turns; each side has a process of its own.
+
+    Args:
+        recipe: of family ``transformer``, with one vocabulary and all tables tied.
+        data: folder with corpora.
+        updates: updates of a round, always the first ones of the training.
+        rounds: measured rounds; one more comes before them.
+        threads: CPU threads; 0 takes all this process may use.
+
+    Raises:
+        ConfigError: the recipe's model has no counterpart in torch.
+    """
+    _transformer(recipe)
+    context = multiprocessing.get_context("spawn")
+    workers = []
+    for side in SIDES:
+        here, there = context.Pipe()
+        worker = context.Process(target=_serve, args=(there, side, recipe, data, threads or available_cpus()))
+        worker.start()
+        there.close()
+        workers.append((side, here, worker))
+    found: dict[str, list[Round]] = {side: [] for side in SIDES}
+    try:
+        for number in range(rounds + 1):
+            for side, connection, _ in workers:
+                connection.send(updates)
+                result = connection.recv()
+                if number:
+                    found[side].append(result)
+    except EOFError:
+        raise ConfigError("A side of the comparison ended with an error; see above.") from None
+    finally:
+        for _, connection, worker in workers:
+            connection.close()
+            worker.join()
+    return found
+
+
+def _serve(connection: Connection, side: str, recipe: Recipe, data: Path | None, threads: int) -> None:
+    """Run rounds of one side until the other end is closed."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(recipe.train.seed)
+    corpus = load_corpus(recipe.data, data)
+    tokenizer = Tokenizer(train_tokenizers(corpus.train, recipe.tokenizer)[0])
+    size, train = _transformer(recipe), recipe.train
+    lengths = {"max_source_length": size.max_source_length, "max_target_length": size.max_target_length}
+    pairs = EncodedPairs.encode(corpus.train, tokenizer, tokenizer, **lengths)
+    stream = BatchStream(pairs, batch_tokens=train.batch_tokens, seed=train.seed, accumulate=train.accumulate)
+    trained: Side = (Ours if side == SIDES[0] else Plain)(recipe, stream, tokenizer.vocab_size)
+    while True:
+        try:
+            updates = connection.recv()
+        except EOFError:
+            return
+        connection.send(trained.run(updates))
+
+
+def _transformer(recipe: Recipe) -> TransformerConfig:
+    """The model's configuration, where torch has the same model."""
+    size = model_config(recipe.model)
+    plain = TransformerConfig(tied_embeddings="all")
+    sizes = ("d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "max_source_length", "max_target_length")
+    free = (*sizes, "norm", "activation", "dropout", "attention_dropout", "activation_dropout")
+    if not isinstance(size, TransformerConfig) or recipe.model["family"] != "transformer":
+        raise ConfigError("The recipe's family must be `transformer`; torch has no other one to compare with.")
+    changed = {name: getattr(size, name) for name in free}
+    if size != msgspec.structs.replace(plain, **changed) or size.activation == "silu":
+        raise ConfigError("The recipe's model has variations that `torch.nn.Transformer` lacks; choose another recipe.")
+    return size
+
+
+def _tokens(stream: BatchStream, updates: int) -> int:
+    """True target tokens of the first updates."""
+    return sum(stream.batch(update * stream.accumulate).update_tokens for update in range(updates))
+
+
+def _speed(rounds: Sequence[Round]) -> float:
+    return statistics.median(one.tokens / one.seconds for one in rounds)
+
+
+@click.command()
+@click.argument("recipe")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder with corpora.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a value of the recipe.")
+@click.option("--updates", type=click.IntRange(1), default=4, show_default=True, help="Updates of a round.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Measured rounds, alternating.")
+@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 takes all this process may use.")
+@click.option("--json", "report", type=click.Path(path_type=Path), help="Also write the figures to this file.")
+def main(
+    recipe: str,
+    data: Path | None,
+    overrides: tuple[str, ...],
+    updates: int,
+    rounds: int,
+    threads: int,
+    report: Path | None,
+) -> None:
+    """Train the model of RECIPE and its counterpart in torch in turns, and print target tokens per second."""
+    try:
+        loaded = load_recipe(recipe, overrides)
+        found = measure(loaded, data, updates=updates, rounds=rounds, threads=threads)
+    except EdgeformerError as error:
+        raise click.ClickException(str(error)) from None
+    train = loaded.train
+    ours, plain = (_speed(found[side]) for side in SIDES)
+    title = f"{recipe}: {train.accumulate} x {train.batch_tokens:,} tokens an update, {updates} updates a round"
+    rows = table(title, "", "precision", "target tokens per second", "slowest", "fastest", "loss")
+    for side, precision in zip(SIDES, (train.precision, "fp32"), strict=True):
+        speeds = [one.tokens / one.seconds for one in found[side]]
+        figures = (f"{value:,.0f}" for value in (_speed(found[side]), min(speeds), max(speeds)))
+        rows.add_row(side, precision, *figures, f"{found[side][-1].loss:.3f}")
+    console().print(rows)
+    console().print(f"ratio {ours / plain:.2f}; {machine()}, {threads or available_cpus()} threads")
+    if report is not None:
+        content = {
+            "command": shlex.join(["python", "python -m edgeformer_bench.studies.training_speed", *sys.argv[1:]]),
+            "machine": machine(),
+            "torch": str(torch.__version__),
+            "threads": threads or available_cpus(),
+            "recipe": loaded,
+            "updates": updates,
+            "rounds": found,
+            "tokens_per_second": {SIDES[0]: ours, SIDES[1]: plain},
+            "ratio": ours / plain,
+        }
+        with atomic_text(report) as stream:
+            stream.write(json_text(content) + "\n")
+
+
+if __name__ == "__main__":
+    main()

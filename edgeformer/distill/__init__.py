@@ -1,0 +1,1 @@
+"""Sequence-level knowledge distillation."""

@@ -1,0 +1,217 @@
+"""Sequence-level knowledge distillation (Kim & Rush 2016): a teacher translates the source side of a training corpus,
+and a student learns from that instead of from what people wrote.
+
+Validation and test stay as they are: a student is measured by what people wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edgeformer.config import Recipe
+from edgeformer.data.corpora import REPORT_FILE, CorpusReport, load_corpus, read_report
+from edgeformer.data.prepare import ensure_writable, write_parts, write_report
+from edgeformer.data.text import Pair, written_lines
+from edgeformer.distill.folder import (
+    ORIGINAL,
+    Counts,
+    Job,
+    Progress,
+    append,
+    refuse_other,
+    resumed,
+    save,
+    suffixes,
+    tidy,
+    writing,
+)
+from edgeformer.errors import ConfigError
+from edgeformer.quality.evaluation import too_long
+from edgeformer.quality.scores import sentence_bleu
+from edgeformer_runtime.bundle.open import file_sha256
+from edgeformer_runtime.contract import MANIFEST_FILE
+from edgeformer_runtime.files import held, staged_folder
+from edgeformer_runtime.translator import Translation, Translator
+
+CHUNK = 1024
+"""Pairs between two commits; batches are made of similar lengths among them."""
+
+Report = Callable[[int, int], None]
+"""Called with the sentences done and all there are."""
+
+
+def distill(
+    teacher: Translator,
+    out: Path,
+    recipe: Recipe | None,
+    data_dir: Path | None = None,
+    *,
+    resume: bool = False,
+    max_batch_tokens: int = 4096,
+    report: Report = lambda done, total: None,
+    **settings: Any,
+) -> CorpusReport:
+    """Write a corpus whose training targets are a teacher's, for ``data.corpus``.
+
+    Where the teacher has no finished translation, a pair keeps its target. Memory holds one chunk, once the corpus is
+    read.
+
+    Args:
+        teacher: an opened bundle.
+        out: the folder; must be missing or empty unless ``resume`` is set.
+        recipe: names the corpus; may be left out when resuming.
+        data_dir: folder to look for the corpus in.
+        resume: go on with what is in ``out``.
+        max_batch_tokens: bound of a batch's memory, in tokens.
+        report: called after each chunk.
+        settings: fields of :class:`Job`; the others are the teacher's defaults or, when resuming, as they were.
+
+    Raises:
+        ConfigError: ``out`` is not empty, holds nothing to resume, was begun with another teacher or other settings, or
+            another process works in it.
+        DataError: the corpus cannot be read, or the folder cannot be written.
+        OptionError: a setting is out of its range.
+    """
+    settings = {"teacher_sha256": file_sha256(teacher.bundle.path / MANIFEST_FILE), **settings}
+    if resume and (out / REPORT_FILE).is_file():
+        return _complete(out, settings)
+    progress = None if resume else _begin(teacher, out, recipe, data_dir, settings)
+    with held(out):
+        return _go_on(teacher, out, progress or resumed(out, recipe, settings), max_batch_tokens, report)
+
+
+def _go_on(teacher: Translator, out: Path, progress: Progress, max_batch_tokens: int, report: Report) -> CorpusReport:
+    """Translate what is left."""
+    job, total, languages = progress.job, progress.report.pairs["train"], suffixes(progress.report)
+    options = {"beam_size": job.beam_size, "length_penalty": job.length_penalty, "max_batch_tokens": max_batch_tokens}
+    choose = _chooser(job)
+    report(progress.counts.sentences, total)
+    sources, targets = ((out / f"{ORIGINAL}.{language}").open("rb") for language in languages)
+    with sources, targets:
+        sources.seek(progress.read[0])
+        targets.seek(progress.read[1])
+        while progress.counts.sentences < total:
+            lines = [list(islice(file, CHUNK)) for file in (sources, targets)]
+            pairs = [(s.decode()[:-1], t.decode()[:-1]) for s, t in zip(*lines, strict=True)]
+            translations = _translated(teacher, pairs, n_best=job.beam_size if job.closest else job.n_best, **options)
+            chosen, counts = _chosen(pairs, translations, choose, progress.counts)
+            read = tuple(offset + sum(map(len, side)) for offset, side in zip(progress.read, lines, strict=True))
+            with writing(out):
+                written = tuple(
+                    append(out / f"train.{language}", offset, written_lines(pair[side] for pair in chosen))
+                    for side, (language, offset) in enumerate(zip(languages, progress.written, strict=True))
+                )
+                progress = msgspec.structs.replace(progress, counts=counts, read=read, written=written)
+                save(out, progress)
+            report(counts.sentences, total)
+    with writing(out):
+        return _finish(out, progress)
+
+
+def _begin(
+    teacher: Translator, out: Path, recipe: Recipe | None, data_dir: Path | None, settings: dict[str, Any]
+) -> Progress:
+    """Write the corpus as it is, with an empty training part."""
+    if recipe is None:
+        raise ConfigError("A recipe is needed to begin.")
+    if out.is_dir() and any(out.iterdir()):
+        raise ConfigError(f"`{out}` is not empty; choose another --out, or go on with what is in it with --resume.")
+    ensure_writable(out, overwrite=False)
+    defaults = teacher.options()
+    job = Job(
+        teacher=teacher.bundle.path.resolve().name,
+        **{"beam_size": defaults.beam_size, "length_penalty": defaults.length_penalty, **settings},
+    )
+    teacher.options(beam_size=job.beam_size, length_penalty=job.length_penalty, n_best=job.n_best).verify()
+    if job.closest and (job.n_best > 1 or job.beam_size == 1):
+        raise ConfigError("The closest translation is one of several: it needs a beam of 2 or more, and `n_best` of 1.")
+    _chooser(job)
+    corpus = load_corpus(recipe.data, data_dir)
+    for side in ("source", "target"):
+        found = getattr(corpus, f"{side}_language") or getattr(recipe, f"{side}_language")
+        expected = getattr(teacher.bundle.manifest, f"{side}_language")
+        if found and expected and found != expected:
+            raise ConfigError(
+                f"The teacher's {side} language is `{expected}`, but the corpus's is `{found}`; give another."
+            )
+    with staged_folder(out) as folder:
+        progress = Progress(job=job, data=recipe.data, report=write_parts(corpus, folder))
+        for language in suffixes(progress.report):
+            (folder / f"train.{language}").rename(folder / f"{ORIGINAL}.{language}")
+            (folder / f"train.{language}").touch()
+        save(folder, progress)
+    return progress
+
+
+def _complete(out: Path, settings: dict[str, Any]) -> CorpusReport:
+    """What was completed before."""
+    report = read_report(out)
+    if not report.provenance.distilled:
+        raise ConfigError(f"`{out}` holds a corpus as it is, and no teacher's; give another --out.")
+    refuse_other(out, report.provenance.distilled, settings)
+    tidy(out, report)
+    return report
+
+
+def _finish(out: Path, progress: Progress) -> CorpusReport:
+    report, counts = progress.report, progress.counts
+    distilled = {
+        **msgspec.to_builtins(progress.job),
+        **msgspec.to_builtins(counts),
+        "corpus_sha256": report.provenance.sha256,
+    }
+    report = msgspec.structs.replace(
+        report,
+        provenance=msgspec.structs.replace(report.provenance, distilled=distilled),
+        pairs={**report.pairs, "train": counts.pairs},
+        files={**report.files, "train": {name: file_sha256(out / name) for name in report.files["train"]}},
+    )
+    write_report(out, report)
+    tidy(out, report)
+    return report
+
+
+def _translated(teacher: Translator, pairs: Sequence[Pair], **options: Any) -> dict[str, Translation]:
+    """Translations of the distinct sources, less those with more tokens than the teacher takes."""
+    sources = list(dict.fromkeys(source for source, _ in pairs))
+    excluded = too_long(teacher.session, teacher.source_tokenizer, sources)
+    texts = [source for index, source in enumerate(sources) if index not in excluded]
+    return dict(zip(texts, teacher.translate(texts, return_scores=False, **options), strict=True))
+
+
+Chooser = Callable[[list[str], str], list[str]]
+"""Which of the hypotheses, best first, to keep, given the original target."""
+
+
+def _chooser(job: Job) -> Chooser:
+    if not job.closest:
+        return lambda texts, original: texts[: job.n_best]
+    bleu = sentence_bleu(job.closest)
+    return lambda texts, original: [max(texts, key=lambda text: bleu(text, original))]  # of equal ones the best
+
+
+def _chosen(
+    pairs: Sequence[Pair], translations: dict[str, Translation], choose: Chooser, counts: Counts
+) -> tuple[list[Pair], Counts]:
+    """The pairs to write, and the counts after them."""
+    chosen: list[Pair] = []
+    long = unfinished = 0
+    for source, target in pairs:
+        translation = translations.get(source)
+        hypotheses = translation.hypotheses if translation else ()
+        texts = list(dict.fromkeys(hypothesis.text for hypothesis in hypotheses if hypothesis.finished))
+        texts = [text for text in texts if text.strip()]
+        long += translation is None
+        unfinished += translation is not None and not texts
+        chosen += [(source, text) for text in (choose(texts, target) if texts else [target])]
+    return chosen, Counts(
+        sentences=counts.sentences + len(pairs),
+        pairs=counts.pairs + len(chosen),
+        too_long=counts.too_long + long,
+        unfinished=counts.unfinished + unfinished,
+    )

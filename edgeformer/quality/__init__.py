@@ -1,0 +1,1 @@
+"""Translation quality: evaluation, scores, significance, and tuning of the decoding defaults."""

@@ -1,0 +1,1 @@
+"""`export --precision auto`: the best precision within a quality budget."""

@@ -1,0 +1,158 @@
+"""How much the model's predictions change when one layer alone is quantized."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeformer_export.auto.measurements import Notebook
+from edgeformer_export.model_graphs import Prepared
+from edgeformer_export.parity.forced import Arrays, Pair, RunGraph, batches, encode, open_graph, steps
+from edgeformer_export.quantize.assignment import assign, given, stored
+from edgeformer_export.quantize.layers import Layer
+from edgeformer_export.sample import spread
+from edgeformer_runtime import contract
+from edgeformer_runtime.bundle.manifest import Precision
+
+PAIRS = 64
+"""Pairs of the run's sample to measure on, of those that activations are calibrated on."""
+
+
+class Change(msgspec.Struct, kw_only=True, frozen=True):
+    """What one quantized layer does to the predictions of reference translations."""
+
+    kl_divergence: float
+    """Mean Kullback-Leibler divergence of the next token's distribution from that of fp32, in nats."""
+    nll_increase: float
+    """Increase of the mean negative log-likelihood of the reference tokens, in nats; below zero by chance."""
+
+
+class Sensitivity(msgspec.Struct, kw_only=True, frozen=True):
+    """One layer in one precision."""
+
+    layer: str
+    """Its name."""
+    precision: Precision
+    """The lowest that one of its operators gets."""
+    change: Change
+    """What it does to the predictions, all others in fp32."""
+    snr_db: float | None
+    """Signal-to-noise ratio of the weight."""
+    bytes: int
+    """Bytes of the weight."""
+    fp32_bytes: int
+    """Bytes in fp32."""
+
+
+def measure_sensitivity(
+    prepared: Prepared,
+    precision: Precision,
+    notebook: Notebook,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> list[Sensitivity]:
+    """Measure every layer of a model, the most sensitive first.
+
+    Args:
+        prepared: the model.
+        precision: of the bundle; layers get what :func:`~edgeformer_export.quantize.assignment.given` says.
+        notebook: keeps what was measured.
+        progress: called with the fraction of layers done.
+    """
+    probe, found = _Probe(prepared, precision), []
+    layers = prepared.optimised(precision).layers
+    for number, layer in enumerate(layers, 1):
+        lowest = given(layer.uses[-1], precision)
+        each = "+".join(dict.fromkeys(given(use, precision) for use in layer.uses))
+        change = notebook.measured(f"sensitivity {each} {layer.name}", Change, partial(probe.measure, layer))
+        snr_db, nbytes = stored(layer, lowest)
+        found.append(
+            Sensitivity(
+                layer=layer.name,
+                precision=lowest,
+                change=change,
+                snr_db=snr_db,
+                bytes=nbytes,
+                fp32_bytes=layer.rows.nbytes,
+            )
+        )
+        progress(number / len(layers))
+    return sorted(found, key=lambda one: (-one.change.kl_divergence, one.layer))
+
+
+class _Probe:
+    """The fp32 graphs with what they predict, opened when the first layer is measured."""
+
+    def __init__(self, prepared: Prepared, precision: Precision) -> None:
+        self._prepared, self._precision = prepared, precision
+        pairs: list[Pair] = [(pair.source, pair.target) for pair in spread(prepared.pairs, PAIRS)]
+        self._batches = batches(pairs)
+
+    def measure(self, layer: Layer) -> Change:
+        """Quantize one layer and compare."""
+        prepared = self._prepared
+        optimised = prepared.optimised(self._precision)
+        everything = assign(optimised.layers, self._precision, {})
+        alone = {
+            file: {use.name: everything[file][use.name] for use in layer.uses if use.file == file}
+            for file in optimised.graphs
+        }
+        graphs, _ = prepared.quantized(self._precision, alone)
+        opened = {
+            file: open_graph(graphs[file]) if alone[file] else reference for file, reference in self._graphs.items()
+        }
+        divergence = nll = 0.0
+        positions = 0
+        for number, batch in enumerate(self._batches):
+            reference = self._predictions[number]
+            encoded = self._encoded[number]
+            if alone[contract.ENCODER_FILE]:
+                encoded = encode(opened[contract.ENCODER_FILE], batch, prepared.special)
+            decoded = steps(opened[contract.DECODER_FILE], encoded, prepared.traced.table, batch, prepared.special)
+            for (rows, labels, expected), outputs in zip(reference, decoded, strict=True):
+                found = log_softmax(outputs[contract.LOGITS][rows])
+                divergence += float((np.exp(expected) * (expected - found)).sum())
+                at = np.arange(len(rows)), labels
+                nll += float((expected[at] - found[at]).sum())
+                positions += len(rows)
+        return Change(kl_divergence=max(0.0, divergence / positions), nll_increase=nll / positions)
+
+    @cached_property
+    def _graphs(self) -> dict[str, RunGraph]:
+        return {file: open_graph(graph) for file, graph in self._prepared.optimised(self._precision).graphs.items()}
+
+    @cached_property
+    def _encoded(self) -> list[Arrays]:
+        encoder = self._graphs[contract.ENCODER_FILE]
+        return [encode(encoder, batch, self._prepared.special) for batch in self._batches]
+
+    @cached_property
+    def _predictions(self) -> list[list[tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.float32]]]]:
+        """For each batch and position: rows whose target is not at its end, their next tokens, and the
+        log-probabilities ``(rows, V)``."""
+        special, table = self._prepared.special, self._prepared.traced.table
+        found = []
+        for batch, encoded in zip(self._batches, self._encoded, strict=True):
+            labels = [[*target, special.eos] for _, target in batch]
+            decoded = steps(self._graphs[contract.DECODER_FILE], encoded, table, batch, special)
+            found.append(
+                [
+                    (
+                        rows := np.flatnonzero([position < len(label) for label in labels]),
+                        np.array([labels[row][position] for row in rows]),
+                        log_softmax(outputs[contract.LOGITS][rows]),
+                    )
+                    for position, outputs in enumerate(decoded)
+                ]
+            )
+        return found
+
+
+def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Log-probabilities ``(R, V)``."""
+    shifted: NDArray[np.float32] = logits - logits.max(axis=1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True, dtype=np.float64)).astype(np.float32)
+    return shifted

@@ -1,0 +1,117 @@
+"""Candidates side by side: translations of one text, and times in alternating rounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeformer.quality.evaluation import System, open_system, translate_all
+from edgeformer.quality.tuning import ValidationText
+from edgeformer_export.auto.choice import Latency
+from edgeformer_export.sample import spread
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.translator import translate_texts
+
+TIMED_SENTENCES = 32
+BLOCK = 4
+"""Sentences that a candidate translates before it is another one's turn."""
+MIN_ROUNDS = 6
+MAX_ROUNDS = 16
+ENOUGH = 0.02
+"""Rounds go on until the noise is below this, and no longer than :data:`MAX_ROUNDS`."""
+_CLOCKS: dict[str, Callable[[], float]] = {"processor time": time.process_time, "elapsed time": time.perf_counter}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How all candidates are compared."""
+
+    text: ValidationText
+    """Sentences to translate."""
+    options: DecodeOptions
+    """How to search, for quality and for latency."""
+    threads: int
+    """CPU threads of one operator."""
+
+    def open(self, bundle: Path) -> System:
+        """Open a candidate's bundle."""
+        return open_system(bundle, threads=self.threads)
+
+    @property
+    def clock(self) -> str:
+        """``processor time``, which does not count what others do meanwhile; ``elapsed time`` with several threads, or
+        where the system's clock of processor time is coarse."""
+        fine = time.get_clock_info("process_time").resolution < 1e-4
+        return "processor time" if self.threads == 1 and fine else "elapsed time"
+
+    def translate(self, system: System, progress: Callable[[float], None]) -> list[str]:
+        """Translate the text in batches."""
+        found = translate_all(system, self.text.sources, self.options, progress=progress)
+        return [translation.text for translation in found]
+
+    def timed(
+        self,
+        systems: Mapping[str, System],
+        translations: Mapping[str, Sequence[str]],
+        progress: Callable[[float], None] = lambda fraction: None,
+    ) -> tuple[dict[str, Latency], float]:
+        """Time some of the sentences one at a time. Every candidate does a few in turn, again and again, so that a
+        slow moment of the machine meets all.
+
+        Args:
+            systems: opened candidates by name.
+            translations: what each of them made of the text in batches.
+            progress: called with the fraction done, which grows to 1 at once if there is little noise.
+
+        Returns:
+            Latencies by name; and the noise: the largest relative difference, over all candidates, between even and odd
+            rounds, after what is common to all is taken off.
+        """
+        order = sorted(range(len(self.text.sources)), key=lambda index: (len(self.text.sources[index]), index))
+        chosen = spread(order, TIMED_SENTENCES)
+        blocks = [range(start, min(start + BLOCK, len(chosen))) for start in range(0, len(chosen), BLOCK)]
+        names = list(systems)
+        times = np.empty((MAX_ROUNDS, len(names), len(chosen)))
+        differ = [0] * len(names)
+        noise, done, clock = float("inf"), 0, _CLOCKS[self.clock]
+        for number in range(-1, MAX_ROUNDS):  # the first warms up
+            for block in blocks:
+                for turn in range(len(names)):
+                    at = (turn + max(0, number) + block.start) % len(names)
+                    for place in block:
+                        source = self.text.sources[chosen[place]]
+                        begin = clock()
+                        output = self._alone(systems[names[at]], source)
+                        times[number, at, place] = 1000 * (clock() - begin)
+                        differ[at] += number < 0 and output != translations[names[at]][chosen[place]]
+            done = number + 1
+            progress((done + 1) / (MAX_ROUNDS + 1))
+            if done >= MIN_ROUNDS and done % 2 == 0:
+                noise = _noise(times[:done])
+                if noise < ENOUGH:
+                    break
+        progress(1.0)
+        fastest = times[:done].min(axis=0)
+        latencies = {}
+        for name, of_sentences, count in zip(names, fastest, differ, strict=True):
+            p25, p50, p75 = np.percentile(of_sentences, [25, 50, 75]).tolist()
+            latencies[name] = Latency(
+                mean_ms=float(of_sentences.mean()), median_ms=p50, p25_ms=p25, p75_ms=p75, differ_alone=count
+            )
+        return latencies, noise
+
+    def _alone(self, system: System, text: str) -> str:
+        tokenizers = system.source_tokenizer, system.target_tokenizer
+        return translate_texts(system.session, *tokenizers, [text], self.options)[0].text
+
+
+def _noise(times: NDArray[np.float64]) -> float:
+    """Of times ``(rounds, candidates, sentences)``; see :meth:`Trial.timed`."""
+    even, odd = (np.log(times[start::2].min(axis=0).mean(axis=1)) for start in (0, 1))
+    difference = even - odd
+    return float(np.abs(np.expm1(difference - difference.mean())).max())

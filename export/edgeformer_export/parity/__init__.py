@@ -1,0 +1,1 @@
+"""Comparison of a bundle with its torch model."""

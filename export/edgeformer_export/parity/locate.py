@@ -1,0 +1,255 @@
+"""Which tensor of a graph is the output of which part of the torch model, and where the two differ first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import onnx_ir as ir
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.session import TorchSession
+from edgeformer_export.tracing.to_onnx import Graphs
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.bundle.open import Bundle
+from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS, StateTensor
+from edgeformer_runtime.errors import ModelError
+from edgeformer_runtime.selfcheck.fingerprint import relative_error
+from edgeformer_runtime.selfcheck.golden import Golden
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
+from edgeformer_runtime.selfcheck.location import InnerTensor, Location, graph_of, location_of, modules_of
+from edgeformer_runtime.selfcheck.trace import Deviation, Stage, Trace, fingerprints, padded, true_part
+
+MATCH = {"float32": 1e-4, "float16": 2e-2}
+"""Two tensors are the same if they differ by less than this part of their largest value."""
+FLOOR = {True: 1e-3, False: 0.02}
+"""Smallest tolerance of a relative error against torch, in fp32 and in other precisions."""
+GROWTH = 2.0
+"""How much larger than at export an error may be for another sentence."""
+UNKNOWN = {True: 1e-3, False: 0.5}
+"""Tolerance of tensors whose error at export is not known."""
+
+Modules = dict[str, dict[str, list[str]]]
+"""For each graph, for each of its tensors, the parts of the model whose output it is."""
+
+
+def match_modules(
+    model: EncoderDecoder, graphs: Graphs, table: Sequence[StateTensor], special: SpecialTokens, trace: Trace
+) -> Modules:
+    """Find the outputs of the model's parts in its graphs, by their values; none, if the engine cannot show these.
+
+    Args:
+        model: the torch model.
+        graphs: its graphs before quantization.
+        table: the state table of the graphs.
+        special: token ids with a meaning.
+        trace: what to feed.
+    """
+    names = {file: _inner_names(graphs[file]) for file in (ENCODER_FILE, DECODER_FILE)}
+    source, length = padded(trace.source, special.pad, model.max_source_length)
+    try:
+        inner = InnerGraphs({file: ir.to_proto(graphs[file]).SerializeToString() for file in names}, names, table)
+        found = _by_tensor(inner.stages(source, length, trace.target), len(trace.source), source.shape[1])
+    except ModelError:  # a tensor that is no array, such as a sequence
+        return {file: {} for file in names}
+    wanted = _by_tensor(
+        (parts for parts, _ in torch_stages(model, special, source, length, trace.target)),
+        len(trace.source),
+        source.shape[1],
+    )
+    plain = {name for name, module in model.named_modules() if isinstance(module, nn.Dropout | nn.Identity)}
+    result: Modules = {}
+    for file in names:
+        modules = {name: values for name, values in wanted[file].items() if name not in plain}
+        result[file] = {
+            tensor: same
+            for tensor in names[file]
+            if (same := [name for name, values in modules.items() if _same(found[file][tensor], values)])
+        }
+    return result
+
+
+def record_inner(model: EncoderDecoder, bundle: Bundle, golden: Golden, modules: Modules, device: str) -> Golden:
+    """Add to a golden file what is inside the graphs, and how far that is from torch.
+
+    Args:
+        model: the torch model.
+        bundle: the bundle; tensors that its graphs do not have any more are left out.
+        golden: its examples.
+        modules: see :func:`match_modules`.
+        device: ``cpu`` or ``cuda``.
+    """
+    manifest = bundle.manifest
+    chosen = {file: _one_each(bundle, file, tensors) for file, tensors in modules.items()}
+    inner = InnerGraphs.of_bundle(bundle, {file: list(names) for file, names in chosen.items()}, device)
+    errors: dict[tuple[int, str], float] = defaultdict(float)
+    for trace in golden.traces:
+        for deviation in torch_deviations(model, inner, manifest.special, trace, chosen):
+            key = min(deviation.stage, 1), deviation.tensor
+            errors[key] = max(errors[key], deviation.difference)
+    tensors = tuple(
+        InnerTensor(
+            file=(ENCODER_FILE, DECODER_FILE)[stage],
+            tensor=name,
+            module=chosen[(ENCODER_FILE, DECODER_FILE)[stage]].get(name),
+            error=float(f"{max(error, 1e-6):.2g}"),  # what is smaller is not the same twice
+        )
+        for (stage, name), error in errors.items()
+        if np.isfinite(error)
+    )
+    trace = golden.traces[len(golden.traces) // 2]
+    source, length = padded(trace.source, manifest.special.pad, manifest.max_source_length)
+    stages = fingerprints(inner.stages(source, length, trace.target), len(trace.source), source.shape[1])
+    return msgspec.structs.replace(golden, inner=msgspec.structs.replace(trace, stages=stages), tensors=tensors)
+
+
+def locate(
+    model: EncoderDecoder, bundle: Bundle, golden: Golden, device: str, source: Sequence[int], target: Sequence[int]
+) -> Location | None:
+    """The first tensor of a bundle that differs from torch by more than at export.
+
+    Args:
+        model: the torch model.
+        bundle: the bundle.
+        golden: its golden file.
+        device: ``cpu`` or ``cuda``.
+        source: source ids with end token.
+        target: tokens to feed, the start token first.
+
+    Raises:
+        ModelError: the engine fails.
+    """
+    manifest = bundle.manifest
+    modules = modules_of(golden.tensors)
+    errors = {(one.file, one.tensor): one.error for one in golden.tensors}
+    try:
+        inner = InnerGraphs.of_bundle(bundle, {file: list(names) for file, names in modules.items()}, device)
+    except ModelError:  # the graphs lack such a tensor, so only their outputs can be looked at
+        inner = InnerGraphs.of_bundle(bundle, {}, device)
+    trace = Trace(source=tuple(source), target=tuple(target))
+    for deviation in torch_deviations(model, inner, manifest.special, trace, modules):
+        file = graph_of(deviation)
+        exact = {manifest.precision[ENCODER_FILE], manifest.precision[file]} == {"fp32"}
+        known = errors.get((file, deviation.tensor))
+        tolerance = UNKNOWN[exact] if known is None else max(FLOOR[exact], GROWTH * known)
+        if deviation.difference > tolerance:
+            return location_of(deviation, tolerance, modules)
+    return None
+
+
+def torch_deviations(
+    model: EncoderDecoder,
+    inner: InnerGraphs,
+    special: SpecialTokens,
+    trace: Trace,
+    modules: Mapping[str, Mapping[str, str]],
+) -> Iterator[Deviation]:
+    """How much each tensor of opened graphs differs from torch's, in the order of stages and tensors.
+
+    Args:
+        model: the torch model.
+        inner: the graphs.
+        special: token ids with a meaning.
+        trace: what to feed.
+        modules: for each graph, the part of the model whose output each inner tensor is.
+    """
+    source, length = padded(trace.source, special.pad, model.max_source_length)
+    pairs = zip(
+        inner.stages(source, length, trace.target),
+        torch_stages(model, special, source, length, trace.target),
+        strict=True,
+    )
+    for number, (found, (parts, outputs)) in enumerate(pairs):
+        names = modules[DECODER_FILE if number else ENCODER_FILE]
+        for tensor, value in found.items():
+            expected = parts.get(names[tensor]) if tensor in names else outputs.get(tensor)
+            if expected is not None and expected.size == value.size:
+                one, other = (true_part(array, len(trace.source), source.shape[1]) for array in (value, expected))
+                yield Deviation(stage=number, tensor=tensor, difference=relative_error(one, other))
+
+
+@torch.inference_mode()
+def torch_stages(
+    model: EncoderDecoder,
+    special: SpecialTokens,
+    source: NDArray[np.int64],
+    source_length: NDArray[np.int64],
+    target: Sequence[int],
+) -> Iterator[tuple[Stage, Stage]]:
+    """What a torch model computes for one sentence: the encoder, then each step.
+
+    Yields:
+        Outputs of its parts by their paths, of those that are called once and give a tensor; and its state tensors and
+        logits by the names of the graphs' outputs.
+    """
+    calls: dict[str, list[Any]] = defaultdict(list)
+
+    def hook(name: str) -> Any:
+        return lambda module, given, output: calls[name].append(output)
+
+    def parts() -> Stage:
+        first = {name: outputs[0] for name, outputs in calls.items() if len(outputs) == 1}
+        calls.clear()
+        first = {name: one[0] if isinstance(one, tuple) else one for name, one in first.items()}
+        return {name: one.float().cpu().numpy() for name, one in first.items() if isinstance(one, Tensor)}
+
+    hooks = [module.register_forward_hook(hook(name)) for name, module in model.named_modules() if name]
+    try:
+        session, table = TorchSession(model, special), model.state_table()
+        state = session.start(source, source_length)
+        yield parts(), {one.name: state.tensors[one.name].cpu().numpy() for one in table if one.from_encoder}
+        for position, token in enumerate(target):
+            logits, state = session.step(np.array([token]), position, state)
+            recurrent = [one for one in table if one.kind == "recurrent"]
+            yield (
+                parts(),
+                {LOGITS: logits, **{one.output_name: state.tensors[one.name].cpu().numpy() for one in recurrent}},
+            )
+    finally:
+        for one in hooks:
+            one.remove()
+
+
+def _inner_names(graph: ir.Model) -> list[str]:
+    """Names of the tensors that nodes make and that are no output, in the graph's order."""
+    outputs = {value.name for value in graph.graph.outputs}
+    names = (value.name for node in graph.graph for value in node.outputs)
+    return [name for name in names if name and name not in outputs]
+
+
+def _by_tensor(stages: Iterator[Stage], length: int, width: int) -> dict[str, dict[str, list[NDArray[Any]]]]:
+    """For each graph and tensor, its true part in each stage."""
+    result: dict[str, dict[str, list[NDArray[Any]]]] = {
+        file: defaultdict(list) for file in (ENCODER_FILE, DECODER_FILE)
+    }
+    for number, stage in enumerate(stages):
+        for name, array in stage.items():
+            result[DECODER_FILE if number else ENCODER_FILE][name].append(true_part(array, length, width).ravel())
+    return result
+
+
+def _same(found: Sequence[NDArray[Any]], wanted: Sequence[NDArray[Any]]) -> bool:
+    """Whether two tensors are equal in every stage, but for rounding."""
+    return len(found) == len(wanted) and all(
+        one.size == other.size > 1
+        and np.abs(one - other).max() <= MATCH.get(one.dtype.name, 0.0) * np.abs(other).max() > 0
+        for one, other in zip(found, wanted, strict=True)
+    )
+
+
+def _one_each(bundle: Bundle, file: str, tensors: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The innermost part for each tensor that the bundle's graph has, and no part twice."""
+    graph = ir.load(bundle.file(file)).graph
+    names = {value.name for node in graph for value in node.outputs}
+    chosen: dict[str, str] = {}
+    for tensor, modules in tensors.items():
+        module = max(modules, key=lambda name: name.count("."))
+        if tensor in names and module not in chosen.values():
+            chosen[tensor] = module
+    return chosen

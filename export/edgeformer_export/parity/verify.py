@@ -1,0 +1,127 @@
+"""Compares a bundle with the run it was exported from, and finds the part in which they differ first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from edgeformer.data.text import read_lines
+from edgeformer.errors import CheckpointError, DataError
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.session import TorchSession
+from edgeformer.train.run import Run
+from edgeformer_export.parity.comparison import ParityReport, compare
+from edgeformer_export.parity.locate import locate
+from edgeformer_export.sample import sample_pairs
+from edgeformer_runtime.contract import CAPACITY_AXIS, PAST_AXIS, StateTensor
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.selfcheck.golden import read_golden
+from edgeformer_runtime.selfcheck.location import Location
+from edgeformer_runtime.translator import Translator, encode_sources
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """How a bundle compares with a run."""
+
+    parity: ParityReport
+    """Logits and output."""
+    first: Location | None
+    """The first tensor that differs from torch by more than at export; none if that was not asked for, or none does."""
+    problems: tuple[str, ...]
+    """One sentence for everything that is wrong."""
+
+
+def verify_against_run(
+    translator: Translator,
+    run: Run,
+    source: Path | None,
+    beams: Sequence[int],
+    progress: Callable[[float], None],
+    *,
+    damaged: bool = False,
+) -> RunResult:
+    """Compare logits and output of a bundle with the torch model of a run.
+
+    Args:
+        translator: the opened bundle.
+        run: the run folder.
+        source: text file with a sentence per line; the run's sample if none. Lines of white space are left out.
+        beams: beam sizes; greedy and the bundle's default if none.
+        progress: called with the fraction done, 0 … 1.
+        damaged: look for the first part that differs, even if logits and output are within their bounds.
+
+    Raises:
+        CheckpointError: the run's tokenizers or sizes are not those of the bundle.
+        DataError: the file cannot be read, or holds no sentence.
+        InputTooLongError: a line has more tokens than the model takes.
+    """
+    manifest, model = translator.bundle.manifest, run.load_model()
+    problems = [
+        f"its {name} differs from the bundle's"
+        for name, found, expected in (
+            ("source vocabulary", model.source_vocab_size, manifest.source_vocab_size),
+            ("target vocabulary", model.target_vocab_size, manifest.target_vocab_size),
+            ("state table", model.state_table(), tuple(_appended(tensor) for tensor in manifest.state)),
+            ("source tokenizer", run.source_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "source")),
+            ("target tokenizer", run.target_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "target")),
+        )
+        if found != expected
+    ]
+    if problems:
+        raise CheckpointError(f"Run `{run.path}` is not the model of this bundle: " + "; ".join(problems) + ".")
+    special = translator.session.special
+    if source is None:
+        sources = [pair.source for pair in sample_pairs(run, model, special)]
+    else:
+        sources = list(encode_sources(translator.session, translator.source_tokenizer, read_lines(source)).values())
+        if not sources:
+            raise DataError(f"`{source}` holds no sentence to compare on.")
+    defaults = translator.options()
+    sizes = sorted(set(beams)) or sorted({1, defaults.beam_size})
+    options = [DecodeOptions(beam_size=size, length_penalty=defaults.length_penalty) for size in sizes]
+    precision = min(manifest.precision.values(), key=["int4", "int8-block", "int8", "fp16", "fp32"].index)
+    parity = compare(
+        model,
+        translator.session,
+        sources,
+        options,
+        precision,
+        progress,
+        attention=translator.bundle.has_attention,  # one that was exported before there were any has none
+    )
+    first, problems = None, list(parity.problems)
+    if problems or damaged:
+        sentence = _sentence(parity)
+        first = _first_difference(model, translator, sources[sentence])
+        found = "no tensor differs by more than at export" if first is None else f"first difference is in {first}"
+        problems.append(f"against torch, in sentence {sentence + 1}, {found}")
+    return RunResult(parity=parity, first=first, problems=tuple(problems))
+
+
+def _sentence(parity: ParityReport) -> int:
+    """The sentence to look into: the first with other output, else that with the largest difference of a logit."""
+    different = [entry.first.sentence for entry in parity.tokens if entry.first is not None]
+    return min(different) if different and parity.precision == "fp32" else parity.logits.worst_sentence
+
+
+def _first_difference(model: EncoderDecoder, translator: Translator, source: Sequence[int]) -> Location | None:
+    special = translator.session.special
+    ((best,),) = decode(TorchSession(model, special), [source], DecodeOptions(beam_size=1, return_scores=False))
+    golden, target = read_golden(translator.bundle), (special.bos, *best.ids)[: model.max_target_length]
+    return locate(model, translator.bundle, golden, translator.session.device, source, target)
+
+
+def _appended(tensor: StateTensor) -> StateTensor:
+    """A tensor as the model's own table has it: caches grow, wherever the target writes them in place, and numbers are
+    float32."""
+    axes = tuple(PAST_AXIS if axis == CAPACITY_AXIS else axis for axis in tensor.axes)
+    return msgspec.structs.replace(tensor, axes=axes, dtype="float32" if tensor.dtype == "float16" else tensor.dtype)
+
+
+def _tokenizer_bytes(translator: Translator, side: str) -> bytes:
+    return translator.bundle.file(getattr(translator.bundle.manifest.tokenizers, side)).read_bytes()

@@ -1,0 +1,1 @@
+"""Quantization: calibration, the passes that quantize, and which layer gets which precision."""

@@ -1,0 +1,228 @@
+"""Weights in blocks of 8 or 4 bits, each block with its own scale; activations stay in fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx_ir.passes import common
+
+from edgeformer_export.passes.patterns import (
+    MICROSOFT,
+    Linear,
+    constant,
+    constant_array,
+    digest,
+    find_linears,
+    find_lookups,
+    is_chosen,
+    replace,
+)
+
+Bits = Literal[4, 8]
+
+BLOCK_SIZE = 256
+"""Largest number of values with one scale, unless another is given. No larger one is known to the operator, and smaller
+ones are slower: with 128, a product of four rows takes about a tenth longer in 4 bits, with no measurable loss more or
+less."""
+MIN_BLOCK = 16
+"""Smallest block that the operators take. Narrower weights stay in fp32."""
+ACCURACY_LEVEL = 4
+"""``MatMulNBits`` rounds each block of a row to int8 while it runs, and multiplies integers."""
+DIVISORS = np.linspace(6.5, 12, 23, dtype=np.float32)
+"""4 bits: the scales to try are a block's largest value divided by each of these, with its sign turned, so that the
+largest value may use -8, which has no counterpart."""
+CHUNK = 1 << 16
+"""Values that are rounded at a time: temporary arrays of this size stay in the processor's cache."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A matrix whose rows are cut into blocks: ``value = (integer - 2 ** (bits - 1)) * scale``.
+
+    The last block of a row is filled up with zeros.
+    """
+
+    packed: NDArray[np.uint8]
+    """``(rows, blocks, block_size * bits / 8)``; with 4 bits, the lower half of a byte comes first."""
+    scales: NDArray[np.float32]
+    """``(rows, blocks)``; may be negative."""
+    block_size: int
+
+
+class QuantizeBlocks(ir.passes.InPlacePass):
+    """Replace matrix products and embedding look-ups by operators that read weights in blocks.
+
+    Fast with one row or few; with many, :class:`QuantizeStatic` is faster. ONNX Runtime's operators only.
+
+    - ``MatMul(x, W) [+ b]`` and ``Gemm(x, W, b)`` become ``MatMulNBits``.
+    - ``Gather(table, ids)`` becomes ``GatherBlockQuantized``, and ``Slice`` where the table's rows were filled up. Its
+      bytes are those of a tied output projection, also in another graph.
+
+    A row's result depends on the other rows of its batch by rounding of float32 only.
+    """
+
+    def __init__(self, bits: Bits, block_size: int = BLOCK_SIZE, *, only: Container[str] | None = None) -> None:
+        """Set up.
+
+        Args:
+            bits: 8 or 4.
+            block_size: largest number of values with one scale, a power of two from 16; see :func:`choose_block_size`.
+            only: names of :class:`~edgeformer_export.quantize.layers.Use` to replace; all if none.
+
+        Raises:
+            ValueError: ``bits`` or ``block_size`` is none of these.
+        """
+        super().__init__()
+        if bits not in (4, 8):
+            raise ValueError(f"`bits` must be 4 or 8, but is {bits}.")
+        if block_size < MIN_BLOCK or block_size & (block_size - 1):
+            raise ValueError(f"`block_size` must be a power of two of at least {MIN_BLOCK}, but is {block_size}.")
+        self._bits, self._block_size, self._only = bits, block_size, only
+        self._made: dict[str, Blocks] = {}
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the graph in place."""
+        graph = model.graph
+        linears = [
+            one
+            for one in find_linears(graph)
+            if one.weight.shape[0] >= MIN_BLOCK and is_chosen(one.output.name, self._only)
+        ]
+        lookups = [
+            node
+            for node in find_lookups(graph)
+            if constant_array(node.inputs[0]).shape[1] >= MIN_BLOCK and is_chosen(node.outputs[0].name, self._only)
+        ]
+        for linear in linears:
+            self._replace_linear(graph, linear)
+        for node in lookups:
+            self._replace_lookup(graph, node)
+        if linears or lookups:
+            model.opset_imports.setdefault(MICROSOFT, 1)
+        common.RemoveUnusedNodesPass()(model)
+        return ir.passes.PassResult(model, modified=bool(linears or lookups))
+
+    def _replace_linear(self, graph: ir.Graph, linear: Linear) -> None:
+        name, (width, out) = f"{linear.output.name}.weight", linear.weight.shape
+        blocks = self._blocks(linear.weight.T)
+        packed = constant(graph, f"{name}.blocks", blocks.packed)
+        scales = constant(graph, f"{name}.scales", blocks.scales)
+        attributes = {"K": width, "N": out, "accuracy_level": ACCURACY_LEVEL, **self._attributes(blocks)}
+        # Between the scales and the bias: zero points and an order of columns.
+        inputs = [linear.activation, packed, scales, None, None, linear.bias]
+        node = ir.node("MatMulNBits", inputs if linear.bias is not None else inputs[:3], attributes, domain=MICROSOFT)
+        replace(graph, linear.nodes, linear.nodes[0], [node])
+
+    def _replace_lookup(self, graph: ir.Graph, node: ir.Node) -> None:
+        table, name = constant_array(node.inputs[0]), f"{node.outputs[0].name}.table"
+        blocks = self._blocks(table)
+        rows, width = table.shape
+        packed = constant(graph, f"{name}.blocks", blocks.packed.reshape(rows, -1))
+        scales = constant(graph, f"{name}.scales", blocks.scales)
+        attributes = {"gather_axis": 0, "quantize_axis": 1, **self._attributes(blocks)}
+        inputs = [packed, node.inputs[1], scales]
+        added = [ir.node("GatherBlockQuantized", inputs, attributes, domain=MICROSOFT)]
+        if width % blocks.block_size:
+            bounds = [constant(graph, f"{name}.slice.{at}", np.array([at])) for at in (0, width, -1)]
+            added.append(ir.node("Slice", [added[0].outputs[0], *bounds]))
+        replace(graph, (node,), node, added)
+
+    def _attributes(self, blocks: Blocks) -> dict[str, int]:
+        return {"bits": self._bits, "block_size": blocks.block_size}
+
+    def _blocks(self, matrix: NDArray[np.float32]) -> Blocks:
+        key = digest(matrix)
+        if key not in self._made:
+            size = choose_block_size(matrix.shape[1], self._bits, self._block_size)
+            self._made[key] = quantize_blocks(matrix, self._bits, size)
+        return self._made[key]
+
+
+def choose_block_size(width: int, bits: Bits, largest: int) -> int:
+    """The power of two from 16 to ``largest`` that takes fewest bytes for a row, filled-up values and scales counted.
+
+    Of two that take the same, the larger one. It is ``largest`` where that divides the width.
+    """
+    sizes = [1 << power for power in range(MIN_BLOCK.bit_length() - 1, largest.bit_length())]
+    return min(reversed(sizes), key=lambda size: -(-width // size) * (size * bits // 8 + 4))
+
+
+def quantize_blocks(matrix: NDArray[np.float32], bits: Bits, block_size: int) -> Blocks:
+    """Round a matrix to integers, symmetrically, with one scale for each block of a row.
+
+    With 8 bits, the block's largest value becomes 127. With 4 bits, the scale of the least squared error is searched.
+
+    Args:
+        matrix: ``(rows, width)``.
+        bits: 8 or 4.
+        block_size: values with one scale.
+    """
+    rows, width = matrix.shape
+    padded = np.pad(matrix, ((0, 0), (0, -width % block_size))).reshape(-1, block_size)
+    integers, scales = np.empty(padded.shape, np.uint8), np.empty(len(padded), np.float32)
+    step = max(1, CHUNK // block_size)
+    for start in range(0, len(padded), step):
+        part = slice(start, start + step)
+        rounded, scales[part] = (_round_to_8_bits if bits == 8 else _round_to_4_bits)(padded[part])
+        integers[part] = rounded + 2 ** (bits - 1)
+    packed = integers if bits == 8 else np.bitwise_or(integers[:, ::2], integers[:, 1::2] << 4, dtype=np.uint8)
+    return Blocks(packed.reshape(rows, -1, block_size * bits // 8), scales.reshape(rows, -1), block_size)
+
+
+def dequantize_blocks(blocks: Blocks, bits: Bits, width: int) -> NDArray[np.float32]:
+    """What the operators make of blocks: ``(rows, width)``."""
+    integers = blocks.packed.astype(np.int16)
+    if bits == 4:
+        integers = np.stack([integers & 15, integers >> 4], axis=-1).reshape(*integers.shape[:2], -1)
+    values: NDArray[np.float32] = (integers - 2 ** (bits - 1)).astype(np.float32) * blocks.scales[:, :, None]
+    return values.reshape(len(values), -1)[:, :width]
+
+
+def _round_to_8_bits(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Integers -127 … 127 and scales of blocks ``(blocks, block_size)``."""
+    scale = _not_zero(np.abs(values).max(axis=1) / np.float32(127))
+    return np.clip(np.rint(values / scale[:, None]), -127, 127), scale
+
+
+def _round_to_4_bits(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Integers -8 … 7 and scales of blocks ``(blocks, block_size)``.
+
+    For given integers the best scale is ``values · integers / integers · integers``, and the squared error is
+    ``values · values - gain`` with ``gain = (values · integers)² / integers · integers``. So the integers of each
+    candidate scale are compared by their gain.
+    """
+    largest = np.take_along_axis(values, np.abs(values).argmax(axis=1)[:, None], axis=1)[:, 0]
+    best, best_gain = np.ones_like(largest), np.full_like(largest, -1)
+    for divisor in DIVISORS:
+        candidate = _not_zero(-largest / divisor)
+        product, square = _moments(values, _four_bits(values, candidate))
+        gain = product * product / square
+        better = gain > best_gain
+        best, best_gain = np.where(better, candidate, best), np.where(better, gain, best_gain)
+    integers = _four_bits(values, best)
+    product, square = _moments(values, integers)
+    return integers, _not_zero(product / square)
+
+
+def _four_bits(values: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    integers: NDArray[np.float32] = np.clip(np.rint(values / scale[:, None]), -8, 7)
+    return integers
+
+
+def _moments(
+    values: NDArray[np.float32], integers: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """``values · integers`` and ``integers · integers`` of each block, the latter at least 1."""
+    product = np.einsum("bi,bi->b", values, integers)
+    return product, np.maximum(np.einsum("bi,bi->b", integers, integers), 1)
+
+
+def _not_zero(scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The scales, with 1 for a block of zeros."""
+    filled: NDArray[np.float32] = np.where(scale == 0, np.float32(1), scale)
+    return filled

@@ -1,0 +1,142 @@
+"""Weights that can be quantized, under the names of the torch parameters that they come from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from torch import nn
+
+from edgeformer_export.passes.patterns import constant_array, digest, find_linears, find_lookups
+from edgeformer_export.quantize.static import find_stored, stored_name, stored_rows
+from edgeformer_export.tracing.to_onnx import Graphs
+from edgeformer_runtime import contract
+from edgeformer_runtime.bundle.manifest import Precision
+
+SAME_DIRECTION = 1 - 1e-6
+"""Cosine of two rows that are the same but for a factor."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """One operator that reads a weight."""
+
+    file: str
+    """The graph's file."""
+    name: str
+    """Name of its output, behind which the number of its input is added if it has several weights."""
+    kind: Literal["linear", "lookup", "stored"]
+    """Matrix product; look-up of rows; other operator, whose weight can be stored as int8 only."""
+    rows: NDArray[np.float32]
+    """``(out, in)``, or the rows of a table; each has a scale of its own."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A weight and all operators that read it: of tied embeddings, both look-ups and the output projection."""
+
+    name: str
+    """The torch parameter without ``.weight``; of several that are one product, what differs is in braces."""
+    uses: tuple[Use, ...]
+    """Never empty; the rows of all are the same."""
+    stored: dict[Precision, tuple[float | None, int]] = field(default_factory=dict, repr=False, compare=False)
+    """What is known of the weight in some precisions; see :func:`~edgeformer_export.quantize.assignment.stored`."""
+
+    @property
+    def rows(self) -> NDArray[np.float32]:
+        """``(out, in)``."""
+        return self.uses[0].rows
+
+
+def find_layers(model: nn.Module, graphs: Graphs) -> list[Layer]:
+    """Every weight of encoder and decoder that a pass can quantize, encoder first, in the order of the graphs.
+
+    Tracing folds weights into constants without a name, adds factors to them and puts several side by side, so names
+    are found again by the direction of a weight's rows.
+
+    Args:
+        model: the torch model.
+        graphs: its optimised graphs, before quantization.
+    """
+    shared: dict[str, list[Use]] = defaultdict(list)
+    for file in (contract.ENCODER_FILE, contract.DECODER_FILE):
+        for use in _uses(file, graphs[file].graph):
+            shared[digest(use.rows)].append(use)
+    known = _parameters(model)
+    layers: list[Layer] = []
+    for uses in shared.values():
+        name = _name(uses[0].rows, known) or f"{uses[0].file.partition('.')[0]}:{uses[0].name}"
+        taken = sum(layer.name.partition(" ")[0] == name for layer in layers)
+        layers.append(Layer(name if not taken else f"{name} ({taken + 1})", tuple(uses)))
+    return layers
+
+
+def _uses(file: str, graph: ir.Graph) -> Iterator[Use]:
+    for node in find_lookups(graph):
+        yield Use(file, str(node.outputs[0].name), "lookup", constant_array(node.inputs[0]))
+    for linear in find_linears(graph):
+        yield Use(file, str(linear.output.name), "linear", linear.weight.T)
+    for node, index in find_stored(graph):
+        yield Use(file, stored_name(node, index), "stored", stored_rows(node, index))
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    name: str
+    count: int
+    """Number of rows."""
+    lead: int
+    """The first row that is not zero: the padding token may have a row of zeros."""
+    direction: NDArray[np.float32]
+    """That row, with length 1."""
+
+
+def _parameters(model: nn.Module) -> list[_Parameter]:
+    """All matrices."""
+    found = []
+    for name, parameter in model.named_parameters():
+        if parameter.ndim < 2:
+            continue
+        rows = parameter.detach().float().cpu().numpy().reshape(parameter.shape[0], -1)
+        lead = int(np.argmax(rows.any(axis=1)))
+        found.append(_Parameter(name.removesuffix(".weight"), len(rows), lead, _unit(rows[lead])))
+    return found
+
+
+def _name(rows: NDArray[np.float32], parameters: Sequence[_Parameter]) -> str:
+    """Names of the parameters that follow each other in a weight; empty if one is not known."""
+
+    def is_at(parameter: _Parameter, at: int) -> bool:
+        fits = rows.shape[1] == len(parameter.direction) and at + parameter.count <= len(rows)
+        return fits and float(parameter.direction @ _unit(rows[at + parameter.lead])) >= SAME_DIRECTION
+
+    names, at = [], 0
+    while at < len(rows):
+        found = next((parameter for parameter in parameters if is_at(parameter, at)), None)
+        if found is None:
+            return ""
+        names.append(found.name)
+        at += found.count
+    return _joined(names)
+
+
+def _joined(names: Sequence[str]) -> str:
+    """``a.b.c`` and ``a.d.c`` as ``a.{b,d}.c``."""
+    if len(names) == 1:
+        return names[0]
+    parts = [name.split(".") for name in names]
+    shortest = min(map(len, parts))
+    start = next((at for at in range(shortest) if len({part[at] for part in parts}) > 1), shortest)
+    most = shortest - start
+    end = next((at for at in range(most) if len({part[-1 - at] for part in parts}) > 1), most)
+    middles = [".".join(part[start : len(part) - end]) for part in parts]
+    return ".".join([*parts[0][:start], "{" + ",".join(middles) + "}", *parts[0][len(parts[0]) - end :]])
+
+
+def _unit(row: NDArray[np.float32]) -> NDArray[np.float32]:
+    return row / max(float(np.linalg.norm(row)), 1e-30)

@@ -1,0 +1,218 @@
+"""Weights to int8 per output channel, activations to uint8 with calibrated ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx_ir.passes import common
+
+from edgeformer_export.passes.patterns import (
+    MICROSOFT,
+    Linear,
+    constant,
+    constant_array,
+    digest,
+    find_linears,
+    find_lookups,
+    is_chosen,
+    is_weight,
+    replace,
+)
+from edgeformer_export.quantize.calibration import QuantizationRange
+from edgeformer_runtime.bundle.manifest import Target
+
+STORED_ONLY = {"LSTM": ((1, 2), 2), "GRU": ((1, 2), 2), "Conv": ((1,), 1)}
+"""Operators whose arithmetic stays in fp32: places of their weights, and leading axes that have a scale for each index
+(direction and unit of a gate; output channel)."""
+
+
+class QuantizeStatic(ir.passes.InPlacePass):
+    """Replace matrix products and embedding look-ups by integer ones.
+
+    The activation's scale is fixed at export, so a row's result does not depend on the other rows of its batch.
+
+    - ``MatMul(x, W) [+ b]``, ``Gemm(x, W, b)`` become ``QuantizeLinear`` (uint8) and ``MatMulIntegerToFloat``, or
+      ``QGemm`` where the weight is transposed (target ``ort``); ``MatMulInteger``, ``Cast``, ``Mul``, ``Add``
+      (``portable``).
+    - ``Relu`` before ``QuantizeLinear`` goes, since the integers do not go below zero either.
+    - ``Gather(table, ids)`` reads int8 rows and scales what it read; a factor behind it becomes part of the scale. A
+      table that is an output projection too is stored once: as the table's rows for ``QGemm``; for ``portable`` as the
+      projection's ``(D, V)``, which is gathered along its second axis.
+    - ``LSTM``, ``GRU`` and ``Conv`` keep their arithmetic, since no integer operator for them has fixed scales and is
+      fast: their weights are stored as int8, and the engine makes floats of them when it opens the graph.
+    """
+
+    def __init__(
+        self,
+        ranges: Mapping[str, QuantizationRange],
+        target: Target,
+        projections: frozenset[str],
+        only: Container[str] | None = None,
+    ) -> None:
+        """Set up.
+
+        Args:
+            ranges: range of each activation by its name, for every name of :func:`activations`.
+            target: which operators may be used.
+            projections: :func:`projection_digests` of both graphs.
+            only: names of :class:`~edgeformer_export.quantize.layers.Use` to replace; all if none.
+        """
+        super().__init__()
+        self._ranges, self._target, self._projections = ranges, target, projections
+        self._only = only
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite the graph in place."""
+        graph = model.graph
+        quantized_inputs: dict[str, ir.Value] = {}
+        linears = [linear for linear in find_linears(graph) if is_chosen(linear.output.name, self._only)]
+        lookups = [node for node in find_lookups(graph) if is_chosen(node.outputs[0].name, self._only)]
+        stored = [one for one in find_stored(graph) if is_chosen(stored_name(*one), self._only)]
+        for linear in linears:
+            self._replace_linear(graph, linear, quantized_inputs)
+        for node in lookups:
+            self._replace_lookup(graph, node)
+        for node, index in stored:
+            _store_as_integers(graph, node, index)
+        if self._target == "ort" and linears:
+            model.opset_imports.setdefault(MICROSOFT, 1)
+        common.RemoveUnusedNodesPass()(model)
+        return ir.passes.PassResult(model, modified=bool(linears or lookups or stored))
+
+    def _replace_linear(self, graph: ir.Graph, linear: Linear, quantized_inputs: dict[str, ir.Value]) -> None:
+        source, bounds = linear.activation, self._ranges[str(linear.activation.name)]
+        relu = source.producer()
+        if relu is not None and relu.op_type == "Relu" and bounds.zero_point == 0 and relu.inputs[0] is not None:
+            source = relu.inputs[0]  # what is below zero becomes zero anyway
+        scale = constant(graph, f"{linear.activation.name}.scale", np.array(bounds.scale, np.float32))
+        zero_point = constant(graph, f"{linear.activation.name}.zero_point", np.array(bounds.zero_point, np.uint8))
+        added = []
+        activation = quantized_inputs.get(str(linear.activation.name))
+        if activation is None:
+            node = ir.node("QuantizeLinear", [source, scale, zero_point])
+            activation = quantized_inputs[str(linear.activation.name)] = node.outputs[0]
+            activation.name = f"{linear.activation.name}.uint8"
+            added.append(node)
+        added += self._product(graph, linear, activation, scale, zero_point)
+        replace(graph, linear.nodes, linear.nodes[0], added)
+
+    def _product(
+        self, graph: ir.Graph, linear: Linear, activation: ir.Value, scale: ir.Value, zero_point: ir.Value
+    ) -> list[ir.Node]:
+        """The matrix product of integers, scaled back, with its bias."""
+        name = f"{linear.output.name}.weight"
+        weight, weight_scale = quantize_columns(linear.weight)
+        if self._target == "portable":
+            packed = constant(graph, f"{name}.int8", weight)
+            product = ir.node("MatMulInteger", [activation, packed, zero_point])
+            cast = ir.node("Cast", [product.outputs[0]], {"to": ir.DataType.FLOAT})
+            scales = constant(graph, f"{linear.output.name}.scale", weight_scale * constant_array(scale))
+            nodes = [product, cast, ir.node("Mul", [cast.outputs[0], scales])]
+        elif linear.nodes[0].op_type == "Gemm" and linear.nodes[0].attributes.get_int("transB"):
+            rows = constant(graph, f"{name}.int8", np.ascontiguousarray(weight.T))
+            zeros = constant(graph, f"{name}.zero_point", np.zeros(len(weight_scale), np.int8))
+            scales = constant(graph, f"{name}.scale", weight_scale)
+            inputs = [activation, scale, zero_point, rows, scales, zeros]
+            nodes = [ir.node("QGemm", inputs, {"transB": 1}, domain=MICROSOFT)]  # its own bias would be in integers
+        else:
+            packed, scales = constant(graph, f"{name}.int8", weight), constant(graph, f"{name}.scale", weight_scale)
+            operands = [activation, packed, scale, scales, zero_point, None, linear.bias]
+            return [ir.node("MatMulIntegerToFloat", operands, domain=MICROSOFT)]
+        if linear.bias is not None:
+            nodes.append(ir.node("Add", [nodes[-1].outputs[0], linear.bias]))
+        return nodes
+
+    def _replace_lookup(self, graph: ir.Graph, node: ir.Node) -> None:
+        table, ids = constant_array(node.inputs[0]), node.inputs[1]
+        name = str(node.outputs[0].name)
+        values, scale = quantize_columns(table.T)
+        transposed = self._target == "portable" and digest(table) in self._projections
+        factor = _factor(node)
+        nodes = (node,) if factor is None else (node, factor[0])
+        packed = constant(graph, f"{name}.table.int8", values if transposed else np.ascontiguousarray(values.T))
+        scale = scale if factor is None else scale * factor[1]
+        scales = constant(graph, f"{name}.table.scale", scale[:, None])
+        gathered = ir.node("Gather", [packed, ids], {"axis": int(transposed)})
+        added = [gathered]
+        if transposed:
+            # (D, …) -> (…, D)
+            rank = len(node.outputs[0].shape) if node.outputs[0].shape is not None else None
+            if rank is None:
+                raise ValueError(f"the rank of `{name}` is unknown")
+            added.append(ir.node("Transpose", [gathered.outputs[0]], {"perm": [*range(1, rank), 0]}))
+        cast = ir.node("Cast", [added[-1].outputs[0]], {"to": ir.DataType.FLOAT})
+        row_scale = ir.node("Gather", [scales, ids], {"axis": 0})
+        added += [cast, row_scale, ir.node("Mul", [cast.outputs[0], row_scale.outputs[0]])]
+        replace(graph, nodes, node, added)
+
+
+def _factor(lookup: ir.Node) -> tuple[ir.Node, np.float32] | None:
+    """The multiplication by one number that is all that happens to what was looked up, and that number."""
+    uses = list(lookup.outputs[0].uses())
+    if len(uses) != 1 or lookup.outputs[0].is_graph_output() or uses[0].node.op_type != "Mul":
+        return None
+    product = uses[0].node
+    for value in product.inputs:
+        tensor = value.const_value if value is not None else None
+        if tensor is not None and tensor.size == 1:
+            return product, np.float32(tensor.numpy().item())
+    return None
+
+
+def quantize_columns(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Symmetric int8 quantization with one scale per column.
+
+    Returns:
+        Integers ``(in, out)`` in -127 … 127 and scales ``(out,)``, so that ``weight ≈ integers * scales``.
+    """
+    scale = (np.abs(weight).max(axis=0) / 127).astype(np.float32)
+    scale[scale == 0] = 1.0
+    return np.ascontiguousarray(np.clip(np.rint(weight / scale), -127, 127).astype(np.int8)), scale
+
+
+def activations(graph: ir.Graph) -> list[str]:
+    """Names of all tensors that need a calibrated range."""
+    return sorted({str(linear.activation.name) for linear in find_linears(graph)})
+
+
+def projection_digests(graph: ir.Graph) -> frozenset[str]:
+    """Digests of the weights, as ``(out, in)``, that are embedding tables of the same content if tied."""
+    return frozenset(digest(np.ascontiguousarray(linear.weight.T)) for linear in find_linears(graph))
+
+
+def find_stored(graph: ir.Graph) -> Iterator[tuple[ir.Node, int]]:
+    """Every operator whose constant weights are to be stored as integers only, with their places among its inputs."""
+    for node in graph:
+        if node.domain == "" and node.op_type in STORED_ONLY:
+            for index in STORED_ONLY[node.op_type][0]:
+                if is_weight(node.inputs[index], rank=None):
+                    yield node, index
+
+
+def stored_name(node: ir.Node, index: int) -> str:
+    """Name of a weight of an operator that keeps its arithmetic."""
+    return f"{node.outputs[0].name}.weight.{index}"
+
+
+def stored_rows(node: ir.Node, index: int) -> NDArray[np.float32]:
+    """Such a weight as ``(rows, values)``, where a row is what has a scale of its own."""
+    weight, leading = constant_array(node.inputs[index]), STORED_ONLY[node.op_type][1]
+    return weight.reshape(int(np.prod(weight.shape[:leading])), -1)
+
+
+def _store_as_integers(graph: ir.Graph, node: ir.Node, index: int) -> None:
+    """Let a weight be computed from int8 values, with one scale for each index of its leading axes."""
+    weight, leading = constant_array(node.inputs[index]), STORED_ONLY[node.op_type][1]
+    name = stored_name(node, index)
+    values, scale = quantize_columns(stored_rows(node, index).T)
+    packed = constant(graph, f"{name}.int8", np.ascontiguousarray(values.T).reshape(weight.shape))
+    scale_shape = (*weight.shape[:leading], *[1] * (weight.ndim - leading))
+    scales = constant(graph, f"{name}.scale", scale.reshape(scale_shape))
+    cast = ir.node("Cast", [packed], {"to": ir.DataType.FLOAT})
+    product = ir.node("Mul", [cast.outputs[0], scales])
+    cast.outputs[0].name, product.outputs[0].name = f"{name}.cast", name
+    graph.insert_before(node, [cast, product])
+    node.replace_input_with(index, product.outputs[0])

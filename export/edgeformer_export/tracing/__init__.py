@@ -1,0 +1,1 @@
+"""From torch models to ONNX graphs."""

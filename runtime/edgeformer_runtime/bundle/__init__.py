@@ -1,0 +1,1 @@
+"""What a bundle holds, and how it is opened."""

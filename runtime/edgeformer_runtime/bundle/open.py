@@ -1,0 +1,122 @@
+"""Opening a bundle: nothing in it is used before its hash and schema are checked."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
+from edgeformer_runtime.contract import ATTENTION_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
+from edgeformer_runtime.errors import BundleError
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A folder whose manifest and files have been checked."""
+
+    path: Path
+    """The folder."""
+    manifest: Manifest
+    """Its manifest."""
+
+    def file(self, name: str) -> Path:
+        """Path of a listed file.
+
+        Raises:
+            BundleError: the manifest does not list it.
+        """
+        if name not in self.manifest.files:
+            raise BundleError(f"Bundle `{self.path}` has no `{name}`; export it again.")
+        return self.path / name
+
+    def check(self, *names: str) -> None:
+        """Check files again, which are read long after the bundle was opened.
+
+        Raises:
+            BundleError: a file is not listed, or is not what it was.
+        """
+        entries = {name: (self.file(name), self.manifest.files[name]) for name in names}
+        problems = [
+            problem for path, entry in entries.values() if (problem := _file_problem(path, entry.size, entry.sha256))
+        ]
+        if problems:
+            raise BundleError(f"Bundle `{self.path}` has changed since it was opened: " + "; ".join(problems) + ".")
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether it has the graph that yields attention weights."""
+        return ATTENTION_FILE in self.manifest.files
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all listed files."""
+        return sum(entry.size for entry in self.manifest.files.values())
+
+
+def open_bundle(path: str | Path) -> Bundle:
+    """Check a bundle's manifest, and size and SHA-256 of every file it lists.
+
+    Raises:
+        BundleError: something is missing, changed, truncated, or of another revision; lists every bad file.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        what = "is not a folder" if path.exists() else "does not exist"
+        raise BundleError(f"Bundle `{path}` {what}; give the folder that `edgeformer export` wrote.")
+    data = _read(path / MANIFEST_FILE)
+    expected = _read(path / MANIFEST_HASH_FILE)
+    if expected != manifest_hash_line(data):
+        raise BundleError(
+            f"Bundle `{path}`: `{MANIFEST_FILE}` does not match its SHA-256; copy or export the bundle again."
+        )
+    manifest = decode_manifest(data)
+    problems = [
+        problem
+        for name, entry in manifest.files.items()
+        if (problem := _file_problem(path / name, entry.size, entry.sha256))
+    ]
+    if problems:
+        raise BundleError(f"Bundle `{path}` is damaged: " + "; ".join(problems) + ". Copy or export it again.")
+    return Bundle(path, manifest)
+
+
+def manifest_hash_line(data: bytes) -> bytes:
+    """Content of the manifest's hash file, as ``sha256sum`` writes it."""
+    return f"{hashlib.sha256(data).hexdigest()}  {MANIFEST_FILE}\n".encode()
+
+
+def file_sha256(path: Path) -> str:
+    """Lower-case hexadecimal SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _file_problem(path: Path, size: int, sha256: str) -> str | None:
+    if path.is_symlink() or not path.is_file():
+        return f"`{path.name}` is missing or not a plain file"
+    try:
+        found = path.stat().st_size
+        if found != size:
+            return f"`{path.name}` has {found} bytes instead of {size}"
+        if file_sha256(path) != sha256:
+            return f"`{path.name}` does not match its SHA-256"
+    except OSError as error:
+        return f"`{path.name}` cannot be read ({error.strerror})"
+    return None
+
+
+def _read(path: Path) -> bytes:
+    if path.name == MANIFEST_FILE and not path.exists():
+        raise BundleError(
+            f"`{path.parent}` is not a bundle: it has no `{MANIFEST_FILE}`. Give the folder that `edgeformer export` "
+            "wrote."
+        )
+    if path.is_symlink() or not path.is_file():
+        raise BundleError(
+            f"Bundle `{path.parent}`: `{path.name}` is missing or not a plain file; copy or export it again."
+        )
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"Bundle `{path.parent}`: `{path.name}` cannot be read ({error.strerror}).") from None

@@ -1,0 +1,1 @@
+"""Commands that need no torch, and what all commands print with."""

@@ -1,0 +1,72 @@
+"""The command ``inspect``: what is in a bundle, read from its manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
+def inspect(bundle: Path, as_json: bool) -> None:
+    """Show a BUNDLE's manifest, files, graphs and state table, after checking all hashes. Opens no graph."""
+    from edgeformer_runtime.bundle.open import open_bundle
+    from edgeformer_runtime.cli.output import console, human_bytes, print_json, table
+
+    opened = open_bundle(bundle)
+    manifest = opened.manifest
+    if as_json:
+        print_json(manifest)
+        return
+    out = console()
+    facts = table(str(bundle), "", "")
+    for name, value in {
+        "family": manifest.family,
+        "languages": f"{manifest.source_language or '?'} → {manifest.target_language or '?'}",
+        "parameters": f"{manifest.parameters:,}",
+        "vocabulary": f"{manifest.source_vocab_size:,} → {manifest.target_vocab_size:,}",
+        "longest": f"{manifest.max_source_length} → {manifest.max_target_length} tokens",
+        "target": manifest.target,
+        "opsets": ", ".join(f"{domain or 'ai.onnx'} {number}" for domain, number in manifest.opsets.items()),
+        "needs": f"onnxruntime {manifest.min_onnxruntime} or newer",
+        "made by": manifest.producer,
+        "default search": f"beam {manifest.generation.beam_size}, length penalty {manifest.generation.length_penalty}",
+    }.items():
+        facts.add_row(name, value)
+    out.print(facts)
+
+    files = table("Files", "file", "bytes", "precision", "SHA-256")
+    for name, entry in manifest.files.items():
+        files.add_row(name, f"{entry.size:,}", manifest.precision.get(name, ""), f"{entry.sha256[:16]}…")
+    files.add_row("total", human_bytes(opened.nbytes), "", "")
+    out.print(files)
+
+    operators = manifest.report.get("operators", {})
+    graphs = table("Operators", "operator", *operators)
+    kinds = sorted(
+        {kind for counts in operators.values() for kind in counts}, key=lambda kind: (-_total(operators, kind), kind)
+    )
+    for kind in kinds:
+        graphs.add_row(kind, *(str(counts.get(kind, "")) for counts in operators.values()))
+    graphs.add_row("nodes", *(str(sum(counts.values())) for counts in operators.values()))
+    out.print(graphs)
+
+    if tensors := manifest.report.get("quantization", {}).get("tensors"):
+        weights = table("Weights", "layer", "precision", "SNR dB", "bytes", "in fp32")
+        weights.columns[0].overflow = "fold"
+        for tensor in tensors:
+            error = "" if tensor["snr_db"] is None else f"{tensor['snr_db']:.1f}"
+            sizes = (f"{tensor[name]:,}" for name in ("bytes", "fp32_bytes"))
+            weights.add_row(tensor["name"], tensor["precision"], error, *sizes)
+        out.print(weights)
+
+    state = table("State", "tensor", "kind", "type", "axes")
+    for tensor in manifest.state:
+        state.add_row(tensor.name, tensor.kind, tensor.dtype, "(" + ", ".join(map(str, tensor.axes)) + ")")
+    out.print(state)
+
+
+def _total(operators: dict[str, dict[str, int]], kind: str) -> int:
+    return sum(counts.get(kind, 0) for counts in operators.values())

@@ -1,0 +1,188 @@
+"""What commands print with: tables, JSON, and progress of staged work. All but results goes to standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from edgeformer_runtime.errors import ConfigError
+from edgeformer_runtime.files import naming
+
+LINE_SECONDS = 15.0
+"""Time between lines of progress where there is no terminal."""
+
+
+@cache
+def console(stderr: bool = False) -> Console:
+    """The console for people; results on standard output, notes and progress on standard error.
+
+    Text is shown as it is: a file name or a translation may hold square brackets, which rich would read as markup.
+    """
+    return Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
+
+
+def table(title: str, *columns: str) -> Table:
+    """An empty table; the first column is left-aligned, the others right-aligned."""
+    rows = Table(title=title, title_justify="left", title_style="bold", show_header=any(columns))
+    for index, column in enumerate(columns):
+        rows.add_column(column, justify="right" if index else "left")
+    return rows
+
+
+def json_text(value: Any) -> str:
+    """Anything made of dataclasses, structs, paths and plain values as one JSON document."""
+    data = msgspec.json.encode(value, enc_hook=lambda item: str(item) if isinstance(item, Path) else _unknown(item))
+    return msgspec.json.format(data, indent=2).decode()
+
+
+def print_json(value: Any) -> None:
+    """Print :func:`json_text` on standard output."""
+    click.echo(json_text(value))
+
+
+@contextmanager
+def atomic_text(path: Path) -> Iterator[TextIO]:
+    """A UTF-8 file to write that takes its name only when the block ends without an error. A device is written at once.
+
+    Raises:
+        ConfigError: its folder does not exist, or it is a folder itself.
+    """
+    if not path.parent.is_dir():
+        raise ConfigError(f"Folder `{path.parent}` does not exist; create it, or write `{path.name}` elsewhere.")
+    if path.is_dir():
+        raise ConfigError(f"`{path}` is a folder; give the name of a file to write.")
+    if path.exists() and not path.is_file():  # such as /dev/null
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        return
+    with naming(path):
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+                yield stream
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def refuse_input(output: Path, *inputs: Path | None) -> None:
+    """Keep a command from writing over what it reads.
+
+    Raises:
+        ConfigError: the output is one of the inputs.
+    """
+    if output.exists() and any(path is not None and path.exists() and output.samefile(path) for path in inputs):
+        raise ConfigError(f"`{output}` is what is to be read; give another name with --output.")
+
+
+def one_line(text: str) -> str:
+    """A model may produce a line feed; output keeps one line per input line."""
+    return text.replace("\n", " ")
+
+
+def human_bytes(count: float) -> str:
+    """``1234567`` as ``1.23 MB``."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
+
+
+@contextmanager
+def stages(names: Mapping[str, str], *, quiet: bool = False) -> Iterator[Callable[[str, float], None]]:
+    """Show staged work; yields ``report(stage, fraction)``. A terminal gets bars, a file one line per stage.
+
+    Args:
+        names: text for each stage.
+        quiet: show nothing.
+    """
+    if quiet:
+        yield lambda stage, fraction: None
+    elif not sys.stderr.isatty():
+        seen: set[str] = set()
+
+        def line(stage: str, fraction: float) -> None:
+            del fraction
+            if stage not in seen:
+                seen.add(stage)
+                console(stderr=True).print(f"{names[stage]} …")
+
+        yield line
+    else:
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        # On a file of its own, it goes on while a tracer's writing to standard error is kept back.
+        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+            tasks: dict[str, Any] = {}
+
+            def bar(stage: str, fraction: float) -> None:
+                if stage not in tasks:
+                    for task in tasks.values():
+                        progress.update(task, total=1.0, completed=1.0)
+                    tasks[stage] = progress.add_task(names[stage], total=None)
+                if fraction > 0:
+                    progress.update(tasks[stage], total=1.0, completed=fraction)
+
+            yield bar
+
+
+@contextmanager
+def counting(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """Show how many of many things are done; yields ``report(done, total)``, to be called first before the work.
+
+    A terminal gets a bar, a file a line every :data:`LINE_SECONDS`, both with the speed and the time left.
+
+    Args:
+        what: the things, in the plural.
+        quiet: show nothing.
+    """
+    first: tuple[float, int] | None = None
+    shown = 0.0
+
+    def figures(done: int, total: int) -> str:
+        nonlocal first
+        first = first or (time.monotonic(), done)
+        text = f"{done:,} of {total:,} {what}"
+        if done == first[1]:
+            return text
+        seconds = (time.monotonic() - first[0]) / (done - first[1])  # each
+        return f"{text}  {1 / seconds:,.1f}/s  {timedelta(seconds=round(seconds * (total - done)))} left"
+
+    if quiet:
+        yield lambda done, total: None
+    elif not sys.stderr.isatty():
+
+        def line(done: int, total: int) -> None:
+            nonlocal shown
+            text = figures(done, total)
+            if time.monotonic() - shown >= LINE_SECONDS:
+                shown = time.monotonic()
+                console(stderr=True).print(f"{text} …")
+
+        yield line
+    else:
+        columns = (BarColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+            task = progress.add_task("", total=None)
+            yield lambda done, total: progress.update(
+                task, completed=done, total=total, description=figures(done, total)
+            )
+
+
+def _unknown(item: object) -> Any:
+    raise NotImplementedError(f"{type(item).__name__} has no JSON form")

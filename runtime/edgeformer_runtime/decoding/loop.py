@@ -1,0 +1,157 @@
+"""The decode loop: batches, steps, search. There is one, for every family, engine and search."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from edgeformer_runtime.decoding.batching import length_sorted_batches, pad
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.processors import build_processors
+from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, Hypothesis, Search
+from edgeformer_runtime.decoding.session import AnySession
+from edgeformer_runtime.errors import InputTooLongError, OptionError
+
+
+@dataclass
+class Counters:
+    """Where the time of a call went. One object per call; the loop adds to it."""
+
+    sentences: int = 0
+    """Sentences decoded."""
+    batches: int = 0
+    """Batches they were grouped into."""
+    steps: int = 0
+    """Decoder steps, of any number of rows."""
+    row_steps: int = 0
+    """Rows summed over the steps."""
+    tokens: int = 0
+    """Tokens of the best hypotheses, end tokens included."""
+    encoder_seconds: float = 0.0
+    """Wall-clock time in the encoder."""
+    decoder_seconds: float = 0.0
+    """Wall-clock time in the step decoder."""
+    first_token_seconds: float = 0.0
+    """Wall-clock time from the start of each batch to its first tokens, summed."""
+    batch_seconds: float = 0.0
+    """Wall-clock time of all batches, summed; what is not encoder or decoder is the host's."""
+    total_seconds: float = 0.0
+    """Wall-clock time of the whole call, less than that of all batches where several are decoded at a time."""
+    peak_state_bytes: int = 0
+    """Largest decoder state."""
+
+    @property
+    def host_seconds(self) -> float:
+        """Time outside both graphs: search and copies."""
+        return self.batch_seconds - self.encoder_seconds - self.decoder_seconds
+
+    def add(self, other: Counters) -> None:
+        """Add the counts and times of another call; the peak becomes the larger one."""
+        for field in fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            setattr(self, field.name, max(mine, theirs) if field.name == "peak_state_bytes" else mine + theirs)
+
+
+def decode(
+    session: AnySession,
+    sources: Sequence[Sequence[int]],
+    options: DecodeOptions,
+    counters: Counters | None = None,
+    *,
+    workers: int = 1,
+) -> list[list[Hypothesis]]:
+    """Decode sentences; the outputs stand in the order of the sources and do not depend on how they are batched.
+
+    Args:
+        session: the model.
+        sources: token ids of each sentence, end token included.
+        options: how to search.
+        counters: receives times and counts.
+        workers: batches decoded at a time, each in a thread of its own, with the same weights.
+
+    Returns:
+        For each sentence, ``n_best`` hypotheses, best first.
+
+    Raises:
+        OptionError: an option is out of its range.
+        InputTooLongError: a source is longer than the model takes.
+    """
+    options.verify()
+    if options.min_length > session.max_target_length:
+        raise OptionError(
+            f"`min_length` must be at most {session.max_target_length}, as many tokens as the model writes, but is "
+            f"{options.min_length}."
+        )
+    for index, source in enumerate(sources):
+        if len(source) > session.max_source_length:
+            raise InputTooLongError(index, len(source), session.max_source_length)
+    counters = Counters() if counters is None else counters
+    started = time.perf_counter()
+    results: list[list[Hypothesis]] = [[] for _ in sources]
+    lengths = [len(source) for source in sources]
+    if options.beam_size == 1 and session.rows_in_pairs:
+        batches = [[index] for index in range(len(sources))]
+    else:
+        batches = list(length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens))
+
+    def decoded(batch: list[int]) -> tuple[list[list[Hypothesis]], Counters]:
+        spent = Counters()
+        return _decode_batch(session, [sources[index] for index in batch], options, spent), spent
+
+    with ThreadPoolExecutor(min(workers, len(batches))) if workers > 1 < len(batches) else nullcontext() as pool:
+        outputs = map(decoded, batches) if pool is None else pool.map(decoded, batches)
+        for batch, (hypotheses, spent) in zip(batches, outputs, strict=True):
+            counters.add(spent)
+            for index, found in zip(batch, hypotheses, strict=True):
+                results[index] = found
+    counters.sentences += len(sources)
+    counters.tokens += sum(len(best.ids) + best.finished for best, *_ in results)
+    counters.total_seconds += time.perf_counter() - started
+    return results
+
+
+def _decode_batch(
+    session: AnySession, sources: Sequence[Sequence[int]], options: DecodeOptions, counters: Counters
+) -> list[list[Hypothesis]]:
+    clock = time.perf_counter
+    processors = build_processors(options, session.special)
+    limit = (
+        session.max_target_length if options.max_length is None else min(options.max_length, session.max_target_length)
+    )
+
+    begin = clock()
+    state = session.start(*pad(sources, session.special.pad))
+    search: Search
+    if options.beam_size == 1:
+        search = GreedySearch(len(sources), options, session.special)
+    else:
+        pairs = session.rows_in_pairs
+        search = BeamSearch(len(sources), options, session.special, session.best_tokens, pairs=pairs)
+        if pairs:
+            state = state.select(np.arange(len(sources)).repeat(len(search.token) // len(sources)), None)
+    counters.encoder_seconds += clock() - begin
+    counters.batches += 1
+    for position in range(limit):
+        step_begin = clock()
+        logits, state = session.step(search.token, position, state)
+        step_end = clock()
+        counters.decoder_seconds += step_end - step_begin
+        counters.steps += 1
+        counters.row_steps += len(logits)
+        counters.peak_state_bytes = max(counters.peak_state_bytes, state.nbytes)
+        for process in processors:
+            process(search.history, logits)
+        advance = search.advance(logits)
+        if position == 0:
+            counters.first_token_seconds += clock() - begin
+        if search.is_finished:
+            break
+        if advance.rows is not None:
+            state = state.select(advance.rows, advance.sentences)
+    counters.batch_seconds += clock() - begin
+    return search.finish()

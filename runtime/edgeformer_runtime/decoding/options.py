@@ -1,0 +1,82 @@
+"""Decoding settings: frozen, changed only with :func:`dataclasses.replace`, checked before any work."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from edgeformer_runtime.bundle.manifest import MAX_LENGTH_PENALTY
+from edgeformer_runtime.errors import OptionError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeOptions:
+    """How to search for a translation.
+
+    The score of a hypothesis is ``log_probability / length ** length_penalty``, where ``length`` counts its tokens with
+    the end token (Wu et al. 2016 without the offset; fairseq's ``--lenpen``).
+    """
+
+    beam_size: int = 4
+    """Hypotheses kept per sentence (K); 1 is greedy search."""
+    n_best: int = 1
+    """Hypotheses returned per sentence, best first; at most ``beam_size``."""
+    length_penalty: float = 1.0
+    """Exponent of the length by which a log-probability is divided; 0 leaves it undivided, more favours long output."""
+    min_length: int = 0
+    """Tokens before the end token is allowed."""
+    max_length: int | None = None
+    """Largest number of tokens, end token included; the model's own limit if none, or if that is lower."""
+    no_repeat_ngram_size: int = 0
+    """Forbid a second occurrence of any n-gram of this size; 0 allows all."""
+    repetition_penalty: float = 1.0
+    """Divide positive and multiply negative logits of tokens generated before (Keskar et al. 2019); 1 changes
+    nothing."""
+    max_batch_tokens: int = 4096
+    """Bound of a batch's memory: decoder rows times the longest source in it."""
+    return_scores: bool = True
+    """Compute scores in greedy search too, where the search itself needs none."""
+
+    def verify(self) -> None:
+        """Check all values.
+
+        Raises:
+            OptionError: lists every value out of its range.
+        """
+        whole = {
+            "beam_size": (self.beam_size, 1),
+            "n_best": (self.n_best, 1),
+            "min_length": (self.min_length, 0),
+            "max_length": (1 if self.max_length is None else self.max_length, 1),
+            "no_repeat_ngram_size": (self.no_repeat_ngram_size, 0),
+            "max_batch_tokens": (self.max_batch_tokens, 1),
+        }
+        numbers = {"length_penalty": self.length_penalty, "repetition_penalty": self.repetition_penalty}
+        problems = [
+            f"`{name}` must be a whole number, but is {value!r}"
+            for name, (value, _) in whole.items()
+            if not isinstance(value, int) or isinstance(value, bool)
+        ]
+        problems += [
+            f"`{name}` must be a number, but is {value!r}"
+            for name, value in numbers.items()
+            if not isinstance(value, int | float)
+        ]
+        if problems:  # the comparisons below need numbers
+            raise OptionError("; ".join(problems) + ".")
+        problems += [
+            f"`{name}` must be at least {least}, but is {value}"
+            for name, (value, least) in whole.items()
+            if value < least
+        ]
+        if self.n_best > self.beam_size >= 1:
+            problems.append(f"`n_best` must be at most `beam_size` ({self.beam_size}), but is {self.n_best}")
+        if self.max_length is not None and self.min_length > self.max_length >= 1:
+            problems.append(f"`min_length` must be at most `max_length` ({self.max_length}), but is {self.min_length}")
+        if not abs(self.length_penalty) <= MAX_LENGTH_PENALTY:
+            bounds = f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}"
+            problems.append(f"`length_penalty` must be {bounds}, but is {self.length_penalty}")
+        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
+            problems.append(f"`repetition_penalty` must be positive and finite, but is {self.repetition_penalty}")
+        if problems:
+            raise OptionError("; ".join(problems) + ".")

@@ -1,0 +1,87 @@
+"""Logits processors: each changes the logits of the next token in place, given the tokens so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.session import FloatArray, IntArray
+
+
+class LogitsProcessor(Protocol):
+    """Changes logits before the search looks at them."""
+
+    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+        """Change ``logits`` ``(R, V)`` in place; ``history`` is ``(R, T)``, the tokens generated so far without the
+        start."""
+
+
+class Suppress:
+    """Never generate these tokens."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = sorted(set(tokens))
+
+    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+        """See :class:`LogitsProcessor`."""
+        for token in self.tokens:
+            logits[:, token] = -np.inf
+
+
+class MinLength:
+    """Forbid the end token before a number of tokens."""
+
+    def __init__(self, eos: int, min_length: int) -> None:
+        self.eos, self.min_length = eos, min_length
+
+    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+        """See :class:`LogitsProcessor`."""
+        if history.shape[1] < self.min_length:
+            logits[:, self.eos] = -np.inf
+
+
+class RepetitionPenalty:
+    """Make tokens generated before less likely (Keskar et al. 2019, "CTRL", section 4.1)."""
+
+    def __init__(self, penalty: float) -> None:
+        self.penalty = penalty
+
+    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+        """See :class:`LogitsProcessor`."""
+        seen = np.take_along_axis(logits, history, axis=1)
+        np.put_along_axis(logits, history, np.where(seen > 0, seen / self.penalty, seen * self.penalty), axis=1)
+
+
+class NoRepeatNgram:
+    """Forbid the token that would complete an n-gram a second time (Paulus et al. 2017, section 2.5)."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+        """See :class:`LogitsProcessor`."""
+        length = history.shape[1]
+        if length < self.size:
+            return
+        # (R, windows, size): every n-gram so far
+        ngrams = np.lib.stride_tricks.sliding_window_view(history, self.size, axis=1)
+        prefix = history[:, None, length - self.size + 1 :]
+        row, window = np.nonzero((ngrams[:, :, :-1] == prefix).all(axis=2))
+        logits[row, ngrams[row, window, -1]] = -np.inf
+
+
+def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[LogitsProcessor]:
+    """The processors that the options ask for; padding and start token are always suppressed."""
+    processors: list[LogitsProcessor] = []
+    if options.repetition_penalty != 1.0:
+        processors.append(RepetitionPenalty(options.repetition_penalty))
+    if options.no_repeat_ngram_size:
+        processors.append(NoRepeatNgram(options.no_repeat_ngram_size))
+    if options.min_length:
+        processors.append(MinLength(special.eos, options.min_length))
+    processors.append(Suppress([special.pad, special.bos]))
+    return processors

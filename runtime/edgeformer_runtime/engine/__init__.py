@@ -1,0 +1,1 @@
+"""Step sessions on ONNX Runtime."""

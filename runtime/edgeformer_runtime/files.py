@@ -1,0 +1,112 @@
+"""Files and folders that appear whole or not at all, and folders that one process at a time works in."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+from edgeformer_runtime.errors import ConfigError
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors about a temporary file or folder, such as a full disk, name ``path``, which it is for."""
+    try:
+        yield
+    except OSError as error:
+        parts = () if error.filename is None else Path(error.filename).parts
+        if error.errno is not None and (not parts or any(part.startswith(f".{path.name}.") for part in parts)):
+            error.filename, error.filename2 = str(path), None
+        raise
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that readers, and a crash, see the old or the new content and nothing between.
+
+    Missing folders above it are made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    with naming(path):
+        try:
+            with temporary.open("xb") as file:  # unlike tempfile's functions, `open` gives the permissions of the umask
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A new folder beside ``path`` that takes its name when the block ends without an error, else is removed.
+
+    Args:
+        path: missing, or an empty folder. See :func:`can_be_replaced`.
+        overwrite: replace what is at ``path``, whatever it holds.
+
+    Raises:
+        OSError: something is at ``path`` and is not to be overwritten.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        naming(path),
+        TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True) as temporary,
+    ):
+        incoming, outgoing = Path(temporary) / "incoming", Path(temporary) / "outgoing"
+        incoming.mkdir()
+        yield incoming
+        if not path.exists():
+            incoming.replace(path)
+        elif not overwrite:
+            path.rmdir()  # refuses a folder that has been filled meanwhile
+            incoming.replace(path)
+        else:
+            path.replace(outgoing)
+            try:
+                incoming.replace(path)
+            except OSError:
+                outgoing.replace(path)
+                raise
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep other processes that ask for it out of a folder. The lock leaves no file, and ends with the process.
+
+    Nothing is held where the system cannot: on Windows, and on some network drives.
+
+    Raises:
+        ConfigError: another process holds it.
+    """
+    if fcntl is None or not folder.is_dir():
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"Another process works in `{folder}`; wait for its end, or choose another folder."
+            ) from None
+        except OSError:  # no locks here
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def can_be_replaced(folder: Path) -> bool:
+    """Whether a folder can give its name to another: the current folder and mount points cannot."""
+    return folder.resolve() != Path.cwd() and not folder.is_mount()

@@ -1,0 +1,1 @@
+"""Self-checks of a bundle. Imported only when verifying, never to translate."""

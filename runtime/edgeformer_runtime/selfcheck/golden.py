@@ -1,0 +1,266 @@
+"""Golden examples: a few inputs with what the bundle gave where it was made, to be run again on the device.
+
+Each text has its output by greedy search and by beam search, and a trace of what the graphs computed on the way, so
+that a difference can be told from its cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.open import Bundle
+from edgeformer_runtime.contract import GOLDEN_FILE
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.search import Hypothesis
+from edgeformer_runtime.errors import BundleError, ModelError
+from edgeformer_runtime.selfcheck.location import InnerTensor
+from edgeformer_runtime.selfcheck.machine import Machine, this_machine
+from edgeformer_runtime.selfcheck.trace import Trace
+from edgeformer_runtime.selfcheck.trace_check import TraceResult, check_traces
+from edgeformer_runtime.translator import Translator
+
+SCORE_TOLERANCE: dict[Precision, float] = {
+    "fp32": 1e-4,
+    "fp16": 2e-2,
+    "int8": 5e-2,
+    "int8-block": 5e-2,
+    "int4": 5e-2,
+}
+"""Largest difference of a score. Kernels of another processor add up in another order; where activations are integers,
+such a difference may move one to the next of its 256 levels."""
+
+
+class GoldenCase(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """One input and what it must give."""
+
+    text: str
+    """Source text."""
+    beam_size: int
+    """Hypotheses kept; 1 is greedy search."""
+    ids: tuple[int, ...]
+    """Token ids of the best hypothesis."""
+    score: float
+    """Its normalised log-probability."""
+    source: tuple[int, ...]
+    """Source ids with the end token."""
+    output: str
+    """Text of the best hypothesis."""
+    margin: float
+    """What any two logits of a step may be moved by, against each other, without another output: with greedy search the
+    smallest distance of the best and the second; with beams, the most that was tried and left it as it is."""
+
+
+class Golden(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Content of the golden file."""
+
+    cases: tuple[GoldenCase, ...]
+    """Examples of greedy search, then the same texts with the bundle's own beam size."""
+    machine: Machine
+    """Where it was made."""
+    traces: tuple[Trace, ...]
+    """What the graphs computed for each text with greedy search."""
+    inner: Trace | None = None
+    """The same for one of the texts, with tensors inside the graphs."""
+    tensors: tuple[InnerTensor, ...] = ()
+    """Those tensors."""
+
+
+class Difference(msgspec.Struct, kw_only=True, frozen=True):
+    """An example that gave something else."""
+
+    example: int
+    """Its number, from 1."""
+    text: str
+    """Source text."""
+    beam_size: int
+    """Hypotheses kept."""
+    token: int | None
+    """Place of the first token that differs, from 1; none if only the score does."""
+    expected_id: int | None
+    """Token wanted there; none if the output should have ended."""
+    expected_piece: str
+    """The same as the vocabulary writes it, or empty."""
+    found_id: int | None
+    """Token found there; none if the output had ended."""
+    found_piece: str
+    """The same as the vocabulary writes it, or empty."""
+    expected_output: str
+    """Translation wanted."""
+    found_output: str
+    """Translation found."""
+    expected_score: float
+    """Score wanted."""
+    found_score: float
+    """Score found."""
+
+    def __str__(self) -> str:
+        where = f"example {self.example} (beam {self.beam_size})"
+        score = f"{self.found_score:.6f} instead of {self.expected_score:.6f}"
+        if self.token is None:
+            return f"{where} has score {score}: {self.text!r}"
+        expected, found = (
+            "the end" if token is None else f"{token} {piece!r}"
+            for token, piece in ((self.expected_id, self.expected_piece), (self.found_id, self.found_piece))
+        )
+        return (
+            f"{where}, token {self.token} differs: expected {expected}, got {found}; {self.text!r} gave "
+            f"{self.found_output!r} instead of {self.expected_output!r}, with score {score}"
+        )
+
+
+class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
+    """How many golden examples were run, and what differed."""
+
+    cases: int
+    """Examples run."""
+    failed: int
+    """Examples with other tokens or another score."""
+    max_score_difference: float
+    """Largest difference of a score among those with the right tokens."""
+    score_tolerance: float
+    """Largest difference of a score that is allowed."""
+    min_margin: float
+    """Smallest recorded distance of logits from another output."""
+    differences: tuple[Difference, ...]
+    """Every example that gave something else."""
+    traces: TraceResult
+    """What the graphs computed, against the record."""
+    problems: tuple[str, ...]
+    """One sentence for everything that is wrong; what comes first in the computation stands first."""
+
+
+def read_golden(bundle: Bundle) -> Golden:
+    """The bundle's golden file.
+
+    Raises:
+        BundleError: it cannot be parsed, or holds no example.
+    """
+    try:
+        golden = msgspec.json.decode(bundle.file(GOLDEN_FILE).read_bytes(), type=Golden)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BundleError(f"`{GOLDEN_FILE}` cannot be parsed ({error}); export the bundle again.") from None
+    if not golden.cases:
+        raise BundleError(f"`{GOLDEN_FILE}` holds no example; export the bundle again.")
+    return golden
+
+
+def golden_cases(bundle: Bundle) -> tuple[GoldenCase, ...]:
+    """The bundle's golden examples; see :func:`read_golden`."""
+    return read_golden(bundle).cases
+
+
+def check_golden(translator: Translator) -> GoldenResult:
+    """Run the golden examples: tokens must be the same, scores within :data:`SCORE_TOLERANCE`, and what the graphs
+    compute as near to the record as the machine allows.
+
+    Raises:
+        BundleError: the file of examples cannot be parsed.
+    """
+    golden, precision = read_golden(translator.bundle), translator.bundle.manifest.precision.values()
+    tolerance = max(SCORE_TOLERANCE[name] for name in precision)
+    problems = _tokenizer_problems(translator, golden.cases)
+    here = this_machine(translator.session.device)
+    same_kernels = here.same_kernels(golden.machine)
+    traces = check_traces(translator, golden.traces, golden.inner, golden.tensors, same_kernels=same_kernels)
+    problems += traces.problems
+    differences, largest, failed = [], 0.0, 0
+    for beam_size in sorted({case.beam_size for case in golden.cases}):
+        numbered = [(number, case) for number, case in enumerate(golden.cases, 1) if case.beam_size == beam_size]
+        try:
+            found = _decoded(translator, [case for _, case in numbered], beam_size)
+        except ModelError as error:
+            problems.append(f"beam {beam_size}: {error}".removesuffix("."))
+            failed += len(numbered)
+            continue
+        for (number, case), best in zip(numbered, found, strict=True):
+            difference = abs((best.score or 0.0) - case.score)
+            if best.ids == case.ids:
+                largest = max(largest, difference)
+            if best.ids != case.ids or not difference <= tolerance:
+                differences.append(_difference(translator, number, case, best))
+    problems += map(str, differences)
+    if translator.bundle.has_attention and not problems:
+        problems += _attention_problems(translator, golden.cases[0].text)
+    return GoldenResult(
+        cases=len(golden.cases),
+        failed=failed + len(differences),
+        max_score_difference=largest,
+        score_tolerance=tolerance,
+        min_margin=min(case.margin for case in golden.cases),
+        differences=tuple(differences),
+        traces=traces,
+        problems=tuple(problems),
+    )
+
+
+def _decoded(translator: Translator, cases: Sequence[GoldenCase], beam_size: int) -> list[Hypothesis]:
+    """Best output of each example, from the recorded ids: a wrong tokenizer is not to hide what the graphs do."""
+    sources, options = [case.source for case in cases], translator.options(beam_size=beam_size)
+    outputs = decode(translator.session, sources, options, workers=translator.workers)
+    return [best for best, *_ in outputs]
+
+
+def _difference(translator: Translator, number: int, case: GoldenCase, best: Hypothesis) -> Difference:
+    place = None if best.ids == case.ids else first_difference(best.ids, case.ids)
+    tokenizer = translator.target_tokenizer
+
+    def token(ids: tuple[int, ...]) -> tuple[int | None, str]:
+        there = None if place is None or place >= len(ids) else ids[place]
+        return there, "" if there is None else " ".join(tokenizer.tokens([there]))
+
+    (expected_id, expected_piece), (found_id, found_piece) = token(case.ids), token(best.ids)
+    return Difference(
+        example=number,
+        text=case.text,
+        beam_size=case.beam_size,
+        token=None if place is None else place + 1,
+        expected_id=expected_id,
+        expected_piece=expected_piece,
+        found_id=found_id,
+        found_piece=found_piece,
+        expected_output=case.output,
+        found_output=tokenizer.decode(best.ids),
+        expected_score=case.score,
+        found_score=best.score or 0.0,
+    )
+
+
+def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> list[str]:
+    """The first text that a tokenizer takes apart, or puts together, in another way than it did."""
+    problems, files, eos = [], translator.bundle.manifest.tokenizers, translator.session.special.eos
+    for number, case in enumerate(cases, 1):
+        found = (*translator.source_tokenizer.encode(case.text), eos)
+        if found != case.source:
+            place = first_difference(found, case.source)
+            ids = [str(one[place]) if place < len(one) else "the end" for one in (case.source, found)]
+            problems.append(
+                f"the source tokenizer `{files.source}` is not the one of the examples: token {place + 1} of example "
+                f"{number} is {ids[1]} instead of {ids[0]} in {case.text!r}"
+            )
+            break
+    for number, case in enumerate(cases, 1):
+        text = translator.target_tokenizer.decode(case.ids)
+        if text != case.output:
+            problems.append(
+                f"the target tokenizer `{files.target}` is not the one of the examples: the tokens of example {number} "
+                f"are {text!r} instead of {case.output!r}"
+            )
+            break
+    return problems
+
+
+def _attention_problems(translator: Translator, text: str) -> list[str]:
+    """Open the attention graph, which nothing else here needs, and look at what it yields."""
+    (attention,) = translator.attention([text], translator.translate([text], beam_size=1))
+    sums = attention.weights.sum(axis=1)
+    return [] if np.allclose(sums, 1, atol=1e-3) else ["attention weights of example 1 do not add up to one"]
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    """Index of the first token that differs; the shorter length if one begins the other."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))

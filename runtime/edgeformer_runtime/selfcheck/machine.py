@@ -1,0 +1,77 @@
+"""What computes here: processor, instructions, engine."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnxruntime as ort
+
+from edgeformer_runtime.engine.integer_products import products_saturate
+from edgeformer_runtime.engine.onnx_session import PROVIDERS
+
+CPU_INFO = Path("/proc/cpuinfo")
+INSTRUCTIONS = {
+    "avx2": "AVX2",
+    "avx_vnni": "AVX-VNNI",
+    "avx512f": "AVX512",
+    "avx512_vnni": "AVX512-VNNI",
+    "avx512_bf16": "AVX512-BF16",
+    "amx_int8": "AMX-INT8",
+    "asimd": "NEON",
+    "asimdhp": "NEON fp16",
+    "asimddp": "NEON dotprod",
+    "i8mm": "NEON i8mm",
+    "sve": "SVE",
+}
+"""Instruction sets for which the engine has kernels of their own, by their names in :data:`CPU_INFO`."""
+
+
+class Machine(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Everything that decides which kernels run."""
+
+    architecture: str
+    """Such as ``x86_64`` or ``aarch64``."""
+    processor: str
+    """Name of the processor, or empty; it decides nothing."""
+    instructions: tuple[str, ...]
+    """Instruction sets that the processor has, of those in :data:`INSTRUCTIONS`."""
+    products_saturate: bool
+    """Whether plain integer products are too small here; see ``onnx_arithmetic.py``."""
+    engine: str
+    """Version of onnxruntime."""
+    provider: str
+    """Execution provider."""
+
+    def same_kernels(self, other: Machine) -> bool:
+        """Whether the same kernels run on both, so that results agree to the last digits. Never on other devices than
+        the CPU, whose libraries choose kernels by what else is there."""
+        return self.provider == PROVIDERS["cpu"] and msgspec.structs.replace(self, processor=other.processor) == other
+
+
+def this_machine(device: str) -> Machine:
+    """What computes here on a device, ``cpu`` or ``cuda``."""
+    name, instructions = _processor()
+    return Machine(
+        architecture=platform.machine(),
+        processor=name,
+        instructions=instructions,
+        products_saturate=products_saturate(),
+        engine=ort.__version__,
+        provider=PROVIDERS[device],
+    )
+
+
+def _processor() -> tuple[str, tuple[str, ...]]:
+    """Name and instruction sets of the processor, as far as the system tells."""
+    try:
+        lines = CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        # Groups of instruction sets under numpy's own names, such as X86_V3 for AVX2.
+        found = np.show_config(mode="dicts").get("SIMD Extensions", {})
+        return platform.processor(), (*found.get("baseline", ()), *found.get("found", ()))
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    flags = set((facts.get("flags") or facts.get("Features") or "").split())
+    return facts.get("model name", ""), tuple(name for flag, name in INSTRUCTIONS.items() if flag in flags)

@@ -1,0 +1,168 @@
+"""Runs recorded traces again, and finds the first tensor that is not as recorded: among what the graphs give out, then
+inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.open import Bundle
+from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE_AXIS
+from edgeformer_runtime.errors import ModelError
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
+from edgeformer_runtime.selfcheck.location import InnerTensor, Location, finite, graph_of, location_of, modules_of
+from edgeformer_runtime.selfcheck.trace import Deviation, Trace, deviations, fingerprints, padded, session_fingerprints
+from edgeformer_runtime.translator import Translator
+
+SAME_KERNELS: dict[Precision, float] = {"fp32": 1e-4, "fp16": 2e-3, "int8": 2e-3, "int8-block": 2e-3, "int4": 2e-3}
+"""Largest relative difference of a tensor where the same kernels run as at export: there was none at all, whatever the
+number of threads. Where they round, a last digit that differs would move an activation to the next of its levels."""
+OTHER_KERNELS: dict[Precision, float] = {"fp32": 1e-3, "fp16": 0.04, "int8": 0.04, "int8-block": 0.15, "int4": 0.15}
+"""The same where other kernels run. Between an x86 processor and emulated ARM64 ones, single tensors differed by 3e-6
+(fp32), 0.017 (int8) and 0.064 (int4, whose kernels round activations in other ways)."""
+OVERALL = 0.25
+"""Part of that tolerance for the root mean square over all tensors of a graph. Between those processors it was 0.0035
+(int8) and 0.02 (int4); integer products that saturate make it 0.023 or more."""
+INSIDE = {True: 0.1, False: 0.25}
+"""Part of that tolerance which is looked for inside the graphs, since a difference may grow from where it arises; where
+the same kernels run, and where others do."""
+
+
+class GraphResult(msgspec.Struct, kw_only=True, frozen=True):
+    """How near a graph's tensors are to the record."""
+
+    file: str
+    """The graph."""
+    tensors: int
+    """Tensors compared."""
+    max_difference: float | None
+    """Largest relative difference; none if a tensor holds what is not a number."""
+    tolerance: float
+    """Largest that is allowed."""
+    overall_difference: float | None
+    """Root mean square of the relative differences; none if a tensor holds what is not a number."""
+    overall_tolerance: float
+    """Largest that is allowed."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether both are allowed."""
+        if self.max_difference is None or self.overall_difference is None:
+            return False
+        return self.max_difference <= self.tolerance and self.overall_difference <= self.overall_tolerance
+
+
+class TraceResult(msgspec.Struct, kw_only=True, frozen=True):
+    """How near all is to the record."""
+
+    graphs: tuple[GraphResult, ...]
+    """Encoder and decoder; empty if nothing is recorded."""
+    same_kernels: bool
+    """Whether the examples were made where the same kernels run as here."""
+    first: Location | None
+    """Where the first difference is."""
+    problems: tuple[str, ...]
+    """A sentence about it."""
+
+
+def check_traces(
+    translator: Translator,
+    traces: Sequence[Trace],
+    inner: Trace | None,
+    tensors: Sequence[InnerTensor],
+    *,
+    same_kernels: bool,
+) -> TraceResult:
+    """Run traces again.
+
+    Args:
+        translator: the bundle.
+        traces: one for each text.
+        inner: one that has inner tensors.
+        tensors: those tensors.
+        same_kernels: whether they were recorded where the same kernels run as here.
+    """
+    tolerances = _tolerances(translator.bundle, same_kernels)
+    found: list[tuple[int, Deviation]] = []
+    problems, location = [], None
+    for number, trace in enumerate(traces, 1):
+        try:
+            seen = session_fingerprints(translator.session, translator.bundle.manifest.state, trace)
+        except ModelError as error:
+            problems.append(f"example {number}: {error}".removesuffix("."))
+        else:
+            found += [(number, deviation) for deviation in deviations(seen, trace)]
+    found.sort(key=lambda one: one[1].stage)
+    by_graph = {file: [one for one in found if graph_of(one[1]) == file] for file in tolerances}
+    graphs = [_graph_result(file, [one for _, one in by_graph[file]], tolerances[file]) for file in by_graph if found]
+    failed = next((graph for graph in graphs if not graph.passed), None)
+    if failed is not None:
+        single = failed.max_difference is None or failed.max_difference > failed.tolerance
+        bound = failed.tolerance if single else failed.overall_tolerance
+        number, deviation = next(one for one in by_graph[failed.file] if one[1].difference > bound)
+        location = location_of(deviation, bound, {})
+        no_mask = _agrees_without_padding(translator, traces[number - 1], tolerances)
+        if inner is not None:
+            bounds = {file: tolerance * INSIDE[same_kernels] for file, tolerance in tolerances.items()}
+            part = _inside(translator, inner, tensors, bounds)
+            if part is not None:
+                number = next((index for index, trace in enumerate(traces, 1) if trace.source == inner.source), number)
+                location = part
+        problems.append(f"first difference in example {number}: {location}")
+        if no_mask:
+            problems[-1] += "; without padding all agrees, so a padding mask has no effect"
+    return TraceResult(graphs=tuple(graphs), same_kernels=same_kernels, first=location, problems=tuple(problems))
+
+
+def _graph_result(file: str, found: Sequence[Deviation], tolerance: float) -> GraphResult:
+    differences = np.array([one.difference for one in found])
+    return GraphResult(
+        file=file,
+        tensors=len(found),
+        max_difference=finite(float(differences.max(initial=0.0))),
+        tolerance=tolerance,
+        overall_difference=finite(float(np.sqrt(np.square(differences).sum() / max(1, len(found))))),
+        overall_tolerance=tolerance * OVERALL,
+    )
+
+
+def _tolerances(bundle: Bundle, same_kernels: bool) -> dict[str, float]:
+    """For each graph the largest relative difference; that of the decoder, which starts from the encoder's tensors, is
+    not smaller."""
+    tolerance, precision = SAME_KERNELS if same_kernels else OTHER_KERNELS, bundle.manifest.precision
+    encoder = tolerance[precision[ENCODER_FILE]]
+    return {ENCODER_FILE: encoder, DECODER_FILE: max(encoder, tolerance[precision[DECODER_FILE]])}
+
+
+def _inside(
+    translator: Translator, inner: Trace, tensors: Sequence[InnerTensor], bounds: Mapping[str, float]
+) -> Location | None:
+    """The first inner tensor that is not as recorded; none if all are, or the graphs have other tensors."""
+    bundle, modules = translator.bundle, modules_of(tensors)
+    source, length = padded(inner.source, bundle.manifest.special.pad, bundle.manifest.max_source_length)
+    names = {file: list(known) for file, known in modules.items()}
+    try:
+        graphs = InnerGraphs.of_bundle(bundle, names, translator.session.device)
+        found = fingerprints(graphs.stages(source, length, inner.target), len(inner.source), source.shape[1])
+    except ModelError:
+        return None
+    for deviation in deviations(found, inner):
+        bound = bounds[graph_of(deviation)]
+        if deviation.difference > bound:
+            return location_of(deviation, bound, modules)
+    return None
+
+
+def _agrees_without_padding(translator: Translator, trace: Trace, tolerances: Mapping[str, float]) -> bool:
+    """Whether a sentence without padding gives what is recorded, but for masks ``(N, S)``."""
+    table = [tensor for tensor in translator.bundle.manifest.state if tensor.axes[1:] != (SOURCE_AXIS,)]
+    try:
+        found = session_fingerprints(translator.session, table, trace, padding=0)
+    except ModelError:
+        return False
+    rest = tuple({name: stage[name] for name in seen} for stage, seen in zip(trace.stages, found, strict=True))
+    compared = deviations(found, msgspec.structs.replace(trace, stages=rest))
+    return all(one.difference <= OVERALL * tolerances[graph_of(one)] for one in compared)

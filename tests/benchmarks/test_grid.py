@@ -1,0 +1,264 @@
+"""The comparison with peers: what it saves, that it goes on where it stopped, its page; not how fast anything is."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("onnxscript")
+
+import msgspec
+from click.testing import CliRunner, Result
+
+from edgeformer.errors import ConfigError
+from edgeformer.train.run import Run
+from edgeformer_bench import grid, grid_models, grid_page, grid_report
+from edgeformer_bench.bandwidth import Bandwidth, read_bandwidth
+from edgeformer_bench.grid_report import Cell, Model, Report, Setting, SystemFacts
+from edgeformer_bench.rounds import Score
+from edgeformer_bench.start import Start
+from edgeformer_runtime.tokenizer import Tokenizer
+from tests import factory
+
+OURS = ("--system", "edgeformer", "--precision", "fp32", "--precision", "int8")
+QUICK = ("--rounds", "1", "--starts", "1")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(grid.main, [str(argument) for argument in arguments])
+
+
+def content(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "bench.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _short_measurement_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "read_bandwidth", lambda threads: read_bandwidth(threads, (100_000,), seconds=0.01))
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "texts"
+    path.write_text("".join(f"{source}\n" for source, _ in factory.PAIRS[:12]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def report() -> Report:
+    """Two systems in a small grid and with text, and a third that fails."""
+    cells = []
+    for batch, source_length in ((1, 10), (1, 20), (32, 20)):
+        setting = Setting(
+            model="tiny", threads=1, beam_size=1, batch=batch, source_length=source_length, target_length=31
+        )
+        scores = {
+            "edgeformer int8": Score([0.031, 0.030, 0.032], [0.001]),
+            "CTranslate2 int8": Score([0.062], [0.002], variant="CT2_FORCE_CPU_ISA=AVX512"),
+            "torch eager": Score([], [], error="it <failed>"),
+        }
+        cells.append(Cell.of(setting, scores))
+    text = Setting(model="run", threads=1, beam_size=4, batch=1000, order="as given")
+    cells.append(Cell.of(text, {"edgeformer int8": Score([2.0], [])}))
+    facts = [
+        SystemFacts(
+            system="edgeformer int8",
+            version="onnxruntime 1",
+            start=Start(seconds=0.25, peak_mb=70.0, bytes=2_000_000),
+            step_bytes=2_000_000,
+            identical={"greedy": 7},
+        ),
+        SystemFacts(system="CTranslate2 float32", version="ctranslate2 4", identical={"greedy": 6}),
+        SystemFacts(system="optimum", error="`optimum` is not installed"),
+    ]
+    return Report(
+        machine="a machine",
+        versions={"python": "3.11"},
+        systems=["edgeformer", "ctranslate2"],
+        vocab_size=1000,
+        commands=["python -m edgeformer_bench.grid"],
+        bandwidth=[Bandwidth(threads=1, bytes=10**6, gigabytes_per_second=20.0, reduction="maximum of uint8")],
+        models=[Model(name="tiny", parameters=10**6, compared=8, baseline="edgeformer fp32", systems=facts)],
+        cells=cells,
+    )
+
+
+def test_figures_of_a_cell(report: Report) -> None:
+    cell = report.cells[0]
+    ours, reference, failed = cell.results
+    assert ours.timing is not None
+    assert (ours.timing.median_ms, ours.timing.min_ms, ours.timing.max_ms, ours.timing.calls) == pytest.approx(
+        (31, 30, 32, 3)
+    )
+    assert cell.speed(ours) == pytest.approx(2)
+    assert cell.speed(reference) == 1
+    assert ours.step_ms(31) == pytest.approx(1)
+    assert cell.per_second(ours) == pytest.approx(1000)
+    assert (failed.timing, failed.step_ms(31), cell.speed(failed), cell.per_second(failed)) == (None,) * 4
+    assert report.cells[3].per_second(report.cells[3].results[0]) == pytest.approx(500)
+    assert report.cells[3].speed(report.cells[3].results[0]) is None
+
+
+def test_tables_and_problems(report: Report) -> None:
+    tables = {rows.title: rows for rows in grid_report.tables(report)}
+    assert all(len(row) == len(rows.columns) for rows in tables.values() for row in rows.rows)
+    cell = tables["tiny: batch 1, greedy, 10 → 31 tokens, 1 thread(s)"]
+    assert cell.rows[0] == ("edgeformer int8", "31.0", "30.5–31.5", "1.00", "1.000", "1,000", "2.00")
+    assert cell.rows[2] == ("torch eager", *"–" * 6)
+    memory = next(rows for title, rows in tables.items() if title.startswith("tiny: weights read in a step"))
+    # 2 MB in a millisecond are 2 GB/s, a tenth of what the machine reads.
+    assert memory.rows[0] == ("edgeformer int8", "10 → 31", "1", "2.0", "1.000", "2.0", "20.0", "10%")
+    assert grid_report.problems(report) == [
+        "tiny: CTranslate2 float32, greedy, differs from edgeformer fp32 in 2 of 8 sentences.",
+        "tiny: optimum was not measured: `optimum` is not installed",
+        *(
+            f"tiny, batch {batch}, greedy, {length} → 31 tokens: torch eager failed: it <failed>"
+            for batch, length in ((1, 10), (1, 20), (32, 20))
+        ),
+    ]
+
+
+def test_the_page_is_whole_and_has_all_figures(report: Report) -> None:
+    class Reader(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.open: list[str] = []
+            self.seen: list[str] = []
+            self.sources: list[str] = []
+            self.text = ""
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.seen.append(tag)
+            self.sources += [value or "" for name, value in attrs if name in {"src", "href"}]
+            if tag != "meta":
+                self.open.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            assert self.open.pop() == tag
+
+        def handle_data(self, data: str) -> None:
+            self.text += data
+
+    reader = Reader()
+    reader.feed(grid_page.page(report))
+    reader.close()
+    assert not reader.open
+    assert reader.seen.count("svg") == len(list(grid_page.figures(report))) == 4
+    assert reader.seen.count("table") == len(list(grid_report.tables(report)))
+    assert "script" not in reader.seen
+    assert "link" not in reader.seen
+    for expected in ("Latency of one sentence", "Throughput against batch", "Size against speed", "it <failed>"):
+        assert expected in reader.text
+
+
+def test_a_report_comes_back_from_its_file(report: Report, tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    report.write(path)
+    fresh = msgspec.structs.replace(report, cells=[], models=[], commands=["again"])
+    again = grid_report.resumed(path, fresh)
+    assert again.commands == ["python -m edgeformer_bench.grid", "again"]
+    assert (again.cells, again.models, again.bandwidth) == (report.cells, report.models, report.bandwidth)
+    assert again.cell(report.cells[1].setting) == report.cells[1]
+    assert again.cell(msgspec.structs.replace(report.cells[1].setting, threads=2)) is None
+    with pytest.raises(ConfigError, match="its `machine` is a machine, but now it is another"):
+        grid_report.resumed(path, msgspec.structs.replace(fresh, machine="another"))
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(ConfigError, match="Leave out --resume"):
+        grid_report.resumed(path, fresh)
+
+
+def test_text_of_a_trained_run_and_resume(taught_run: Run, texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    options = ("--out", out, "--no-grid", "--run", taught_run.path, "--source", texts, *OURS, *QUICK)
+    result = run(*options)
+    assert result.exit_code == 0, result.output
+    first = content(out)
+    settings = [cell["setting"] for cell in first["cells"]]
+    assert [setting["order"] for setting in settings] == ["as given", "sorted by length"]
+    assert {setting["batch"] for setting in settings} == {12}
+    assert [one["system"] for one in first["models"][0]["systems"]] == ["edgeformer fp32", "edgeformer int8"]
+    assert first["models"][0]["systems"][0]["identical"] == {"greedy": 12, "beam 4": 12}
+    assert "12 sentences, sorted by length, beam 4" in (out / "bench.html").read_text(encoding="utf-8")
+
+    kept, dropped = first["cells"]
+    (out / "bench.json").write_text(json.dumps({**first, "cells": [kept]}), encoding="utf-8")
+    assert run(*options, "--resume").exit_code == 0
+    again = content(out)
+    assert again["cells"][0] == kept
+    assert again["cells"][1]["setting"] == dropped["setting"]
+    assert again["cells"][1] != dropped
+    assert again["models"] == first["models"]
+    assert len(again["commands"]) == 2
+    assert run(*options, "--resume").exit_code == 0
+    assert content(out)["cells"] == again["cells"]
+    result = run(*options, "--system", "torch", "--resume")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "its `systems` is ['edgeformer']" in result.stderr
+
+
+def test_grid(taught_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "random_run", lambda path, preset, vocab_size: taught_run)
+    sizes = ("--preset", "tiny", "--workload", "1x1", "--workload", "32x1", "--length", "4", "--length", "6")
+    out = tmp_path / "out"
+    result = run("--out", out, *sizes, *OURS, "--system", "torch", *QUICK)
+    assert result.exit_code == 0, result.output
+    found = content(out)
+    shapes = [
+        (cell["setting"]["batch"], cell["setting"]["source_length"], cell["setting"]["target_length"])
+        for cell in found["cells"]
+    ]
+    assert shapes == [(1, 4, 6), (32, 4, 6), (1, 6, 9), (32, 6, 9)]
+    for cell in found["cells"]:
+        assert [one["system"] for one in cell["results"]] == ["edgeformer fp32", "edgeformer int8", "torch eager"]
+        for one in cell["results"]:
+            assert 0 < one["first_token_ms"] < one["timing"]["max_ms"]
+    fp32, int8, torch = found["models"][0]["systems"]
+    assert torch["identical"] == fp32["identical"] == {"greedy": 8, "beam 4": 8}
+    assert 0 < int8["step_bytes"] < fp32["step_bytes"] == torch["step_bytes"]
+    assert int8["start"]["bytes"] < fp32["start"]["bytes"]
+    assert "edgeformer int8" in result.stdout
+
+
+def test_errors(tmp_path: Path, texts: Path) -> None:
+    assert "belong together" in run("--run", tmp_path).stderr
+    assert "give --threads not more" in run("--threads", "9999").stderr
+    result = run("--out", tmp_path / "missing", "--resume")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "cannot be resumed" in result.stderr
+    (tmp_path / "out" / "models").mkdir(parents=True)
+    (tmp_path / "out" / "models" / "mine").touch()
+    assert "choose another --out" in run("--out", tmp_path / "out", "--no-grid").stderr
+    assert (tmp_path / "out" / "models" / "mine").exists()
+    out = ("--out", tmp_path / "new", "--no-grid")
+    assert "is not a run folder" in run(*out, "--run", tmp_path, "--source", texts).stderr
+
+
+def test_random_weights_with_a_large_vocabulary(tmp_path: Path) -> None:
+    found = grid_models.random_run(tmp_path / "run", "tiny", 5000)
+    assert found.source_tokenizer.vocab_size == found.build_model().target_vocab_size == 5000
+    tokenizer = Tokenizer.from_file(found.source_tokenizer_path)
+    text = "Monday, March 3, 2031"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert len(tokenizer.encode(text)) < len(text)
+    assert max(tokenizer.encode(text)) < grid_models.TRAINED_TOKENS
+    assert {*grid_models.PRECISIONS} >= {"fp32", "int8"}
+    assert "fp16" not in grid_models.PRECISIONS
+
+
+def test_bytes_of_a_step(small_bundle: Path, taught_run: Run) -> None:
+    model = taught_run.load_model()
+    cross = [
+        parameter
+        for name, parameter in model.named_parameters()
+        if "cross_attention.key" in name or "cross_attention.value" in name
+    ]
+    decoder = [parameter for name, parameter in model.named_parameters() if name.startswith("decoder_layers")]
+    table = model.get_submodule("projection").get_parameter("weight")
+    weights = sum(one.numel() for one in decoder) - sum(one.numel() for one in cross) + table.numel()
+    # The graph has a few constants of its own, such as shapes.
+    assert grid_models.step_bytes(small_bundle) == pytest.approx(4 * weights, rel=0.02)
