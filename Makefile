@@ -4,6 +4,7 @@
 # make bench     speed against CTranslate2, torch and Optimum, in one run; more with BENCH_ARGS=--full
 # make optimum   an environment of its own for Optimum, which make bench then measures too
 # make families  train, export and measure every model family: more than an hour
+# make docs      the documentation site, in build/site
 # make clean     remove the environment and everything the demo made
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 OPTIMUM ?= runs/optimum
 
-.PHONY: demo test lint types bench optimum families clean
+.PHONY: demo test lint types bench optimum families docs clean
 
 demo: $(READY)
 	$(BIN)/python -m edgeformer_bench.demo --out $(DEMO)
@@ -39,6 +40,10 @@ optimum: $(OPTIMUM)/.ready
 families: $(READY)
 	$(BIN)/python -m edgeformer_bench.studies.families --out $(FAMILIES)
 
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "Wrote build/site; open build/site/index.html"
+
 clean:
 	rm -rf $(VENV) runs build dist
 
@@ -47,6 +52,10 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; this downloads torch and onnxruntime)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cpu,train,export,dev]'
+	@touch $@
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
 $(OPTIMUM)/.ready: pyproject.toml

@@ -1,4 +1,4 @@
-"""Translations of bundles on emulated processors, against those of this one. See docs/processors.md.
+"""Translations of bundles on emulated processors, against those of this one. See docs/precision.md.
 
 Usage: ``python -m edgeformer_bench.studies.emulated_cpus BUNDLE... --source FILE --cpu Haswell``
 """

@@ -1,0 +1,70 @@
+"""The README and the pages under ``docs/``: links lead somewhere, and commands have the options that are written."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from edgeformer.cli import main
+from tests.conftest import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Words of every command of ours in a page's shell blocks, without comments and shell variables."""
+    for block in _SHELL.findall(page.read_text(encoding="utf-8")):
+        pending = ""
+        for line in block.replace("\\\n", " ").splitlines():
+            pending += f"{line}\n"
+            if pending.count('"') % 2:  # a quoted string that goes on in the next line
+                continue
+            words = [word for word in shlex.split(pending, comments=True) if not word.startswith("$")]
+            pending = ""
+            if "edgeformer" in words:
+                yield words[words.index("edgeformer") + 1 :]
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for path, anchor in _LINK.findall(page.read_text(encoding="utf-8")):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_the_options_that_are_written(page: Path) -> None:
+    for words in commands(page):
+        if words[:1] in ([], ["COMMAND"]):
+            continue
+        with click.Context(main, info_name="edgeformer") as context:
+            name, command, rest = main.resolve_command(context, words)
+            assert command is not None
+            while isinstance(command, click.Group):
+                name, command, rest = command.resolve_command(context, rest)
+                assert command is not None
+            try:
+                command.make_context(name, rest, parent=context)
+            except click.ClickException as error:
+                raise AssertionError(f"{shlex.join(words)}: {error.format_message()}") from None
+
+
+def test_commands_are_found() -> None:
+    assert sum(len(list(commands(page))) for page in PAGES) > 40
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 140
