@@ -24,12 +24,14 @@ def commands(page: Path) -> Iterator[list[str]]:
         pending = ""
         for line in block.replace("\\\n", " ").splitlines():
             pending += f"{line}\n"
-            if pending.count('"') % 2:  # a quoted string that goes on in the next line
+            try:
+                words = [word for word in shlex.split(pending, comments=True) if not word.startswith("$")]
+            except ValueError:  # a quoted string continues on the next line
                 continue
-            words = [word for word in shlex.split(pending, comments=True) if not word.startswith("$")]
             pending = ""
             if "edgeformer" in words:
                 yield words[words.index("edgeformer") + 1 :]
+        assert not pending, f"{page.name}: an open quotation in {pending!r}"
 
 
 def anchors(page: Path) -> set[str]:
