@@ -29,8 +29,10 @@ def commands(page: Path) -> Iterator[list[str]]:
             except ValueError:  # a quoted string continues on the next line
                 continue
             pending = ""
-            if "edgeformer" in words:
-                yield words[words.index("edgeformer") + 1 :]
+            if "--no-python" in words:  # of torchrun
+                words = words[words.index("--no-python") + 1 :]
+            if words[:1] == ["edgeformer"]:
+                yield words[1:]
         assert not pending, f"{page.name}: an open quotation in {pending!r}"
 
 
