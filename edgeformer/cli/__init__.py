@@ -1,4 +1,4 @@
-"""The command line: ``edgeformer COMMAND``; commands are found by name through entry points and imported on use."""
+"""The command line, ``edgeformer COMMAND``. Commands are found through entry points and imported when they are used."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from edgeformer_runtime.errors import EdgeformerError
 
 
 class CommandGroup(click.Group):
-    """Loads a command when it is asked for, and turns a user's mistake into one line and exit code 1."""
+    """Loads commands on demand, and prints a user's mistake as one line with exit status 1."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all installed commands, sorted."""
         return sorted(entry.name for entry in entry_points(group="edgeformer.commands"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command; unknown names give click's usage error."""
+        """Import a command; an unknown name becomes click's usage error."""
         found = entry_points(group="edgeformer.commands", name=cmd_name)
         if not found:
             return None
@@ -36,9 +36,9 @@ class CommandGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; print known errors without a traceback."""
+        """Run the command, and print known errors without a traceback."""
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # a terminal or pipe that cannot show a character gets a ? for it
+            if isinstance(stream, io.TextIOWrapper):  # characters that the stream cannot encode become ?
                 stream.reconfigure(errors="replace")
         try:
             with _ended_by_sigterm():
@@ -51,17 +51,17 @@ class CommandGroup(click.Group):
                 raise
             click.echo(f"Error: this command needs `{error.name}`: pip install 'edgeformer[{extra}]'.", err=True)
         except BrokenPipeError:
-            raise  # whoever reads our output has seen enough; click ends quietly
+            raise  # the reader closed the pipe; click ends quietly
         except OSError as error:
             click.echo(f"Error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", err=True)
         except MemoryError:
-            click.echo("Error: not enough memory; give a smaller --beam or --batch-tokens.", err=True)
+            click.echo("Error: not enough memory; try a smaller --beam or --batch-tokens.", err=True)
         sys.exit(1)
 
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the command as an error does, so that nothing half-written stays behind."""
+    """Let SIGTERM end the command like an error does, so that temporary files are removed."""
 
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)

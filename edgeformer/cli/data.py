@@ -1,4 +1,4 @@
-"""``edgeformer data``: the named corpora."""
+"""The commands ``data list`` and ``data prepare``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _DEFAULTS = DataConfig()
 
 @click.group()
 def data() -> None:
-    """List the named corpora, or write one, or your own, as text files."""
+    """List corpora, or write one as text files."""
 
 
 @data.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def list_corpora(as_json: bool) -> None:
-    """List the named corpora with their sizes and licences."""
+    """List the named corpora with their sizes and licenses."""
     if as_json:
         fields = ("name", "description", "source_language", "target_language", "pairs", "licence", "origin")
         records = [{field: getattr(corpus, field) for field in fields} for corpus in CORPORA.values()]
@@ -37,7 +37,7 @@ def list_corpora(as_json: bool) -> None:
     table.add_column("name", no_wrap=True)
     table.add_column("pairs", no_wrap=True, justify="right")
     table.add_column("description")
-    table.add_column("licence")
+    table.add_column("license")
     for corpus in CORPORA.values():
         table.add_row(corpus.name, f"{corpus.pairs:,}", corpus.description, corpus.licence)
     Console().print(table)
@@ -45,20 +45,20 @@ def list_corpora(as_json: bool) -> None:
 
 @data.command()
 @click.argument("name")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write to.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Output folder.")
 @options.data_folder
-@click.option("--seed", type=click.IntRange(0), help=f"Seed of the split; default: the recipe's, or {_DEFAULTS.seed}.")
+@click.option("--seed", type=click.IntRange(0), help=f"Seed of the split. Default: the recipe's, or {_DEFAULTS.seed}.")
 @click.option(
     "--valid-size",
     type=click.IntRange(1),
-    help=f"Source sentences for validation; default: the recipe's, or {_DEFAULTS.valid_size:,}.",
+    help=f"Source sentences for validation. Default: the recipe's, or {_DEFAULTS.valid_size:,}.",
 )
 @click.option(
     "--test-size",
     type=click.IntRange(1),
-    help=f"Source sentences for testing; default: the recipe's, or {_DEFAULTS.test_size:,}.",
+    help=f"Source sentences for testing. Default: the recipe's, or {_DEFAULTS.test_size:,}.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a corpus written to the folder before.")
+@click.option("--overwrite", is_flag=True, help="Replace a corpus that the folder already holds.")
 def prepare(
     name: str,
     out: Path,
@@ -68,16 +68,16 @@ def prepare(
     test_size: int | None,
     overwrite: bool,
 ) -> None:
-    """Write a corpus, filtered and split, as aligned text files with a report.
+    """Write a corpus, filtered and split, as aligned text files.
 
-    NAME is a corpus of `edgeformer data list`, or a recipe, such as your own TOML file: what it trains on is written,
-    with the same validation and test sets.
+    NAME is a corpus of `edgeformer data list` or a recipe, such as a TOML file of yours. For a recipe, the files hold
+    exactly what it trains on, with the same validation and test sets.
 
-    A named corpus is looked for in the --data folder, then in the cache ($EDGEFORMER_CACHE, else ~/.cache/edgeformer),
-    then downloaded.
+    A named corpus is looked up in the --data folder, then in the cache ($EDGEFORMER_CACHE, or ~/.cache/edgeformer), and
+    downloaded otherwise.
 
-    With other sizes or another seed than a recipe's, the test set written here holds text that a model of that recipe
-    was trained on.
+    If the sizes or the seed differ from those of a recipe, the test set written here overlaps with what a model of
+    that recipe was trained on.
     """
     from edgeformer.data.corpora import load_corpus
     from edgeformer.data.prepare import ensure_writable, write_corpus
@@ -96,15 +96,15 @@ def prepare(
     click.echo(f"{name}: {corpus.report.summary()}")
     click.echo(f"train {len(corpus.train):,}, valid {len(corpus.valid):,}, test {len(corpus.test):,} pairs")
     if corpus.provenance.licence:
-        click.echo(f"licence: {corpus.provenance.licence}")
-    click.echo(f"written to {out}")
+        click.echo(f"license: {corpus.provenance.licence}")
+    click.echo(f"Wrote {out}.")
 
 
 def _source(name: str) -> tuple[DataConfig, str, str]:
-    """What to read, and the languages as far as a recipe tells them.
+    """What to read, and the languages if a recipe states them.
 
     Raises:
-        ConfigError: the name is neither that of a corpus nor that of a recipe.
+        ConfigError: ``name`` is neither a corpus nor a recipe.
     """
     if name in CORPORA:
         return DataConfig(corpus=name), "", ""

@@ -1,4 +1,4 @@
-"""The command ``distill``: a training corpus whose targets are a teacher's."""
+"""The command ``distill``: a training corpus with a teacher's translations as targets."""
 
 from __future__ import annotations
 
@@ -16,19 +16,25 @@ from edgeformer_runtime.cli import options
 @click.command()
 @click.argument("teacher", type=click.Path(path_type=Path))
 @click.argument("recipe", required=False)
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write; missing or empty.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Output folder; must be missing or empty.")
 @options.data_folder
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key, as in data.max_words=50.")
-@click.option("--resume", is_flag=True, help="Go on with what is in --out; RECIPE and settings may be left out.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key of the recipe, such as data.max_words=50; may be repeated.",
+)
+@click.option("--resume", is_flag=True, help="Continue an interrupted distillation; RECIPE and settings are optional.")
 @options.beam
-@click.option("--nbest", type=click.IntRange(1), help="Translations to keep of each source sentence. Default: 1.")
+@click.option("--nbest", type=click.IntRange(1), help="Translations to keep per source sentence. Default: 1.")
 @options.length_penalty
 @click.option(
     "--closest",
     is_flag=True,
-    help="Keep the translation of the beam that is closest to the original, by sentence BLEU.",
+    help="Keep the hypothesis closest to the reference, by sentence BLEU.",
 )
-@click.option("--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer of --closest.")
+@click.option("--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer for --closest.")
 @options.batch_tokens
 @options.device
 @options.worker_threads
@@ -36,7 +42,7 @@ from edgeformer_runtime.cli import options
     "--workers",
     type=click.IntRange(0),
     default=0,
-    help="Batches translated at the same time; 0 takes one for each CPU that this process may use, or 1 on a GPU.",
+    help="Batches translated at the same time; 0 means one per available CPU, or 1 on a GPU.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, and no progress.")
 def distill(
@@ -57,15 +63,16 @@ def distill(
     workers: int,
     as_json: bool,
 ) -> None:
-    """Translate the training text of RECIPE with the bundle TEACHER, for a smaller model to learn from.
+    """Translate a training corpus with a teacher, for a student to learn from.
 
-    --out becomes a corpus for `data.corpus`: its training pairs have the teacher's translations, its validation and
-    test pairs are the original ones. A source sentence that the teacher cannot take or finish keeps its own target.
+    Reads the training text of RECIPE and translates it with the bundle TEACHER. --out becomes a corpus for
+    `data.corpus`: training pairs with the teacher's translations, and the original validation and test pairs. A source
+    sentence that is too long for the teacher, or that it does not finish, keeps its reference.
 
-    Ctrl-C, or whatever else stops the work, loses the last seconds of it; --resume goes on.
+    If interrupted, only the last few seconds are lost; --resume continues.
     """
     if recipe is None and not resume:
-        raise click.UsageError("RECIPE is missing; give the recipe of the student.")
+        raise click.UsageError("RECIPE is missing; give the student's recipe.")
     if recipe is None and overrides:
         raise click.UsageError("--set needs RECIPE.")
     loaded = None if recipe is None else load_recipe(recipe, overrides)
@@ -83,7 +90,7 @@ def distill(
     from edgeformer_runtime.translator import Translator
 
     if out.exists() and not out.is_dir():
-        raise ConfigError(f"`{out}` is a file; give another folder with --out.")
+        raise ConfigError(f"`{out}` is a file; choose a folder with --out.")
     workers = workers or (available_cpus() if device == "cpu" else 1)
     translator = Translator(teacher, device=device, threads=threads, workers=workers)
     begin, done = time.perf_counter(), [0]
@@ -107,7 +114,7 @@ def distill(
     except KeyboardInterrupt:
         if not (out / PROGRESS_FILE).is_file():
             raise
-        console(stderr=True).print(f"Stopped after {done[-1]:,} sentences. Go on with:")
+        console(stderr=True).print(f"Stopped after {done[-1]:,} sentences. Continue with:")
         console(stderr=True).print(f"  edgeformer distill {teacher} --out {out} --resume")
         sys.exit(130)
     seconds, distilled = time.perf_counter() - begin, report.provenance.distilled
@@ -117,8 +124,8 @@ def distill(
     rows = table(f"Distilled from {distilled['teacher']}, beam {distilled['beam_size']}", "", "")
     rows.add_row("source sentences", f"{distilled['sentences']:,}")
     rows.add_row("training pairs", f"{distilled['pairs']:,}")
-    rows.add_row("too long for the teacher, original kept", f"{distilled['too_long']:,}")
-    rows.add_row("not finished by the teacher, original kept", f"{distilled['unfinished']:,}")
+    rows.add_row("too long for the teacher, reference kept", f"{distilled['too_long']:,}")
+    rows.add_row("not finished by the teacher, reference kept", f"{distilled['unfinished']:,}")
     rows.add_row("original pairs for validation, test", f"{report.pairs['valid']:,}, {report.pairs['test']:,}")
     console().print(rows)
     own = " --set data.train=[]" if loaded and loaded.data.train else ""

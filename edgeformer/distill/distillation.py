@@ -1,7 +1,7 @@
 """Sequence-level knowledge distillation (Kim & Rush 2016): a teacher translates the source side of a training corpus,
-and a student learns from that instead of from what people wrote.
+and a student learns from these translations instead of the references.
 
-Validation and test stay as they are: a student is measured by what people wrote.
+The validation and test sets keep their references.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from edgeformer_runtime.files import held, staged_folder
 from edgeformer_runtime.translator import Translation, Translator
 
 CHUNK = 1024
-"""Pairs between two commits; batches are made of similar lengths among them."""
+"""Pairs between two commits; they are batched by length."""
 
 Report = Callable[[int, int], None]
-"""Called with the sentences done and all there are."""
+"""Called with the number of sentences done and their total."""
 
 
 def distill(
@@ -56,24 +56,24 @@ def distill(
     report: Report = lambda done, total: None,
     **settings: Any,
 ) -> CorpusReport:
-    """Write a corpus whose training targets are a teacher's, for ``data.corpus``.
+    """Write a corpus whose training targets are a teacher's translations, for ``data.corpus``.
 
-    Where the teacher has no finished translation, a pair keeps its target. Memory holds one chunk, once the corpus is
-    read.
+    A pair keeps its reference if the teacher does not finish a translation of it. Once the corpus is read, memory holds
+    one chunk at a time.
 
     Args:
         teacher: an opened bundle.
         out: the folder; must be missing or empty unless ``resume`` is set.
-        recipe: names the corpus; may be left out when resuming.
+        recipe: names the corpus; optional when resuming.
         data_dir: folder to look for the corpus in.
-        resume: go on with what is in ``out``.
-        max_batch_tokens: bound of a batch's memory, in tokens.
+        resume: continue the distillation in ``out``.
+        max_batch_tokens: maximum batch size in tokens.
         report: called after each chunk.
-        settings: fields of :class:`Job`; the others are the teacher's defaults or, when resuming, as they were.
+        settings: fields of :class:`Job`; the rest are the teacher's defaults or, when resuming, the former ones.
 
     Raises:
-        ConfigError: ``out`` is not empty, holds nothing to resume, was begun with another teacher or other settings, or
-            another process works in it.
+        ConfigError: ``out`` is not empty, holds nothing to resume, was started with another teacher or other settings,
+            or is being used by another process.
         DataError: the corpus cannot be read, or the folder cannot be written.
         OptionError: a setting is out of its range.
     """
@@ -82,11 +82,13 @@ def distill(
         return _complete(out, settings)
     progress = None if resume else _begin(teacher, out, recipe, data_dir, settings)
     with held(out):
-        return _go_on(teacher, out, progress or resumed(out, recipe, settings), max_batch_tokens, report)
+        return _translate_rest(teacher, out, progress or resumed(out, recipe, settings), max_batch_tokens, report)
 
 
-def _go_on(teacher: Translator, out: Path, progress: Progress, max_batch_tokens: int, report: Report) -> CorpusReport:
-    """Translate what is left."""
+def _translate_rest(
+    teacher: Translator, out: Path, progress: Progress, max_batch_tokens: int, report: Report
+) -> CorpusReport:
+    """Translate the remaining sentences."""
     job, total, languages = progress.job, progress.report.pairs["train"], suffixes(progress.report)
     options = {"beam_size": job.beam_size, "length_penalty": job.length_penalty, "max_batch_tokens": max_batch_tokens}
     choose = _chooser(job)
@@ -116,11 +118,11 @@ def _go_on(teacher: Translator, out: Path, progress: Progress, max_batch_tokens:
 def _begin(
     teacher: Translator, out: Path, recipe: Recipe | None, data_dir: Path | None, settings: dict[str, Any]
 ) -> Progress:
-    """Write the corpus as it is, with an empty training part."""
+    """Write the original corpus, with an empty training part."""
     if recipe is None:
-        raise ConfigError("A recipe is needed to begin.")
+        raise ConfigError("A recipe is required to start a distillation.")
     if out.is_dir() and any(out.iterdir()):
-        raise ConfigError(f"`{out}` is not empty; choose another --out, or go on with what is in it with --resume.")
+        raise ConfigError(f"`{out}` is not empty; choose another --out, or continue the work in it with --resume.")
     ensure_writable(out, overwrite=False)
     defaults = teacher.options()
     job = Job(
@@ -129,7 +131,9 @@ def _begin(
     )
     teacher.options(beam_size=job.beam_size, length_penalty=job.length_penalty, n_best=job.n_best).verify()
     if job.closest and (job.n_best > 1 or job.beam_size == 1):
-        raise ConfigError("The closest translation is one of several: it needs a beam of 2 or more, and `n_best` of 1.")
+        raise ConfigError(
+            "`closest` picks one of several hypotheses: it needs `beam_size` of at least 2 and `n_best` of 1."
+        )
     _chooser(job)
     corpus = load_corpus(recipe.data, data_dir)
     for side in ("source", "target"):
@@ -137,7 +141,7 @@ def _begin(
         expected = getattr(teacher.bundle.manifest, f"{side}_language")
         if found and expected and found != expected:
             raise ConfigError(
-                f"The teacher's {side} language is `{expected}`, but the corpus's is `{found}`; give another."
+                f"The teacher's {side} language is `{expected}`, but the corpus's is `{found}`; choose another corpus."
             )
     with staged_folder(out) as folder:
         progress = Progress(job=job, data=recipe.data, report=write_parts(corpus, folder))
@@ -149,10 +153,10 @@ def _begin(
 
 
 def _complete(out: Path, settings: dict[str, Any]) -> CorpusReport:
-    """What was completed before."""
+    """The report of a distillation that is complete already."""
     report = read_report(out)
     if not report.provenance.distilled:
-        raise ConfigError(f"`{out}` holds a corpus as it is, and no teacher's; give another --out.")
+        raise ConfigError(f"`{out}` contains the original corpus, not a teacher's output; choose another --out.")
     refuse_other(out, report.provenance.distilled, settings)
     tidy(out, report)
     return report
@@ -177,7 +181,7 @@ def _finish(out: Path, progress: Progress) -> CorpusReport:
 
 
 def _translated(teacher: Translator, pairs: Sequence[Pair], **options: Any) -> dict[str, Translation]:
-    """Translations of the distinct sources, less those with more tokens than the teacher takes."""
+    """Translations of the distinct sources, except those with more tokens than the teacher accepts."""
     sources = list(dict.fromkeys(source for source, _ in pairs))
     excluded = too_long(teacher.session, teacher.source_tokenizer, sources)
     texts = [source for index, source in enumerate(sources) if index not in excluded]
@@ -185,20 +189,22 @@ def _translated(teacher: Translator, pairs: Sequence[Pair], **options: Any) -> d
 
 
 Chooser = Callable[[list[str], str], list[str]]
-"""Which of the hypotheses, best first, to keep, given the original target."""
+"""Picks the hypotheses to keep, of those given best first, with the reference as second argument."""
 
 
 def _chooser(job: Job) -> Chooser:
     if not job.closest:
         return lambda texts, original: texts[: job.n_best]
     bleu = sentence_bleu(job.closest)
-    return lambda texts, original: [max(texts, key=lambda text: bleu(text, original))]  # of equal ones the best
+    return lambda texts, original: [
+        max(texts, key=lambda text: bleu(text, original))
+    ]  # ties go to the better hypothesis
 
 
 def _chosen(
     pairs: Sequence[Pair], translations: dict[str, Translation], choose: Chooser, counts: Counts
 ) -> tuple[list[Pair], Counts]:
-    """The pairs to write, and the counts after them."""
+    """The pairs to write, and the updated counts."""
     chosen: list[Pair] = []
     long = unfinished = 0
     for source, target in pairs:

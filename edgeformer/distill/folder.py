@@ -1,7 +1,7 @@
-"""The folder of a distillation while it goes on: what was asked for, and how far it is.
+"""The folder of a distillation in progress: its settings and how far it is.
 
-The text is written in chunks; after each, a small file says how many bytes of the text count. So the work can be
-stopped at any point: what a stop left behind the last chunk is dropped, and the end is the same, byte for byte.
+Text is written in chunks. After each chunk a small file records how many bytes of the text are valid, so the work can
+be stopped at any point: whatever follows the last recorded chunk is dropped, and the result is the same byte for byte.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from edgeformer_runtime.files import write_atomically
 
 PROGRESS_FILE = "progress.json"
 ORIGINAL = "original"
-"""Name of the training pairs as they were, which are there while the work is not complete."""
+"""Name of the files with the original training pairs, which are kept until the work is complete."""
 
 
 class Job(msgspec.Struct, kw_only=True, frozen=True):
-    """What is to be done; work that has begun can go on only as it began."""
+    """Settings of a distillation; it can only be resumed with the same ones."""
 
     teacher: str
     """Name of the teacher's folder."""
     teacher_sha256: str
-    """SHA-256 of its manifest, which holds those of all its files."""
+    """SHA-256 of its manifest, which lists those of all its files."""
     beam_size: int
-    """Hypotheses kept in search."""
+    """Hypotheses kept per sentence."""
     length_penalty: float
-    """Exponent of the length that divides a score."""
+    """Exponent of the length by which a score is divided."""
     n_best: int = 1
-    """Translations kept of each source, the best first."""
+    """Translations kept of each source, best first."""
     closest: str = ""
     """If set, keep the one translation of the beam that is closest to the original target, by sentence BLEU with this
     tokenizer of sacreBLEU (sequence-level interpolation)."""
 
 
 class Counts(msgspec.Struct, kw_only=True, frozen=True):
-    """How far the work is."""
+    """Progress of the work."""
 
     sentences: int = 0
     """Pairs read."""
     pairs: int = 0
-    """Pairs written; more with several translations of each."""
+    """Pairs written; more than were read if several translations of each are kept."""
     too_long: int = 0
-    """Pairs that keep their original target, since the source has more tokens than the teacher takes."""
+    """Pairs that keep their reference because the source has more tokens than the teacher accepts."""
     unfinished: int = 0
-    """Pairs that keep their original target, since every translation is empty or was cut off at the length limit."""
+    """Pairs that keep their reference because every translation is empty or reached the length limit."""
 
 
 class Progress(msgspec.Struct, kw_only=True, frozen=True):
@@ -63,48 +63,48 @@ class Progress(msgspec.Struct, kw_only=True, frozen=True):
     data: DataConfig
     """Section ``[data]`` of the recipe."""
     report: CorpusReport
-    """Of the corpus as it was."""
+    """Of the original corpus."""
     counts: Counts = Counts()
     read: tuple[int, int] = (0, 0)
     written: tuple[int, int] = (0, 0)
 
 
 def resumed(out: Path, recipe: Recipe | None, settings: dict[str, Any]) -> Progress:
-    """Read what was done before, and make sure that it is to go on as it began.
+    """Read the progress of an interrupted distillation, and check that it is resumed with the same settings.
 
     Args:
         out: the folder.
-        recipe: the recipe that names the corpus, if it is to be compared.
+        recipe: the recipe that names the corpus; ``None`` skips the comparison.
         settings: fields of :class:`Job` to compare.
 
     Raises:
-        ConfigError: there is nothing to resume, or it was begun in another way.
-        DataError: what was kept is damaged.
+        ConfigError: there is nothing to resume, or it was started with other settings.
+        DataError: a file is missing or damaged.
     """
     try:
         progress = msgspec.json.decode((out / PROGRESS_FILE).read_bytes(), type=Progress)
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"`{out}` holds nothing to resume; begin without --resume.") from None
+        raise ConfigError(f"`{out}` holds nothing to resume; start without --resume.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"`{out / PROGRESS_FILE}` is damaged: {error}. Begin again in another folder.") from None
+        raise DataError(f"`{out / PROGRESS_FILE}` is damaged: {error}. Start again in another folder.") from None
     refuse_other(out, msgspec.to_builtins(progress.job), settings)
     if recipe is not None and recipe.data != progress.data:
         now, before = msgspec.to_builtins(recipe.data), msgspec.to_builtins(progress.data)
         keys = ", ".join(f"`data.{key}`" for key in now if now[key] != before[key])
-        raise ConfigError(f"`{out}` was begun with another recipe, in which {keys} differ; leave RECIPE out.")
+        raise ConfigError(f"`{out}` was started with another recipe, which differs in {keys}; leave RECIPE out.")
     for language, sha256, offset in zip(
         suffixes(progress.report), progress.report.files["train"].values(), progress.written, strict=True
     ):
         original, written = out / f"{ORIGINAL}.{language}", out / f"train.{language}"
         if not original.is_file() or file_sha256(original) != sha256:
-            raise DataError(f"`{original}` is missing or has changed; begin again in another folder.")
+            raise DataError(f"`{original}` is missing or has changed; start again in another folder.")
         if not written.is_file() or written.stat().st_size < offset:
-            raise DataError(f"`{written}` lacks text that was written before; begin again in another folder.")
+            raise DataError(f"`{written}` is shorter than before; start again in another folder.")
     return progress
 
 
 def refuse_other(out: Path, before: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Compare some fields of a :class:`Job` with what they were.
+    """Compare fields of a :class:`Job` with their former values.
 
     Raises:
         ConfigError: one differs.
@@ -112,29 +112,31 @@ def refuse_other(out: Path, before: dict[str, Any], settings: dict[str, Any]) ->
     differing = [key for key in settings if settings[key] != before.get(key)]
     if "teacher_sha256" in differing:
         raise ConfigError(
-            f"`{out}` was begun with another teacher, `{before.get('teacher')}`, whose manifest has SHA-256 "
-            f"{before.get('teacher_sha256')}; give that one, or another --out."
+            f"`{out}` was started with another teacher, `{before.get('teacher')}`, whose manifest has SHA-256 "
+            f"{before.get('teacher_sha256')}; use that one, or another --out."
         )
     if differing:
-        listed = "; ".join(f"`{key}` was {before.get(key)!r}, and now is {settings[key]!r}" for key in differing)
-        raise ConfigError(f"`{out}` was begun with other settings: {listed}. Leave them out, or give another --out.")
+        listed = "; ".join(f"`{key}` was {before.get(key)!r} and is now {settings[key]!r}" for key in differing)
+        raise ConfigError(
+            f"`{out}` was started with other settings: {listed}. Leave them out, or choose another --out."
+        )
 
 
 def tidy(out: Path, report: CorpusReport) -> None:
-    """Remove what only served to resume, and files that a stop left half written."""
+    """Remove what only served to resume, and files that an interruption left half written."""
     kept = [out / PROGRESS_FILE, *(out / f"{ORIGINAL}.{language}" for language in suffixes(report))]
     for path in (*kept, *out.glob(f".{PROGRESS_FILE}.*.tmp"), *out.glob(f".{REPORT_FILE}.*.tmp")):
         path.unlink(missing_ok=True)
 
 
 def suffixes(report: CorpusReport) -> list[str]:
-    """Ends of the names of the source and of the target files."""
+    """File suffixes of the source and of the target side."""
     return [name.removeprefix("train.") for name in report.files["train"]]
 
 
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """Say what to do when the folder cannot be written.
+    """Turn a failed write into an error that says what to do.
 
     Raises:
         DataError: instead of an :class:`OSError`.
@@ -143,13 +145,13 @@ def writing(out: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"`{out}` cannot be written: {error.strerror}. What was translated before is kept; when that is mended, "
-            "go on with --resume."
+            f"`{out}` cannot be written: {error.strerror}. What has been translated is kept; once that is fixed, "
+            "continue with --resume."
         ) from None
 
 
 def append(path: Path, offset: int, content: bytes) -> int:
-    """Write at an offset, in bytes, and drop what an earlier attempt left there; gives the offset after it."""
+    """Write at a byte offset, dropping what an earlier attempt left there; returns the offset behind the content."""
     with path.open("r+b") as file:
         file.truncate(offset)
         file.seek(offset)
@@ -160,5 +162,5 @@ def append(path: Path, offset: int, content: bytes) -> int:
 
 
 def save(folder: Path, progress: Progress) -> None:
-    """Make what is written count."""
+    """Record the progress, which makes what has been written valid."""
     write_atomically(folder / PROGRESS_FILE, msgspec.json.encode(progress))

@@ -1,4 +1,4 @@
-"""BLEU, chrF and exact match, all by sacreBLEU (Post 2018) except the last."""
+"""BLEU and chrF by sacreBLEU (Post 2018), and exact match."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Scores(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def metrics(tokenize: str) -> tuple[BLEU, CHRF]:
-    """sacreBLEU's metrics, set up; call it before long work to hear of a wrong tokenizer early.
+    """Set up sacreBLEU's metrics. Call it before long work, to reject an unknown tokenizer early.
 
     Raises:
-        ConfigError: the tokenizer is unknown, or needs a package that is not installed.
+        ConfigError: the tokenizer is unknown or needs a package that is not installed.
     """
     from sacrebleu.metrics.chrf import CHRF
 
@@ -43,7 +43,7 @@ def metrics(tokenize: str) -> tuple[BLEU, CHRF]:
 
 
 def bleu_metric(tokenize: str, **options: Any) -> BLEU:
-    """sacreBLEU's BLEU, set up.
+    """Set up sacreBLEU's BLEU.
 
     Raises:
         ConfigError: as for :func:`metrics`.
@@ -51,9 +51,9 @@ def bleu_metric(tokenize: str, **options: Any) -> BLEU:
     from sacrebleu.metrics.bleu import BLEU
 
     if tokenize not in BLEU.TOKENIZERS:
-        raise ConfigError(f"`tokenize` must be one of {', '.join(BLEU.TOKENIZERS)}, but is `{tokenize}`.")
+        raise ConfigError(f"`tokenize` must be one of {', '.join(BLEU.TOKENIZERS)}, got `{tokenize}`.")
     try:
-        # `force` keeps sacreBLEU from warning of text that looks tokenised; the caller has said so with `tokenize`.
+        # `force` silences the warning about text that looks tokenized; the caller has chosen `tokenize` deliberately.
         return BLEU(tokenize=tokenize, force=True, **options)
     except (ImportError, RuntimeError) as error:
         raise ConfigError(
@@ -62,7 +62,7 @@ def bleu_metric(tokenize: str, **options: Any) -> BLEU:
 
 
 def sentence_bleu(tokenize: str) -> Callable[[str, str], float]:
-    """A function of a hypothesis and its reference that gives its BLEU, 0 … 100, over the n-grams that fit into it.
+    """A function of a hypothesis and a reference that returns sentence BLEU, 0 … 100, with effective n-gram order.
 
     Raises:
         ConfigError: as for :func:`metrics`.
@@ -75,12 +75,12 @@ def score(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = 
     """Score translations against one reference each.
 
     Args:
-        hypotheses: detokenised output.
-        references: the same number of references.
-        tokenize: sacreBLEU's tokenizer; ``none`` for text that is tokenised already.
+        hypotheses: detokenized translations.
+        references: as many references.
+        tokenize: sacreBLEU's tokenizer; ``none`` for text that is already tokenized.
 
     Raises:
-        ConfigError: the tokenizer cannot be used, or there is nothing to score.
+        ConfigError: the tokenizer cannot be used, or there are no hypotheses.
     """
     bleu, chrf = metrics(tokenize)
     if not hypotheses:

@@ -1,4 +1,4 @@
-"""Every error the runtime raises on purpose.
+"""The errors that the runtime raises on purpose.
 
 ::
 
@@ -10,24 +10,24 @@
     ├── ModelError             a model computes values that are not numbers
     ├── OptionError            a decoding option is out of its range
     └── InputError             a text cannot be translated
-        └── InputTooLongError  a text has more tokens than the model takes
+        └── InputTooLongError  a text has more tokens than the model accepts
 
-Messages are whole sentences that say what is wrong, with the value found, and what to do next.
+Messages are full sentences that state what is wrong, the value, and what to do next.
 """
 
 from __future__ import annotations
 
 
 class EdgeformerError(Exception):
-    """Base of all errors that a user can cause and mend."""
+    """Base class of the errors that a user can cause and fix."""
 
 
 class BundleError(EdgeformerError):
-    """A bundle is missing, incomplete, damaged, or written by another revision of the format."""
+    """A bundle is missing, incomplete, damaged, or of another schema revision."""
 
 
 class DeviceError(EdgeformerError):
-    """The asked execution provider is unknown or not installed."""
+    """The requested device is unknown or not available."""
 
 
 class ConfigError(EdgeformerError):
@@ -39,7 +39,7 @@ class DataError(EdgeformerError):
 
 
 class ModelError(EdgeformerError):
-    """A model computes values from which no token can be chosen."""
+    """A model computes values that are not finite, so that no token can be chosen."""
 
 
 class OptionError(EdgeformerError):
@@ -50,8 +50,8 @@ class InputError(EdgeformerError):
     """A text cannot be translated.
 
     Attributes:
-        problem: what is wrong with it, as the end of a sentence about it.
-        index: position of the text in the call, from 0.
+        problem: what is wrong, as a sentence without its subject.
+        index: position of the text in the call, counted from 0.
     """
 
     def __init__(self, index: int, problem: str) -> None:
@@ -59,20 +59,20 @@ class InputError(EdgeformerError):
         self.index, self.problem = index, problem
 
     def at(self, index: int) -> InputError:
-        """The same error of a text at another position, for callers that pass on parts of a longer list."""
+        """The same error for a text at another position, for callers that process a longer list in parts."""
         return InputError(index, self.problem)
 
 
 class InputTooLongError(InputError):
-    """A text has more tokens than the model takes.
+    """A text has more tokens than the model accepts.
 
     Attributes:
-        length: its tokens, end token included.
-        limit: the most the model takes.
+        length: number of tokens, including the end token.
+        limit: maximum number of tokens.
     """
 
     def __init__(self, index: int, length: int, limit: int) -> None:
-        problem = f"has {length} tokens, but the model takes at most {limit}; split it into sentences, or let it be cut"
+        problem = f"has {length} tokens, but the model accepts at most {limit}; split it into sentences, or truncate it"
         super().__init__(index, f"{problem} (`truncate`).")
         self.length, self.limit = length, limit
 

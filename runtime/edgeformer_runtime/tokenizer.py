@@ -10,7 +10,7 @@ import tokenizers
 
 from edgeformer_runtime.errors import BundleError, InputError
 
-# Without a value, the library warns on standard error whenever the process forks after it has used its threads.
+# If unset, the library warns on standard error whenever the process forks after it has used its threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 PAD_TOKEN = "<pad>"
@@ -25,9 +25,9 @@ class Tokenizer:
     Immutable after construction, so one instance serves many threads.
 
     Args:
-        tokenizer: the library's tokenizer; this object takes it over and changes its settings.
-        pad_token: fills a batch's shorter rows.
-        unk_token: stands for what the vocabulary lacks.
+        tokenizer: the library's tokenizer; this object owns it from now on and changes its settings.
+        pad_token: pads the shorter rows of a batch.
+        unk_token: represents text that is not in the vocabulary.
         bos_token: starts a target.
         eos_token: ends a source and a target.
 
@@ -49,7 +49,7 @@ class Tokenizer:
         if missing := [token for token in special if token not in vocabulary]:
             names = ", ".join(f"`{token}`" for token in missing)
             raise BundleError(
-                f"The tokenizer must have special tokens {names}, but its vocabulary lacks them; name its own ones."
+                f"The tokenizer must have special tokens {names}, but its vocabulary lacks them; pass its own names."
             )
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -80,11 +80,11 @@ class Tokenizer:
         try:
             content = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise BundleError(f"Tokenizer file `{path}` cannot be read: {error}. Write the bundle again.") from None
+            raise BundleError(f"Tokenizer file `{path}` cannot be read: {error}. Export the bundle again.") from None
         try:
             tokenizer = tokenizers.Tokenizer.from_str(content)
         except Exception as error:  # the library raises plain Exception
-            raise BundleError(f"Tokenizer file `{path}` is damaged: {error}. Write the bundle again.") from None
+            raise BundleError(f"Tokenizer file `{path}` is damaged: {error}. Export the bundle again.") from None
         return cls(tokenizer, pad_token=pad_token, unk_token=unk_token, bos_token=bos_token, eos_token=eos_token)
 
     def encode(self, text: str) -> list[int]:
@@ -106,13 +106,13 @@ class Tokenizer:
                 text.encode("utf-8")
             except UnicodeEncodeError:
                 raise InputError(
-                    index, "must be valid Unicode, but holds a lone surrogate; decode it with errors='replace'."
+                    index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
                 ) from None
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of token ids; special tokens are left out."""
+        """Text of token ids, without special tokens."""
         kept = [int(index) for index in ids]
         text: str = self._tokenizer.decode(
             [index for index in kept if index not in self._special_ids], skip_special_tokens=True
@@ -120,15 +120,15 @@ class Tokenizer:
         return text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The vocabulary's entry of each id.
+        """The vocabulary entry of each id.
 
         Raises:
             ValueError: an id is not in the vocabulary.
         """
-        found = []
+        tokens = []
         for index in ids:
             token = self._tokenizer.id_to_token(int(index)) if index >= 0 else None
             if token is None:
-                raise ValueError(f"A token id must be from 0 to {self.vocab_size - 1}, but is {index}.")
-            found.append(token)
-        return found
+                raise ValueError(f"A token id must be between 0 and {self.vocab_size - 1}, got {index}.")
+            tokens.append(token)
+        return tokens

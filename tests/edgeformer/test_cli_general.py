@@ -82,7 +82,7 @@ def failing(problem: Exception) -> CommandGroup:
             ModuleNotFoundError("No module named 'sacrebleu'", name="sacrebleu"),
             "Error: this command needs `sacrebleu`: pip install 'edgeformer[eval]'.",
         ),
-        (MemoryError(), "Error: not enough memory; give a smaller --beam or --batch-tokens."),
+        (MemoryError(), "Error: not enough memory; try a smaller --beam or --batch-tokens."),
     ],
 )
 def test_a_users_mistake_is_one_line(problem: Exception, line: str) -> None:

@@ -68,8 +68,8 @@ def test_prepare_splits_as_a_recipe_of_the_same_numbers(tmp_path: Path) -> None:
 
 def test_prepare_names_the_defaults_and_what_they_must_match() -> None:
     text = " ".join(invoke("prepare", "--help").output.split())
-    assert "With other sizes or another seed than a recipe's, the test set written here holds text" in text
-    assert text.count("default: the recipe's, or 1,000.") == 2
+    assert "If the sizes or the seed differ from those of a recipe, the test set written here overlaps" in text
+    assert text.count("Default: the recipe's, or 1,000.") == 2
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_prepare_splits_what_a_recipe_names(
     result = invoke("prepare", str(recipe), "--out", str(out), "--data", str(tmp_path))
     assert result.exit_code == 0, result.stderr
     assert "train 38, valid 5, test 7 pairs" in result.output
-    assert "licence" not in result.output
+    assert "license" not in result.output
     config = DataConfig(train=("pairs.tsv",), valid_size=5, test_size=7, seed=3)
     assert read_pairs([out / f"test.{suffix}" for suffix in suffixes]) == load_corpus(config, tmp_path).test
     assert len(list(out.iterdir())) == 7

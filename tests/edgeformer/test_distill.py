@@ -205,7 +205,7 @@ def test_ctrl_c_says_how_to_go_on(folder: Path, small_bundle: Path, monkeypatch:
     monkeypatch.setattr(Translator, "translate", translate)
     result = run("distill", small_bundle, "recipe.toml", "--out", "out", "--threads", "1", "--workers", "1")
     assert result.exit_code == 130
-    assert "Stopped after 64 sentences. Go on with:" in result.stderr
+    assert "Stopped after 64 sentences. Continue with:" in result.stderr
     assert f"  edgeformer distill {small_bundle} --out out --resume\n" in result.stderr
     again = run("distill", small_bundle, "--out", "out", "--resume", "--threads", "1", "--workers", "1")
     assert again.exit_code == 0
@@ -227,7 +227,7 @@ def test_a_full_disk_loses_nothing(folder: Path, small_bundle: Path, monkeypatch
     monkeypatch.setattr(os, "fsync", fsync)
     message = error("distill", small_bundle, "recipe.toml", "--out", "out", "--threads", "1", "--json")
     assert message.startswith("`out` cannot be written: No space left on device.")
-    assert message.endswith("when that is mended, go on with --resume.")
+    assert message.endswith("once that is fixed, continue with --resume.")
     distilled(small_bundle, "out", "--resume")
     assert contents(folder / "out") == contents(folder / "whole")
 
@@ -248,20 +248,20 @@ def begun(folder: Path, small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_another_teacher_is_refused(begun: Path, small_bundle: Path, small_bundle_int8: Path) -> None:
     before = contents(begun)
     message = error("distill", small_bundle_int8, "--out", "out", "--resume")
-    assert message.startswith("`out` was begun with another teacher, `bundle`, whose manifest has SHA-256 ")
+    assert message.startswith("`out` was started with another teacher, `bundle`, whose manifest has SHA-256 ")
     assert file_sha256(small_bundle / "manifest.json") in message
     assert contents(begun) == before
     distilled(small_bundle, "out", "--resume")
-    assert "was begun with another teacher" in error("distill", small_bundle_int8, "--out", "out", "--resume")
+    assert "was started with another teacher" in error("distill", small_bundle_int8, "--out", "out", "--resume")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--beam", "2"), "`beam_size` was 4, and now is 2"),
-        (("--nbest", "2"), "`n_best` was 1, and now is 2"),
-        (("--length-penalty", "0.5", "--closest"), "`length_penalty` was 1.0, and now is 0.5; `closest` was ''"),
-        (("recipe.toml", "--set", "data.max_words=9"), "another recipe, in which `data.max_words` differ"),
+        (("--beam", "2"), "`beam_size` was 4 and is now 2"),
+        (("--nbest", "2"), "`n_best` was 1 and is now 2"),
+        (("--length-penalty", "0.5", "--closest"), "`length_penalty` was 1.0 and is now 0.5; `closest` was ''"),
+        (("recipe.toml", "--set", "data.max_words=9"), "another recipe, which differs in `data.max_words`"),
     ],
 )
 def test_other_settings_are_refused(begun: Path, small_bundle: Path, options: tuple[str, ...], message: str) -> None:
@@ -273,11 +273,11 @@ def test_other_settings_are_refused(begun: Path, small_bundle: Path, options: tu
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("original.source", b"other\n", "has changed; begin again"),
-        ("original.target", None, "is missing or has changed; begin again"),
-        ("train.target", b"lost\n", "lacks text that was written before"),
+        ("original.source", b"other\n", "has changed; start again"),
+        ("original.target", None, "is missing or has changed; start again"),
+        ("train.target", b"lost\n", "is shorter than before"),
         ("progress.json", b"{", "is damaged"),
-        ("progress.json", None, "holds nothing to resume; begin without --resume"),
+        ("progress.json", None, "holds nothing to resume; start without --resume"),
     ],
 )
 def test_what_was_kept_must_be_whole(
@@ -306,12 +306,12 @@ def test_mistakes_are_told_before_the_work(folder: Path, small_bundle: Path, tmp
     assert "--set needs RECIPE" in error("distill", small_bundle, "--out", "out", "--resume", "--set", "a=1", code=2)
     assert "is a file" in error(*recipe, "text.tsv")
     assert "`n_best` must be at most `beam_size` (2)" in error(*recipe, "out", "--beam", "2", "--nbest", "3")
-    assert "The closest translation is one of several" in error(*recipe, "out", "--nbest", "2", "--closest")
+    assert "`closest` picks one of several hypotheses" in error(*recipe, "out", "--nbest", "2", "--closest")
     assert "`tokenize` must be one of" in error(*recipe, "out", "--closest", "--tokenize", "klingon")
     assert "Bundle `nothing` does not exist" in error("distill", "nothing", "recipe.toml", "--out", "out")
     german = edit_manifest(copy_of(small_bundle, tmp_path / "german"), lambda tree: tree.update(target_language="de"))
     message = error("distill", german, "recipe.toml", "--out", "out")
-    assert message == "The teacher's target language is `de`, but the corpus's is `fr`; give another."
+    assert message == "The teacher's target language is `de`, but the corpus's is `fr`; choose another corpus."
     assert not (folder / "out").exists()
 
 

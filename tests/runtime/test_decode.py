@@ -17,7 +17,7 @@ def test_a_source_beyond_the_limit_is_refused_before_any_work() -> None:
     with pytest.raises(InputTooLongError) as caught:
         decode(session, SOURCES, DecodeOptions())
     assert (caught.value.index, caught.value.length, caught.value.limit) == (1, 9, 8)
-    assert "Text 2 has 9 tokens, but the model takes at most 8" in str(caught.value)
+    assert "Text 2 has 9 tokens, but the model accepts at most 8" in str(caught.value)
     assert session.rows == []
     longest = [(4,) * 8]
     assert len(decode(session, longest, DecodeOptions())) == 1

@@ -73,7 +73,7 @@ def test_tokens_spell_the_text(tokenizer: Tokenizer) -> None:
     assert "".join(tokenizer.tokens(tokenizer.encode("one two"))) == "oneĠtwo"
     assert tokenizer.tokens([3, 0]) == ["</s>", "<pad>"]
     for index in (-1, tokenizer.vocab_size):
-        with pytest.raises(ValueError, match=f"is {index}"):
+        with pytest.raises(ValueError, match=f"got {index}"):
             tokenizer.tokens([index])
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from edgeformer.errors import ConfigError
-from edgeformer.quality.bootstrap import Counts, difference_error, sentence_counts
+from edgeformer.quality.bootstrap import BleuCounts, difference_error, sentence_counts
 from edgeformer.quality.evaluation import System
 from edgeformer.quality.scores import metrics, score
 from edgeformer.quality.tuning import ValidationText
@@ -241,7 +241,7 @@ class _Contest:
         self.prepared, self.progress, self._notebook = prepared, progress, notebook
         self._systems: dict[str, System] = {}
         self._translations: dict[str, list[str]] = {}
-        self._counts: dict[str, Counts] = {}
+        self._counts: dict[str, BleuCounts] = {}
 
     def folder(self, name: str) -> Path:
         """The candidate's bundle."""

@@ -1,4 +1,4 @@
-"""Opening a bundle: nothing in it is used before its hash and schema are checked."""
+"""Opening a bundle. Nothing in it is used before its hash and schema have been checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgeformer_runtime.errors import BundleError
 
 @dataclass(frozen=True)
 class Bundle:
-    """A folder whose manifest and files have been checked."""
+    """A bundle folder whose manifest and files have been checked."""
 
     path: Path
     """The folder."""
@@ -31,10 +31,10 @@ class Bundle:
         return self.path / name
 
     def check(self, *names: str) -> None:
-        """Check files again, which are read long after the bundle was opened.
+        """Check files again that are read long after the bundle was opened.
 
         Raises:
-            BundleError: a file is not listed, or is not what it was.
+            BundleError: a file is not listed or has changed.
         """
         entries = {name: (self.file(name), self.manifest.files[name]) for name in names}
         problems = [
@@ -45,12 +45,12 @@ class Bundle:
 
     @property
     def has_attention(self) -> bool:
-        """Whether it has the graph that yields attention weights."""
+        """Whether the bundle has a graph that computes attention weights."""
         return ATTENTION_FILE in self.manifest.files
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all listed files."""
+        """Size of all listed files in bytes."""
         return sum(entry.size for entry in self.manifest.files.values())
 
 
@@ -58,7 +58,7 @@ def open_bundle(path: str | Path) -> Bundle:
     """Check a bundle's manifest, and size and SHA-256 of every file it lists.
 
     Raises:
-        BundleError: something is missing, changed, truncated, or of another revision; lists every bad file.
+        BundleError: something is missing, changed, truncated or of another revision; lists every bad file.
     """
     path = Path(path)
     if not path.is_dir():
@@ -82,7 +82,7 @@ def open_bundle(path: str | Path) -> Bundle:
 
 
 def manifest_hash_line(data: bytes) -> bytes:
-    """Content of the manifest's hash file, as ``sha256sum`` writes it."""
+    """Content of the manifest's hash file, in the format of ``sha256sum``."""
     return f"{hashlib.sha256(data).hexdigest()}  {MANIFEST_FILE}\n".encode()
 
 
