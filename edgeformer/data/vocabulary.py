@@ -20,8 +20,25 @@ SPECIAL_TOKENS = (
 )
 """In the order of their ids, from 0."""
 
-_WORD_PATTERN = r" ?\w+| ?[^\w\s]|\s"
-"""A word or a punctuation mark with the space before it, or one white-space character of any other kind."""
+_SUBWORDS, _NO_LIMIT = 8000, 2**31
+"""Default vocabulary sizes of the subword kinds and of the word kind."""
+
+_CLITIC = r"['\u2019](?:s|m|d|re|ve|ll)(?![\w'\u2019])"
+"""The end of an English contraction: ``'s`` of ``it's``."""
+
+_WORD_PATTERN = "|".join(
+    (
+        r" ?\w+?(?=n['\u2019]t(?!\w))",  # `do` of `don't` …
+        r"n['\u2019]t(?!\w)",  # … and `n't`
+        _CLITIC,
+        rf" ?\w+(?!{_CLITIC})['\u2019](?=\w)",  # an elision: `l'` of `l'homme`
+        r" ?\w+",
+        r" ?[^\w\s]",
+        r"\s",
+    )
+)
+"""A word, an elision, the end of a contraction or a punctuation mark, with the space before it, or one white-space
+character of any other kind. Splits French and English as the tokenizers of spaCy do."""
 
 _SPACE_PATTERN = r" ?<| ?[^\s<]+|\s"
 """What stands between white space, with the space before it. ``<``, with which the special tokens begin, stays alone,
@@ -53,11 +70,11 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
         ConfigError: the vocabulary size is below the minimum.
         DataError: there is no text.
     """
-    minimum = minimum_vocab_size(config)
-    if config.vocab_size < minimum:
+    minimum, limit = minimum_vocab_size(config), max_vocab_size(config)
+    if limit < minimum:
         raise ConfigError(
             f"`tokenizer.vocab_size` must be at least {minimum} for kind `{config.kind}` "
-            f"(special tokens and alphabet), but is {config.vocab_size}."
+            f"(special tokens and alphabet), but is {limit}."
         )
     tokenizer = _untrained(config)
     tokenizer.train_from_iterator(_non_empty(texts), trainer=_trainer(config))
@@ -69,6 +86,13 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
 def minimum_vocab_size(config: TokenizerConfig) -> int:
     """Special tokens plus the 256 bytes, or plus one word."""
     return len(SPECIAL_TOKENS) + (1 if config.kind == "word" else len(pre_tokenizers.ByteLevel.alphabet()))
+
+
+def max_vocab_size(config: TokenizerConfig) -> int:
+    """``config.vocab_size``, or the default of ``config.kind``."""
+    if config.vocab_size is None:
+        return _NO_LIMIT if config.kind == "word" else _SUBWORDS
+    return config.vocab_size
 
 
 def _untrained(config: TokenizerConfig) -> Tokenizer:
@@ -99,16 +123,16 @@ def _untrained(config: TokenizerConfig) -> Tokenizer:
 
 
 def _trainer(config: TokenizerConfig) -> trainers.Trainer:
-    special = list(SPECIAL_TOKENS)
+    special, limit = list(SPECIAL_TOKENS), max_vocab_size(config)
     if config.kind == "word":
-        return trainers.WordLevelTrainer(vocab_size=config.vocab_size, special_tokens=special, show_progress=False)
+        return trainers.WordLevelTrainer(vocab_size=limit, special_tokens=special, show_progress=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     if config.kind == "bpe":
         return trainers.BpeTrainer(
-            vocab_size=config.vocab_size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+            vocab_size=limit, special_tokens=special, initial_alphabet=alphabet, show_progress=False
         )
     return trainers.UnigramTrainer(
-        vocab_size=config.vocab_size,
+        vocab_size=limit,
         special_tokens=special,
         initial_alphabet=alphabet,
         unk_token=runtime_tokenizer.UNK_TOKEN,

@@ -50,6 +50,7 @@ TRANSFORMER = Family(
         "free_widths": presets.free_widths,
         "shared_heads": presets.shared_heads,
         "word_level": presets.word_level,
+        "word_level_small": presets.word_level_small,
     },
 )
 SSRU = Family(

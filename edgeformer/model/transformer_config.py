@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from edgeformer.model.fields import Probability, Size, Tying
 
@@ -136,9 +137,14 @@ def shared_heads() -> TransformerConfig:
 
 
 def word_level() -> TransformerConfig:
-    """512/2048, 8 heads, 6+6 layers, scaled embeddings, two vocabularies, 80 words: the English-French model of the
+    """512/2048, 8 heads, 6+6 layers, 80 positions, dropout on attention weights too: the English-French model of the
     notebook "Transformer的pytorch实现"; its words need ``tokenizer.kind = "word"`` and ``tokenizer.shared = false``."""
-    return TransformerConfig(tied_embeddings="none", max_source_length=82, max_target_length=82)
+    return TransformerConfig(tied_embeddings="none", attention_dropout=0.1, max_source_length=80, max_target_length=80)
+
+
+def word_level_small() -> TransformerConfig:
+    """A smaller relative of :func:`word_level`, for CPUs: 128/512, 4 heads, 3+3 layers."""
+    return replace(word_level(), d_model=128, d_ff=512, heads=4, encoder_layers=3, decoder_layers=3)
 
 
 def bergamot() -> TransformerConfig:
