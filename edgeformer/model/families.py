@@ -48,6 +48,8 @@ TRANSFORMER = Family(
         "edge": presets.edge,
         "base": presets.base,
         "free_widths": presets.free_widths,
+        "free_widths_small": presets.free_widths_small,
+        "incremental": presets.incremental,
         "shared_heads": presets.shared_heads,
         "word_level": presets.word_level,
         "word_level_small": presets.word_level_small,

@@ -25,8 +25,8 @@ class LSTMKernel(Protocol):
             length: true lengths, ``(N,)``, int64.
 
         Returns:
-            Outputs ``(S, N, directions * H)``, zero on padding, and the hidden and cell state after the last true
-            position of each direction, ``(directions, N, H)`` each.
+            Outputs ``(S, N, directions * U)``, zero on padding, and the hidden and cell state after the last true
+            position of each direction, ``(directions, N, U)`` each.
         """
 
 
@@ -54,8 +54,8 @@ class LSTMLayer(nn.Module):
                     bias[hidden_size : 2 * hidden_size] = 1.0  # forget gates begin open
 
     def forward(self, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs ``(S, N, directions * H)``, and the final hidden and cell state, directions side by side, ``(N,
-        directions * H)`` each."""
+        """Outputs ``(S, N, directions * U)``, and the final hidden and cell state, directions side by side, ``(N,
+        directions * U)`` each."""
         outputs, hidden, cell = self.kernel(self.lstm, x, length)
         return outputs, torch.cat(hidden.unbind(0), dim=1), torch.cat(cell.unbind(0), dim=1)
 
@@ -72,11 +72,11 @@ class LSTMCell(nn.Module):
             self.gates.bias[hidden_size : 2 * hidden_size] = 1.0  # forget gates begin open
 
     def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden and cell state, ``(R, H)`` each, after an input ``(R, I)``."""
+        """Hidden and cell state, ``(R, U)`` each, after an input ``(R, I)``."""
         return self._advance(self.gates(torch.cat((x, hidden), dim=1)), cell)
 
     def project(self, x: Tensor) -> Tensor:
-        """The first ``x.shape[-1]`` columns' part of the gates, ``(…, 4 * H)``: for many positions in one product."""
+        """The first ``x.shape[-1]`` columns' part of the gates, ``(…, 4 * U)``: for many positions in one product."""
         return nn.functional.linear(x, self.gates.weight[:, : x.shape[-1]], self.gates.bias)
 
     def finish(self, projected: Tensor, rest: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
@@ -187,7 +187,7 @@ class LSTMModel(EncoderDecoder):
         return x, state
 
     def step_layers(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run all cells once: the last hidden state ``(R, H)``, and the states after an input ``(R, I)``."""
+        """Run all cells once: the last hidden state ``(R, U)``, and the states after an input ``(R, I)``."""
         new_state = {}
         for index, cell in enumerate(self.cells):
             x, memory = cell(x, state[f"hidden.{index}"], state[f"cell.{index}"])

@@ -50,7 +50,17 @@ class LSTMConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
 class LSTMAttentionConfig(LSTMConfig, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """The same with attention over all encoder outputs at each step (Bahdanau et al. 2015, Luong et al. 2015)."""
 
-    attention: Literal["mlp", "dot"] = "mlp"
-    """Score of a query and a key: ``v tanh(W q + U k)`` without biases, or ``q (U k) / sqrt(hidden_size)``."""
+    attention: Literal["mlp", "dot", "scaled_dot"] = "mlp"
+    """Score of a query and a key: ``v tanh(W q + U k)`` without biases, ``q (U k) / sqrt(hidden_size)``, or without
+    any parameters ``q k / sqrt(hidden_size)``, which needs ``bidirectional`` = false."""
     attention_dropout: Probability = 0.0
     """Dropout on attention weights."""
+
+    def __post_init__(self) -> None:
+        """Also check that a key is as wide as a query where no projection makes it so."""
+        super().__post_init__()
+        if self.attention == "scaled_dot" and self.output_width != self.hidden_size:
+            raise ValueError(
+                '`attention` = "scaled_dot" needs encoder outputs as wide as `hidden_size`, but with `bidirectional` = '
+                f'true they are {self.output_width} wide and it is {self.hidden_size}; "dot" projects them'
+            )

@@ -130,7 +130,13 @@ class Transformer(EncoderDecoder):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-        tables = vocabulary_tables(source_vocab_size, target_vocab_size, config.d_model, config.tied_embeddings)
+        tables = vocabulary_tables(
+            source_vocab_size,
+            target_vocab_size,
+            config.d_model,
+            config.tied_embeddings,
+            bias=config.output_bias,
+        )
         self.source_embedding = Embedding(config, tables.source, config.max_source_length)
         self.target_embedding = Embedding(config, tables.target, config.max_target_length)
         self.projection = tables.projection

@@ -47,7 +47,10 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     activation: Literal["relu", "gelu", "silu"] = "relu"
     """Activation of the feed-forward layers."""
     tied_embeddings: Tying = "decoder"
-    """Which share one table: nothing; target embedding and output projection; those and the source embedding."""
+    """Which tables share one weight: none, target embedding and output projection, or these and the source
+    embedding."""
+    output_bias: bool = False
+    """A bias in the output projection, also where its weight is tied."""
     dropout: Probability = 0.1
     """Dropout on embeddings and sublayer outputs."""
     attention_dropout: Probability = 0.0
@@ -101,25 +104,46 @@ def base() -> TransformerConfig:
 
 
 def free_widths() -> TransformerConfig:
-    """Heads whose key and value widths are chosen apart from ``d_model``, no biases around attention, LayerNorm after
-    the residual sum: the attention of the notebook "Transformer pytorch"."""
+    """Heads whose key and value widths are independent of ``d_model`` = 512, no biases around attention, unscaled
+    embeddings, LayerNorm after the residual sum: the attention of the notebook "Transformer pytorch"."""
     return TransformerConfig(
-        d_model=256,
-        d_ff=1024,
-        heads=4,
-        encoder_layers=3,
-        decoder_layers=3,
         d_k=32,
         d_v=48,
         attention_bias=False,
         attention_output_bias=False,
+        scale_embeddings=False,
         tied_embeddings="none",
+        attention_dropout=0.1,
+    )
+
+
+def free_widths_small() -> TransformerConfig:
+    """A smaller relative of :func:`free_widths`: 256/1024, 4 heads, 3+3 layers."""
+    return replace(free_widths(), d_model=256, d_ff=1024, heads=4, encoder_layers=3, decoder_layers=3)
+
+
+def incremental() -> TransformerConfig:
+    """24/48, 8 heads, 2+2 layers, no biases around attention but one in the output projection, dropout of a half: the
+    Transformer with a step-by-step decoder of the article "PyTorch系列之机器翻译｜注意力机制｜Transformer"."""
+    return TransformerConfig(
+        d_model=24,
+        d_ff=48,
+        heads=8,
+        encoder_layers=2,
+        decoder_layers=2,
+        attention_bias=False,
+        attention_output_bias=False,
+        tied_embeddings="none",
+        output_bias=True,
+        dropout=0.5,
+        attention_dropout=0.5,
     )
 
 
 def shared_heads() -> TransformerConfig:
     """Learned positions, one small projection shared by all heads, scores divided by the square root of ``d_model``,
-    dropout behind the norm; 256/1024, 8 heads, 6+6 layers, 100 positions: the article "Transformer详解（附代码）"."""
+    LayerNorm before dropout, which is 0, a bias in the output projection; 256/1024, 8 heads, 6+6 layers, 100 positions:
+    the article "Transformer详解（附代码）"."""
     return TransformerConfig(
         d_model=256,
         d_ff=1024,
@@ -131,6 +155,8 @@ def shared_heads() -> TransformerConfig:
         attention_scale="d_model",
         dropout_after_norm=True,
         tied_embeddings="none",
+        output_bias=True,
+        dropout=0.0,
         max_source_length=100,
         max_target_length=100,
     )
