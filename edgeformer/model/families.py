@@ -1,4 +1,4 @@
-"""The model families that ship with the package. Imports no torch until a model is built."""
+"""The model families that ship with the package. Torch is not imported until a model is built."""
 
 from __future__ import annotations
 

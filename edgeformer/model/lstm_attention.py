@@ -1,4 +1,4 @@
-"""LSTM encoder-decoder with attention over all encoder outputs at each step."""
+"""LSTM encoder-decoder with attention over all encoder outputs at every step."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ class OutputAttention(nn.Module):
         self.dropout = nn.Dropout(config.attention_dropout)
 
     def memory(self, outputs: Tensor, length: Tensor) -> State:
-        """What :meth:`forward` reads at each step; keys are stored only if they differ from the values.
+        """Compute what :meth:`forward` reads at each step; keys are stored only if they differ from the values.
 
         Args:
-            outputs: of the encoder, ``(N, S, C)``.
-            length: true lengths, ``(N,)``, int64.
+            outputs: encoder outputs, ``(N, S, C)``.
+            length: lengths without padding, ``(N,)``, int64.
         """
         padding = 1 - length_mask(length, outputs.shape[1]).to(torch.float32)
         keys = {} if self.key is None else {KEY: self.key(outputs)}
         return {SOURCE_BIAS: padding * torch.finfo(torch.float32).min, **keys, VALUE: outputs}
 
     def forward(self, query: Tensor, memory: State) -> tuple[Tensor, Tensor]:
-        """Attend with the K rows of each sentence.
+        """Attend from the K rows of each sentence.
 
         Args:
             query: hidden states, ``(R, U)``.
-            memory: ``source_bias`` ``(N, S)``, which is 0 at true positions and the smallest finite number on padding,
-                keys ``(N, S, U)`` and values ``(N, S, C)``.
+            memory: ``source_bias`` ``(N, S)``, which is 0 for tokens and the lowest finite number for padding, keys
+                ``(N, S, U)`` and values ``(N, S, C)``.
 
         Returns:
-            Contexts ``(R, C)``, and weights ``(R, S)``.
+            Contexts ``(R, C)`` and weights ``(R, S)``.
         """
         bias, value = memory[SOURCE_BIAS], memory[VALUE]
         key = value if self.key is None else memory[KEY]
@@ -67,7 +67,7 @@ class OutputAttention(nn.Module):
 
 
 class LSTMAttentionModel(LSTMModel):
-    """The last layer's hidden state before a token is the query; the context stands beside the token's embedding.
+    """The last layer's previous hidden state is the query; the context is concatenated to the token's embedding.
 
     Args:
         config: sizes and variations.
@@ -75,7 +75,7 @@ class LSTMAttentionModel(LSTMModel):
         target_vocab_size: entries of the target vocabulary.
 
     Raises:
-        ValueError: the vocabularies cannot share one table as the configuration wants.
+        ValueError: the vocabularies cannot share a table as configured.
     """
 
     has_attention = True
@@ -85,7 +85,7 @@ class LSTMAttentionModel(LSTMModel):
         self.attention = OutputAttention(config)
 
     def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
-        """Teacher-forced logits ``(N, T, V)``; see :meth:`EncoderDecoder.forward`."""
+        """Compute teacher-forced logits ``(N, T, V)``; see :meth:`EncoderDecoder.forward`."""
         state = self.encode(source, source_length)
         cells = self.decoder_cells()
         layers = range(len(cells))
@@ -104,13 +104,13 @@ class LSTMAttentionModel(LSTMModel):
         return logits
 
     def encode(self, source: Tensor, source_length: Tensor) -> State:
-        """First states, and keys and values of every source position; see :meth:`EncoderDecoder.encode`."""
+        """Return initial states, and keys and values of every source position; see :meth:`EncoderDecoder.encode`."""
         outputs, state = self.encode_layers(source, source_length)
         # (S, N, C) -> (N, S, C)
         return state | self.attention.memory(outputs.transpose(0, 1), source_length)
 
     def step(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State]:
-        """Logits ``(R, V)`` of the next token; see :meth:`EncoderDecoder.step`."""
+        """Compute logits ``(R, V)`` of the next token; see :meth:`EncoderDecoder.step`."""
         logits, new_state, _ = self.step_with_attention(token, position, state)
         return logits, new_state
 
@@ -123,7 +123,7 @@ class LSTMAttentionModel(LSTMModel):
         return self.projection(x), new_state, weights
 
     def state_table(self) -> tuple[StateTensor, ...]:
-        """What attention reads, and hidden and cell state of each decoder layer."""
+        """The constants that attention reads, and the hidden and cell state of each decoder layer."""
         widths: dict[str, tuple[int, ...]] = {SOURCE_BIAS: ()}
         if self.attention.key is not None:
             widths[KEY] = (self.config.hidden_size,)

@@ -290,7 +290,7 @@ def test_an_own_file_without_pairs(tmp_path: Path, part: str) -> None:
     own_files(tmp_path)
     (tmp_path / "empty.tsv").touch()
     config = DataConfig(train=("train.tsv",), valid_size=1, test_size=1)
-    with pytest.raises(DataError, match=r"empty\.tsv` must hold sentence pairs, but there is none"):
+    with pytest.raises(DataError, match=r"empty\.tsv` must hold sentence pairs, but is empty"):
         load_corpus(msgspec.structs.replace(config, **{part: ("empty.tsv",)}), tmp_path)
 
 

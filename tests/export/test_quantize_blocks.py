@@ -202,6 +202,14 @@ def test_position_tables_stay_and_all_else_is_replaced(variant: str) -> None:
 
 
 @pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("variant", ["output_bias", "untied_silu"])
+def test_output_bias_stays_in_the_product(variant: str, bits: Bits) -> None:
+    blocks, _ = run_passes(small_graphs(variant)[DECODER_FILE], [QuantizeBlocks(bits)])
+    (projection,) = [node for node in blocks.graph if node.attributes.get_int("N", 0) == 300]
+    assert constant_array(projection.inputs[5]).shape == (300,)
+
+
+@pytest.mark.parametrize("bits", BITS)
 def test_a_whole_graph_computes_what_rounded_weights_give(bits: Bits) -> None:
     model = small_graphs("post_norm")[ENCODER_FILE]
     blocks, (record,) = run_passes(ir.from_proto(ir.to_proto(model)), [QuantizeBlocks(bits)])
