@@ -54,7 +54,7 @@ class LSTMLayer(nn.Module):
                     bias[hidden_size : 2 * hidden_size] = 1.0  # forget gates start open
 
     def forward(self, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return outputs ``(S, N, directions * U)`` and the final hidden and cell state, ``(N, directions * U)`` each."""
+        """Return outputs ``(S, N, directions * U)`` and final hidden and cell states, ``(N, directions * U)`` each."""
         outputs, hidden, cell = self.kernel(self.lstm, x, length)
         return outputs, torch.cat(hidden.unbind(0), dim=1), torch.cat(cell.unbind(0), dim=1)
 
