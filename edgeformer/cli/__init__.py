@@ -83,6 +83,7 @@ _EXTRA_OF_MODULE = {
     "onnx_ir": "export",
     "onnxscript": "export",
     "onnxsim": "export",
+    "pooch": "train",
     "pytorch_lightning": "train",
     "sacrebleu": "eval",
     "safetensors": "train",

@@ -29,7 +29,12 @@ FP32: list[Export] = [
     ("post_norm", "portable", "fp32"),
     ("free_widths", "portable", "fp32"),
 ]
-INT8: list[Export] = [("pre_norm", "ort", "int8"), ("untied_silu", "portable", "int8")]
+INT8: list[Export] = [
+    ("pre_norm", "ort", "int8"),
+    ("untied_silu", "portable", "int8"),
+    ("output_bias", "ort", "int8"),
+    ("output_bias", "portable", "int8"),
+]
 
 
 def exports(*chosen: Export) -> pytest.MarkDecorator:
