@@ -103,7 +103,7 @@ def test_weights_of_another_model(tmp_path: Path, change: str) -> None:
     else:
         state[name] = torch.zeros(3, 3)
     save_file(state, run.model_path)
-    with pytest.raises(CheckpointError, match="are of another model"):
+    with pytest.raises(CheckpointError, match="belong to another model"):
         run.load_model()
 
 
