@@ -47,8 +47,8 @@ def run_updates(
 
     Args:
         fabric: puts batches on the device and joins the gradients of several processes.
-        objective: returns the summed loss of a batch; set up by ``fabric``.
-        optimizer: set up by ``fabric``.
+        objective: returns the summed loss of a batch.
+        optimizer: updates the parameters of ``objective``.
         stream: batches of this process.
         config: section ``[train]``.
         d_model: width of the model, for the schedule ``noam``.
@@ -58,17 +58,18 @@ def run_updates(
     Raises:
         TrainingError: the gradient is infinite or not a number. The weights are those before that update.
     """
+    module, optimizer = fabric.setup(objective, optimizer)
+    parameters = list(module.parameters())
     batches = stream.start_at(step)
-    parameters = list(objective.parameters())
-    objective.train()
+    module.train()
     while True:
         loss = torch.zeros((), device=fabric.device)
         for index in range(config.accumulate):
             batch = next(batches)
             seed_dropout(config.seed, step * config.accumulate + index, fabric.global_rank)
-            with fabric.no_backward_sync(objective, enabled=index < config.accumulate - 1):
+            with fabric.no_backward_sync(module, enabled=index < config.accumulate - 1):
                 # Per true token of the whole update; DDP averages over the processes.
-                share = objective(*_tensors(fabric, batch)) * (fabric.world_size / batch.update_tokens)
+                share = module(*_tensors(fabric, batch)) * (fabric.world_size / batch.update_tokens)
                 fabric.backward(share)
             loss += share.detach()
         step += 1

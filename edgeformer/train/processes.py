@@ -46,4 +46,4 @@ def agree(fabric: Fabric, reason: StopReason | None) -> StopReason | None:
         return None
     reasons: list[StopReason | None] = [None] * fabric.world_size
     torch.distributed.all_gather_object(reasons, reason)
-    return next(filter(None, reasons))
+    return next(entry for entry in reasons if entry is not None)

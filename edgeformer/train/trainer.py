@@ -180,7 +180,6 @@ def _update_until_stopped(training: _Training, fabric: Fabric) -> StopReason:
     run, state, config = training.run, training.state, training.run.recipe.train
     if fabric.device.type == "cpu":
         prepare_for_cpu(state.model)
-    objective, optimizer = fabric.setup(Objective(state.model, config.label_smoothing), state.optimizer)
     step = state.progress.step
     with (
         catch_signals() as signals,
@@ -192,8 +191,8 @@ def _update_until_stopped(training: _Training, fabric: Fabric) -> StopReason:
         )
         return run_updates(
             fabric,
-            objective,
-            optimizer,
+            Objective(state.model, config.label_smoothing),
+            state.optimizer,
             training.stream,
             config,
             d_model=getattr(model_config(run.recipe.model), "d_model", 1),

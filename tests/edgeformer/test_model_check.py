@@ -366,7 +366,12 @@ def test_declared_features_are_compared_with_forward() -> None:
 
 def test_a_class_with_its_own_forward_declares_its_features_again() -> None:
     parent = type(small(has_features=True, features=Small.before_projection))
-    assert parent.has_features
-    assert type("Child", (parent,), {}).has_features
-    assert not type("Child", (parent,), {"forward": Small.forward}).has_features
-    assert type("Child", (parent,), {"forward": Small.forward, "has_features": True}).has_features
+
+    def child(**replaced: Any) -> EncoderDecoder:
+        kind: type[Small] = type("Child", (parent,), replaced)
+        return kind()
+
+    assert parent().has_features
+    assert child().has_features
+    assert not child(forward=Small.forward).has_features
+    assert child(forward=Small.forward, has_features=True).has_features

@@ -30,7 +30,8 @@ class BagOfWords(EncoderDecoder):
 
     def features(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
         mean: Tensor = self.source_embedding(source).sum(1) / source_length[:, None]
-        return mean[:, None] + self.target_embedding(target)
+        embedded: Tensor = self.target_embedding(target)
+        return mean[:, None] + embedded
 
     def encode(self, source: Tensor, source_length: Tensor) -> State:
         raise NotImplementedError
@@ -46,7 +47,7 @@ class OwnForward(BagOfWords):
     """Overrides the forward alone, so that its inherited features say nothing about it."""
 
     def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
-        return 2 * super().forward(source, source_length, target)
+        return super().forward(source, source_length, target) * 2
 
 
 def batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -71,7 +71,7 @@ def test_tensorboard_gets_the_same_metrics(tmp_path: Path) -> None:
     # In processes of their own, since TensorBoard's imports may warn.
     write = "import sys; from pathlib import Path; from tests.edgeformer.test_train_report import write_metrics; "
     subprocess.run([sys.executable, "-c", write + "write_metrics(Path(sys.argv[1]), 20)", tmp_path], check=True)
-    read = [sys.executable, "-c", READ_EVENTS, tmp_path / "tensorboard"]
+    read = [sys.executable, "-c", READ_EVENTS, str(tmp_path / "tensorboard")]
     done = subprocess.run(read, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.splitlines() == [
         "learning_rate tokens_per_second train_loss valid_bleu valid_loss",

@@ -78,7 +78,6 @@ class Ours:
     def run(self, updates: int) -> Round:
         """Train as :class:`Side` says."""
         optimizer = build_optimizer(self.objective, self.config)
-        objective, optimizer = self.fabric.setup(self.objective, optimizer)
         last: list[Update] = []
 
         def stop_at_last(update: Update) -> LimitReached | None:
@@ -88,7 +87,7 @@ class Ours:
         begin = time.perf_counter()
         run_updates(
             self.fabric,
-            objective,
+            self.objective,
             optimizer,
             self.stream,
             self.config,

@@ -51,7 +51,7 @@ def training_figure(rows: list[dict[str, str]]) -> Figure:
     rate.set_ylim(bottom=0)
     rate.ticklabel_format(axis="y", style="sci", scilimits=(-2, 2))
     rate.set_xlabel("step (updates of the weights)")
-    rate.xaxis.set_major_locator(MaxNLocator(integer=True))
+    rate.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     for axes in (loss, bleu, rate):
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
