@@ -39,8 +39,10 @@ class TrainingDisplay:
         columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"))
         with Progress(*columns, console=self._console, transient=True) as self._bar:
             self._bar.add_task("", total=self._max_steps, completed=step)
-            yield
-        self._bar = None
+            try:
+                yield
+            finally:
+                self._bar = None
 
     def update(
         self, step: int, *, loss: float, tokens_per_second: float, steps_per_second: float, minutes: float
