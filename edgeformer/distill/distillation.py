@@ -35,7 +35,7 @@ from edgeformer.quality.evaluation import too_long
 from edgeformer.quality.scores import sentence_bleu
 from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.contract import MANIFEST_FILE
-from edgeformer_runtime.files import held, staged_folder
+from edgeformer_runtime.files import locked_folder, staged_folder
 from edgeformer_runtime.translator import Translation, Translator
 
 CHUNK = 1024
@@ -81,7 +81,7 @@ def distill(
     if resume and (out / REPORT_FILE).is_file():
         return _complete(out, settings)
     progress = None if resume else _begin(teacher, out, recipe, data_dir, settings)
-    with held(out):
+    with locked_folder(out):
         return _translate_rest(teacher, out, progress or resumed(out, recipe, settings), max_batch_tokens, report)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -30,6 +31,16 @@ class EncoderDecoder(nn.Module, ABC):
     """Maximum number of steps, including the one that yields the end token."""
     has_attention: bool = False
     """Whether the model attends to source positions and implements :meth:`step_with_attention`."""
+    has_features: bool = False
+    """Whether the logits of :meth:`forward` are ``projection(features(...))``. Training then computes the loss without
+    holding all logits, which takes less time and memory. A class that overrides :meth:`forward` declares it again."""
+    projection: nn.Linear
+    """Maps :meth:`features` to logits, with or without a bias; needed by a model with ``has_features``."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "forward" in vars(cls) and "has_features" not in vars(cls):
+            cls.has_features = False
 
     @abstractmethod
     def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
@@ -69,6 +80,21 @@ class EncoderDecoder(nn.Module, ABC):
     @abstractmethod
     def state_table(self) -> tuple[StateTensor, ...]:
         """Describe every tensor of the state, in the order in which the exported graphs list them."""
+
+    def features(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
+        """Return what :meth:`forward` projects to logits.
+
+        A model with ``has_features`` overrides it; only training needs it.
+
+        Args:
+            source: as for :meth:`forward`.
+            source_length: as for :meth:`forward`.
+            target: as for :meth:`forward`.
+
+        Returns:
+            Features of each target position, ``(N, T, D)``, where D is the input width of ``projection``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no features")
 
     def step_with_attention(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
         """Like :meth:`step`, but also return the attention weight of each source position.

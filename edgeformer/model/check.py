@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from edgeformer.errors import ConfigError
 from edgeformer.model.base import EncoderDecoder, State
@@ -127,7 +127,21 @@ class _Check:
         for row in (0, len(logits) - 1):
             alone = self.forward(*self.alone(row))
             self.compare(logits[row], alone[0], "`forward` sees padding or the other sentences of a batch")
+        if self.model.has_features:
+            with suppress(_StopError):
+                self.check_features(logits)
         return logits
+
+    def check_features(self, expected: Tensor) -> None:
+        """Projected features of all rows against the logits ``(R, T, V)`` of ``forward``."""
+        projection = getattr(self.model, "projection", None)
+        if not isinstance(projection, nn.Linear):
+            self.stop(f"`projection` must be an nn.Linear, but is {type(projection).__name__}")
+        features = self.call("`features`", self.model.features, self.row_source, self.row_length, self.target)
+        self.tensor("result of `features`", features, "float32", (*self.target.shape, projection.in_features))
+        problem = "`projection` of `features` gives other logits than `forward`"
+        logits = self.tensor("`projection` of `features`", projection(features), "float32", tuple(expected.shape))
+        self.compare(logits, expected, problem)
 
     def forward(self, source: Tensor, length: Tensor, target: Tensor) -> Tensor:
         """Checked logits ``(rows, T, V)``."""

@@ -106,6 +106,7 @@ class Transformer(EncoderDecoder):
     """
 
     has_attention = True
+    has_features = True
 
     def __init__(
         self,

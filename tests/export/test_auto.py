@@ -26,7 +26,7 @@ from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.files import held
+from edgeformer_runtime.files import locked_folder
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests.factory import PAIRS, small_run, taught_run
@@ -199,8 +199,8 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     runner = CliRunner()
 
     (tmp_path / "best.quantize").mkdir()
-    with held(tmp_path / "best.quantize"):
-        assert "Another process works in" in runner.invoke(main, command).stderr
+    with locked_folder(tmp_path / "best.quantize"):
+        assert "is being used by another process" in runner.invoke(main, command).stderr
     with mock.patch.object(trial.Trial, "timed", side_effect=KeyboardInterrupt):
         stopped = runner.invoke(main, command)
     assert stopped.exit_code == 130

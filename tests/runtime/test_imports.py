@@ -14,7 +14,7 @@ import edgeformer
 import edgeformer_runtime
 from tests.commands import python
 
-TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "pytorch_lightning", "lightning", "sacrebleu"}
+TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "lightning_fabric", "sacrebleu"}
 COMMANDS = ("bench", "data", "distill", "evaluate", "export", "inspect", "train", "translate", "tune", "verify")
 RUN_COMMAND = """
 import json, sys

@@ -10,17 +10,15 @@ import multiprocessing
 import shlex
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import click
 import msgspec
-import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
@@ -33,9 +31,12 @@ from edgeformer.families import model_config
 from edgeformer.model.build import build_model
 from edgeformer.model.layers import sinusoids
 from edgeformer.model.transformer_config import TransformerConfig
-from edgeformer.train.module import TensorStream, TrainingModule
-from edgeformer.train.schedule import learning_rate
-from edgeformer.train.trainer import lightning_trainer, prepare_for_cpu, quiet_lightning
+from edgeformer.train.cpu import prepare_for_cpu
+from edgeformer.train.loop import Update, run_updates
+from edgeformer.train.objective import Objective
+from edgeformer.train.optimizer import build_optimizer, learning_rate
+from edgeformer.train.processes import launch
+from edgeformer.train.stopping import LimitReached
 from edgeformer_bench.latency import machine
 from edgeformer_runtime.cli.output import atomic_text, console, json_text, table
 from edgeformer_runtime.engine.onnx_session import available_cpus
@@ -64,30 +65,37 @@ class Side(Protocol):
         """Make the first updates of the recipe's batches."""
 
 
-class Ours(pl.Callback):
+class Ours:
     """What ``edgeformer train`` does between two validations."""
 
     def __init__(self, recipe: Recipe, stream: BatchStream, vocab_size: int) -> None:
         model = build_model(recipe, vocab_size, vocab_size)
         prepare_for_cpu(model)
-        self.config, self.stream = recipe.train, stream
-        self.module = TrainingModule(model, recipe.train, stream, _transformer(recipe).d_model)
-        self.begin = self.end = 0.0
+        self.config, self.stream, self.d_model = recipe.train, stream, _transformer(recipe).d_model
+        self.fabric = launch(recipe.train)
+        self.objective = Objective(model, recipe.train.label_smoothing)
 
     def run(self, updates: int) -> Round:
         """Train as :class:`Side` says."""
-        config = msgspec.structs.replace(self.config, max_steps=updates)
-        with quiet_lightning(), tempfile.TemporaryDirectory() as folder:
-            lightning_trainer(config, self, Path(folder)).fit(self.module)
-        return Round(_tokens(self.stream, updates), self.end - self.begin, self.module.update_loss.item())
+        optimizer = build_optimizer(self.objective, self.config)
+        last: list[Update] = []
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock."""
-        self.begin = time.perf_counter()
+        def stop_at_last(update: Update) -> LimitReached | None:
+            last[:] = [update]
+            return LimitReached("max_steps", updates) if update.step == updates else None
 
-    def on_train_batch_end(self, *_: Any) -> None:
-        """Note when the last batch ended."""
-        self.end = time.perf_counter()
+        begin = time.perf_counter()
+        run_updates(
+            self.fabric,
+            self.objective,
+            optimizer,
+            self.stream,
+            self.config,
+            d_model=self.d_model,
+            step=0,
+            after_update=stop_at_last,
+        )
+        return Round(_tokens(self.stream, updates), time.perf_counter() - begin, last[0].loss.item())
 
 
 class Plain(nn.Module):
@@ -137,12 +145,13 @@ class Plain(nn.Module):
         criterion = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=config.label_smoothing, reduction="sum")
         begin = time.perf_counter()
         loss = 0.0
-        for index, batch in zip(range(updates * config.accumulate), TensorStream(self.stream, 0), strict=False):
+        for index in range(updates * config.accumulate):
+            batch = self.stream.batch(index)
             if index % config.accumulate == 0:
                 optimizer.zero_grad()
                 loss = 0.0
-            logits = self(batch.source, batch.target)
-            part = criterion(logits.flatten(0, 1), batch.labels.flatten()) / batch.update_tokens
+            logits = self(torch.from_numpy(batch.source), torch.from_numpy(batch.target))
+            part = criterion(logits.flatten(0, 1), torch.from_numpy(batch.labels).flatten()) / batch.update_tokens
             part.backward()
             loss += part.item()
             if (index + 1) % config.accumulate == 0:

@@ -30,7 +30,7 @@ from edgeformer_runtime.bundle.open import file_sha256, open_bundle
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.files import held, write_atomically
+from edgeformer_runtime.files import locked_folder, write_atomically
 
 PAGE_FILE = "report.html"
 CANDIDATES_FOLDER = "candidates"
@@ -117,7 +117,7 @@ def export_best(
     }
     folder = work_folder(out)
     folder.mkdir(parents=True, exist_ok=True)
-    with held(folder):
+    with locked_folder(folder):
         notebook = Notebook(folder, facts, resume=resume, overwrite=overwrite)
         prepared = Prepared(run, target, progress=progress)
         contest = _Contest(prepared, Trial(text, decode, options.threads), notebook, progress)

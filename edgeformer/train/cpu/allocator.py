@@ -1,4 +1,4 @@
-"""How the C library treats memory that training frees and needs again at once."""
+"""Keep the C library from returning memory that training needs again at once."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _LARGEST = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
-    """Keep memory in the process once it has it, where the C library is glibc; elsewhere do nothing.
+    """Keep freed memory in the process if the C library is glibc; otherwise do nothing.
 
-    By default large tensors go back to the system when they are freed, and every update takes them anew, page by page:
-    a twentieth of its time.
+    By default, glibc returns large tensors to the system when they are freed, and each update gets them back page by
+    page, which takes a twentieth of its time.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)

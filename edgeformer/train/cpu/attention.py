@@ -1,4 +1,4 @@
-"""Attention for training on CPU: torch's own kernel spends most of its time around the matrix products there."""
+"""Attention for training on CPU, where torch's own kernel spends most of its time outside the matrix products."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgeformer.model.attention import MultiHeadAttention, torch_attention
 
 
 def use_training_attention(module: nn.Module) -> None:
-    """Exchange the kernel of every :class:`MultiHeadAttention` below a module that will be trained on CPU."""
+    """Replace torch's kernel in every :class:`MultiHeadAttention` of a module that will be trained on CPU."""
     for child in module.modules():
         if isinstance(child, MultiHeadAttention) and child.kernel is torch_attention:
             child.kernel = training_attention
@@ -20,9 +20,9 @@ def use_training_attention(module: nn.Module) -> None:
 def training_attention(
     query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None, causal: bool, scale: float, dropout: float
 ) -> Tensor:
-    """An :class:`~edgeformer.model.attention.AttentionKernel` for sentences with a token that is no padding.
+    """An :class:`~edgeformer.model.attention.AttentionKernel` for sentences of at least one true token.
 
-    Where no gradient is needed, and with dropout, it is torch's own.
+    Without gradients, or with dropout, it calls torch's own kernel.
     """
     if dropout or not torch.is_grad_enabled():
         return torch_attention(query, key, value, padding=padding, causal=causal, scale=scale, dropout=dropout)
@@ -37,7 +37,7 @@ def training_attention(
 
 
 class _Attention(torch.autograd.Function):
-    """Products in the dtype of the arguments, softmax in fp32. Letters of heads are joined to those of sentences."""
+    """Matrix products in the dtype of the arguments, softmax in fp32. Sentences and heads share one batch axis."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:

@@ -1,14 +1,31 @@
-"""Learning rate as a pure function of the step."""
+"""The optimizer and its learning rate."""
 
 from __future__ import annotations
 
 import math
 
+import torch
+from torch import nn
+
 from edgeformer.config import TrainConfig
 
 
+def build_optimizer(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Return AdamW (Loshchilov and Hutter 2019) that leaves biases and norms undecayed; without decay it is Adam."""
+    parameters = list(module.parameters())
+    decayed = [parameter for parameter in parameters if parameter.ndim > 1]
+    plain = [parameter for parameter in parameters if parameter.ndim <= 1]
+    return torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}],
+        lr=config.learning_rate,
+        betas=config.adam_betas,
+        eps=config.adam_eps,
+        fused=True,
+    )
+
+
 def learning_rate(step: int, config: TrainConfig, d_model: int) -> float:
-    """Rate of one update.
+    """Return the learning rate of one update.
 
     ============ ==================================================================================================
     inverse_sqrt linear to ``learning_rate`` at ``warmup_steps``, then ``learning_rate * sqrt(warmup_steps / step)``
@@ -16,10 +33,10 @@ def learning_rate(step: int, config: TrainConfig, d_model: int) -> float:
                  (Vaswani et al. 2017, section 5.3)
     ============ ==================================================================================================
 
-    Both are multiplied by a factor that falls linearly from 1 to 0 over the last ``cooldown_steps`` of ``max_steps``.
+    Over the last ``cooldown_steps`` of ``max_steps``, both are multiplied by a factor that falls linearly from 1 to 0.
 
     Args:
-        step: number of the update, from 1.
+        step: number of the update, starting at 1.
         config: section ``[train]``.
         d_model: width of the model, for ``noam``.
     """

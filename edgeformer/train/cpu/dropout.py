@@ -1,6 +1,6 @@
 """Dropout that draws its random numbers four at a time.
 
-Torch's generator for CPU yields one number at a time, on one thread: with 128-wide layers that took a fifth of an
+Torch's CPU generator yields one number at a time on one thread; with layers of width 128, that took a fifth of an
 update.
 """
 
@@ -23,7 +23,7 @@ class FastDropout(nn.Module):
         self.dropped_levels = round(p * _LEVELS)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` with elements set to zero and the others scaled up, of the same shape and dtype."""
+        """Set elements of ``x`` to zero and scale up the others; shape and dtype do not change."""
         if not self.training:
             return x
         if torch.is_autocast_enabled("cpu"):
@@ -43,7 +43,7 @@ class FastDropout(nn.Module):
 
 
 def use_fast_dropout(module: nn.Module) -> None:
-    """Exchange every :class:`torch.nn.Dropout` below a module that will be trained on CPU; weights stay as they are."""
+    """Replace every :class:`torch.nn.Dropout` of a module that will be trained on CPU."""
     for name, child in module.named_children():
         if type(child) is nn.Dropout:
             setattr(module, name, FastDropout(child.p))
