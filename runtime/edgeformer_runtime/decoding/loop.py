@@ -14,7 +14,7 @@ from edgeformer_runtime.decoding.batching import length_sorted_batches, pad
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.processors import build_processors
 from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, Hypothesis, Search
-from edgeformer_runtime.decoding.session import AnySession
+from edgeformer_runtime.decoding.session import StepSession
 from edgeformer_runtime.errors import InputTooLongError, OptionError
 
 
@@ -58,7 +58,7 @@ class Counters:
 
 
 def decode(
-    session: AnySession,
+    session: StepSession,
     sources: Sequence[Sequence[int]],
     options: DecodeOptions,
     counters: Counters | None = None,
@@ -94,7 +94,7 @@ def decode(
     started = time.perf_counter()
     results: list[list[Hypothesis]] = [[] for _ in sources]
     lengths = [len(source) for source in sources]
-    if options.beam_size == 1 and session.rows_in_pairs:
+    if options.beam_size == 1 and session.row_multiple > 1:
         batches = [[index] for index in range(len(sources))]
     else:
         batches = list(length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens))
@@ -116,7 +116,7 @@ def decode(
 
 
 def _decode_batch(
-    session: AnySession, sources: Sequence[Sequence[int]], options: DecodeOptions, counters: Counters
+    session: StepSession, sources: Sequence[Sequence[int]], options: DecodeOptions, counters: Counters
 ) -> list[list[Hypothesis]]:
     clock = time.perf_counter
     processors = build_processors(options, session.special)
@@ -130,15 +130,15 @@ def _decode_batch(
     if options.beam_size == 1:
         search = GreedySearch(len(sources), options, session.special)
     else:
-        pairs = session.rows_in_pairs
-        search = BeamSearch(len(sources), options, session.special, session.best_tokens, pairs=pairs)
-        if pairs:
-            state = state.select(np.arange(len(sources)).repeat(len(search.token) // len(sources)), None)
+        best, multiple = session.best_tokens, session.row_multiple
+        search = BeamSearch(len(sources), options, session.special, best, row_multiple=multiple)
+    if len(search.token) > len(sources):  # rows of a sentence in the first step
+        state.select(np.arange(len(sources)).repeat(len(search.token) // len(sources)), None)
     counters.encoder_seconds += clock() - begin
     counters.batches += 1
     for position in range(limit):
         step_begin = clock()
-        logits, state = session.step(search.token, position, state)
+        logits = state.step(search.token)
         step_end = clock()
         counters.decoder_seconds += step_end - step_begin
         counters.steps += 1
@@ -152,6 +152,6 @@ def _decode_batch(
         if search.is_finished:
             break
         if advance.rows is not None:
-            state = state.select(advance.rows, advance.sentences)
+            state.select(advance.rows, advance.sentences)
     counters.batch_seconds += clock() - begin
     return search.finish()

@@ -120,8 +120,8 @@ class BeamSearch:
         options: how to search; K is its beam size.
         special: token ids with a meaning.
         best: picks the most probable extensions.
-        pairs: keep an even number of rows of each sentence in all steps; one that is too many finds nothing. Otherwise
-            there is one row of each in the first step, since all of a sentence start alike, and then K.
+        row_multiple: the rows of each sentence are a multiple of this in every step; surplus rows are masked out. If it
+            is 1, the first step has one row per sentence, since all beams start alike, and later steps have K.
     """
 
     def __init__(
@@ -131,15 +131,15 @@ class BeamSearch:
         special: SpecialTokens,
         best: BestTokens = best_tokens,
         *,
-        pairs: bool = False,
+        row_multiple: int = 1,
     ) -> None:
         self._best = best
         self._options, self._eos, self._beams = options, special.eos, options.beam_size
         self._results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         self._origin = np.arange(sentences)
-        self._width = self._beams + (pairs and self._beams % 2)
-        """Rows of each sentence after the first step."""
-        width = self._width if pairs else 1
+        self._width = -(-self._beams // row_multiple) * row_multiple
+        """Rows per sentence after the first step."""
+        width = self._width if row_multiple > 1 else 1
         # (N, rows of a sentence): all start alike, so only the first may be extended at the first step
         self._log_probability = np.full((sentences, width), -np.inf, dtype=np.float64)
         self._log_probability[:, 0] = 0
