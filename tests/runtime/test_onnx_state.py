@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import cache, partial
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.decoding.forced_steps import forced_steps
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.search import packed
@@ -147,6 +149,20 @@ class Rows:
         same(logits, decoded_alone(self.session, self.batch, self.origin.repeat(self.beams), self.tokens))
 
 
+def test_a_state_after_p_steps_gives_the_logits_of_position_p(session: OnnxSession) -> None:
+    """Whatever other states have done before: a step reads and changes its own state alone."""
+    batch, tokens = batch_of([7, 3]), np.random.default_rng(0).integers(4, 300, (2, 6))
+    state = session.start(batch.source, batch.length)
+    expected = [logits.copy() for logits in forced_steps(state, tokens)]
+    assert state.length == 6
+    assert all(np.abs(a - b).max() > 1e-2 for a, b in pairwise(expected))
+    for position in (0, 4, 1, 5):
+        fresh = session.start(batch.source, batch.length)
+        *_, logits = forced_steps(fresh, tokens[:, : position + 1])
+        assert fresh.length == position + 1
+        same(logits, expected[position])
+
+
 @pytest.mark.parametrize("beams", [1, 2, 5])
 def test_beams_that_change_places_keep_their_own_past(session: OnnxSession, beams: int) -> None:
     rows = Rows(session, batch_of([7, 1, 12]), beams, seed=beams)
@@ -263,6 +279,8 @@ def test_capacity_doubles_up_to_the_longest_target(in_place: OnnxSession) -> Non
         assert state.length == position + 1
         capacity.append(state.tensors["self_key.0"].shape()[2])
     assert capacity == [32] * 32 + [64] * 32 + [LONGEST] * 36
+    with pytest.raises(ValueError, match=f"all of the model's {LONGEST} steps"):
+        state.step(np.full(4, 5))
 
 
 def addresses(state: OnnxState) -> dict[str, int]:
