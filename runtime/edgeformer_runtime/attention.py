@@ -1,7 +1,7 @@
 """Where a model looks: attention weights of finished translations.
 
-They are computed afterwards, by feeding a translation through the attention graph. So decoding does the same work
-whether anybody asks for them or not, and any pair of sentences can be asked for.
+They are computed afterwards, by feeding a translation through the attention graph. So decoding costs the same whether
+or not they are wanted, and they are available for any pair of sentences.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Attention:
     """The weight of every source token for every target token."""
 
     source_tokens: tuple[str, ...]
-    """The source's tokens, its end token among them; S of them."""
+    """Source tokens, end token included; S of them."""
     target_tokens: tuple[str, ...]
-    """The translation's tokens, and its end token if it has one; T of them."""
+    """Tokens of the translation, including its end token if it has one; T of them."""
     weights: FloatArray
-    """``(T, S)``, float32; each row adds up to one."""
+    """``(T, S)``, float32; each row sums to 1."""
     finished: bool
     """Whether the last target token is the end token."""
 

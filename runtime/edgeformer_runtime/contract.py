@@ -48,7 +48,7 @@ entry, ``(N, K, T)``, int32. So beams change places and no cache is moved."""
 BEAM_WIDTH = "beam_width"
 """Decoder input: K, ``(1,)``, int32."""
 LOGITS = "logits"
-"""Decoder output: unnormalised log-probabilities of the next token, ``(R, V)``, float32."""
+"""Decoder output: unnormalized log-probabilities of the next token, ``(R, V)``, float32."""
 ATTENTION = "attention"
 """Attention output: weight of each source position in this step, ``(R, S)``, float32, zero on padding."""
 

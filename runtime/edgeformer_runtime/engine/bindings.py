@@ -56,11 +56,10 @@ class Binding:
             value = tensors.values[tensor.name]
             if tensor.kind == "constant" or tensor.in_place:
                 binding.bind_ortvalue_input(tensor.input_name, value)
-        produced = {tensor.output_name: tensor for tensor in tensors.table}
-        for name in self._outputs:  # in the graph's order, in which `get_outputs` returns them
-            tensor = produced.get(name)
-            if tensor is not None and tensor.in_place:
-                binding.bind_ortvalue_output(name, tensors.values[tensor.name])
+        in_place = {tensor.output_name: tensor.name for tensor in tensors.table if tensor.in_place}
+        for name in self._outputs:  # in the graph's order, in which a binding returns its outputs
+            if name in in_place:
+                binding.bind_ortvalue_output(name, tensors.values[in_place[name]])
             elif name == graph.output and buffer is not None:
                 binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(buffer))
             else:

@@ -73,8 +73,9 @@ class OnnxSession:
         self._bundle, self._options = bundle, options
         with huge_pages() if device == "cpu" else nullcontext():
             # The larger graph first: while it loads, the engine holds three copies of the output projection.
-            decoder, self._encoder = self._open(contract.DECODER_FILE, contract.ENCODER_FILE)
-        self._decoder = StepGraph(contract.DECODER_FILE, decoder, contract.LOGITS, self._manifest.target_vocab_size)
+            self._decoder, self._encoder = self._open(contract.DECODER_FILE, contract.ENCODER_FILE)
+        vocab_size = self._manifest.target_vocab_size
+        self._step_graph = StepGraph(contract.DECODER_FILE, self._decoder, contract.LOGITS, vocab_size)
         self.make_tensors: Callable[..., StateTensors] = StateTensors
         """Makes the tensors of a new state; takes the arguments of :class:`StateTensors`."""
         if device != "cpu":
@@ -128,7 +129,7 @@ class OnnxSession:
                 sentences=len(source),
                 max_length=self.max_target_length,
             )
-        return OnnxState(tensors, self._decoder, self._opened_attention)
+        return OnnxState(tensors, self._step_graph, self._opened_attention)
 
     def open_attention(self) -> None:
         """Open the attention graph now instead of when a state first needs it.
