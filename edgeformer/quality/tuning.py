@@ -25,7 +25,7 @@ from edgeformer.quality.scores import bleu_metric
 from edgeformer_runtime.bundle.manifest import Generation
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import MANIFEST_FILE
-from edgeformer_runtime.decoding.search import normalized
+from edgeformer_runtime.decoding.search import normalised
 from edgeformer_runtime.translator import Translation
 
 PENALTIES = tuple(tenth / 10 for tenth in range(21))
@@ -139,7 +139,7 @@ def best_text(translation: Translation, length_penalty: float) -> str:
     """
     return max(
         translation.hypotheses,
-        key=lambda found: normalized(found.score or 0.0, len(found.ids) + found.finished, length_penalty),
+        key=lambda found: normalised(found.score or 0.0, len(found.ids) + found.finished, length_penalty),
     ).text
 
 

@@ -14,7 +14,7 @@ from edgeformer_runtime.decoding.batching import length_sorted_batches, pad
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.processors import build_processors
 from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, Hypothesis, Search
-from edgeformer_runtime.decoding.session import StepSession
+from edgeformer_runtime.decoding.session import AnySession
 from edgeformer_runtime.errors import InputTooLongError, OptionError
 
 
@@ -58,7 +58,7 @@ class Counters:
 
 
 def decode(
-    session: StepSession,
+    session: AnySession,
     sources: Sequence[Sequence[int]],
     options: DecodeOptions,
     counters: Counters | None = None,
@@ -72,14 +72,14 @@ def decode(
         sources: token ids of each sentence, end token included.
         options: how to search.
         counters: receives times and counts.
-        workers: number of batches decoded at a time, each in a thread of its own, with the same weights.
+        workers: batches decoded at a time, each in a thread of its own, with the same weights.
 
     Returns:
         For each sentence, ``n_best`` hypotheses, best first.
 
     Raises:
-        OptionError: an option is out of range.
-        InputTooLongError: a source is longer than the model's maximum.
+        OptionError: an option is out of its range.
+        InputTooLongError: a source is longer than the model takes.
     """
     options.verify()
     if options.min_length > session.max_target_length:
@@ -116,7 +116,7 @@ def decode(
 
 
 def _decode_batch(
-    session: StepSession, sources: Sequence[Sequence[int]], options: DecodeOptions, counters: Counters
+    session: AnySession, sources: Sequence[Sequence[int]], options: DecodeOptions, counters: Counters
 ) -> list[list[Hypothesis]]:
     clock = time.perf_counter
     processors = build_processors(options, session.special)

@@ -110,3 +110,4 @@ class AttentiveSession(StepSession, Protocol):
 
 
 AnySession = StepSession
+"""Another name of :class:`StepSession`."""

@@ -170,7 +170,7 @@ class OnnxSession:
         return self._open(contract.ATTENTION_FILE)[0]
 
     def _open(self, *files: str) -> list[ort.InferenceSession]:
-        """Open graphs and compare their inputs and outputs with the manifest."""
+        """Open graphs, and compare all of them with the manifest."""
         graphs = [_open(self._bundle.file(file), self._device, self._options) for file in files]
         problems = [
             problem
@@ -183,7 +183,7 @@ class OnnxSession:
 
 
 def available_cpus() -> int:
-    """Number of CPUs available to this process: its affinity, limited by the cgroup's quota rounded up."""
+    """CPUs this process may use: its affinity, and the cgroup's quota rounded up."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
@@ -214,7 +214,7 @@ def _check_version(minimum: str) -> None:
 
 
 def _check_cuda(manifest: Manifest) -> None:
-    """Refuse bundles for which CUDA has no kernels, and load CUDA's libraries from where pip installed them."""
+    """Refuse what CUDA has no kernels for, and find its libraries where pip has put them."""
     if quantized := sorted(set(manifest.precision.values()) - {"fp32", "fp16"}):
         raise DeviceError(
             f"{quantized[0]} graphs run on the CPU only, so `cuda` would copy every tensor back and forth; export the "
