@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 
 GRAPH_FILE = Path(__file__).with_name("best_tokens.onnx")
-"""Scans logits in chunks. Both graphs are made by :mod:`edgeformer_export.runtime_graphs`."""
+"""Looks at logits in chunks. Made by `:mod:`edgeformer_export.runtime_graphs``, as is the other one."""
 PADDED_GRAPH_FILE = Path(__file__).with_name("best_tokens_padded.onnx")
-"""The same for vocabularies that cannot be divided into chunks of equal size; it copies the logits once more."""
+"""The same for vocabularies that cannot be cut into chunks of one size; it copies the logits once more."""
 CHUNK = 256
-"""Maximum number of logits in a chunk. The time is the same from 32 to 500."""
+"""Most logits in a chunk. From 32 to 500 the time is the same."""
 CACHED = 1 << 20
 """Number of logits scanned together: 4 MB. With those of a whole batch, the output of one operator would have left the
 CPU's cache before the next one reads it."""
