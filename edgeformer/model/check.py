@@ -195,7 +195,7 @@ class _Check:
         for tensor in self.table:
             if tensor.kind == "cache":
                 dtype = getattr(torch, tensor.dtype)
-                state[tensor.name] = torch.zeros(_shape(tensor, sizes), dtype=dtype, device=self.device)
+                state[tensor.name] = torch.zeros(tensor.shape(sizes), dtype=dtype, device=self.device)
             elif tensor.axes[0] == ROWS:
                 state[tensor.name] = state[tensor.name].repeat_interleave(beams, 0)
         outputs, attended, weights = [], [], []
@@ -251,8 +251,8 @@ class _Check:
             found = _listed(state) if isinstance(state, dict) else type(state).__name__
             self.stop(f"{method} must return a dict of {_listed(names)}, but returns {found}")
         for tensor in wanted:
-            shape = _shape(tensor, sizes)
-            self.tensor(f"state `{tensor.name}` of {method}", state[tensor.name], tensor.dtype, shape)
+            what = f"state `{tensor.name}` of {method}"
+            self.tensor(what, state[tensor.name], tensor.dtype, tensor.shape(sizes))
         return state
 
     def tensor(self, what: str, value: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
@@ -289,10 +289,6 @@ class _Check:
     def note(self, problem: str, where: str = "") -> None:
         """One problem; a second time says nothing new."""
         self.problems.setdefault(problem, where)
-
-
-def _shape(tensor: StateTensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes)
 
 
 def _listed(names: Any) -> str:

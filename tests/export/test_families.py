@@ -95,7 +95,7 @@ def test_a_sentence_gives_the_same_in_any_company(taught: Taught, precision: Pre
     for output in outputs:
         for found, wanted in zip(output, expected[:: 6 if len(output) < len(TEXTS) else 1], strict=True):
             assert found.best.ids == wanted.best.ids
-            assert found.score == pytest.approx(wanted.score, abs=1e-5 if one.session.rows_in_pairs else 1e-4)
+            assert found.score == pytest.approx(wanted.score, abs=1e-5 if one.session.row_multiple == 2 else 1e-4)
 
 
 @pytest.mark.parametrize("precision", INTEGERS)

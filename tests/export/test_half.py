@@ -101,10 +101,10 @@ def test_the_state_table_tells_so(exported: Exported) -> None:
     assert [(one.name, one.dtype) for one in manifest.state] == [
         (one.name, half.get(one.dtype, one.dtype)) for one in table
     ]
-    session = Translator(exported.bundle).session
-    state = session.start(np.array([[5, 6, 3]]), np.array([3])).select(np.array([0, 0]), None)
-    for position in range(2):
-        logits, state = session.step(np.array([5, 6]), position, state)
+    state = Translator(exported.bundle).session.start(np.array([[5, 6, 3]]), np.array([3]))
+    state.select(np.array([0, 0]), None)
+    for _ in range(2):
+        logits = state.step(np.array([5, 6]))
     assert logits.dtype == np.float32
     assert {str(value.numpy().dtype) for value in state.tensors.values()} == {one.dtype for one in manifest.state}
 

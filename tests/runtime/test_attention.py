@@ -72,7 +72,7 @@ def test_padding_has_no_weight(translator: Translator) -> None:
     state = session.start(source, lengths)
     for position in range(3):
         token = np.array([[session.special.bos, *ids][position % len(ids)] for ids in targets], np.int64)
-        weights, state = session.attend(token, position, state)
+        weights = state.attend(token)
         assert weights.shape == source.shape
         for row, length in zip(weights, lengths, strict=True):
             assert not row[length:].any()

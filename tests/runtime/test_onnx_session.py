@@ -23,10 +23,9 @@ LENGTH = np.array([4, 2, 3], dtype=np.int64)
 
 def test_padding_changes_no_logit(translator: Translator) -> None:
     session = translator.session
-    together, _ = session.step(np.full(3, 2), 0, session.start(SOURCE, LENGTH))
+    together = session.start(SOURCE, LENGTH).step(np.full(3, 2))
     for row, length in enumerate(LENGTH):
-        start = session.start(SOURCE[row : row + 1, :length], LENGTH[row : row + 1])
-        alone, _ = session.step(np.full(1, 2), 0, start)
+        alone = session.start(SOURCE[row : row + 1, :length], LENGTH[row : row + 1]).step(np.full(1, 2))
         np.testing.assert_allclose(alone[0], together[row], atol=1e-5)
 
 
@@ -37,7 +36,7 @@ def test_changing_logits_changes_nothing_that_follows(translator: Translator) ->
     for spoilt in (False, True):
         state, found = session.start(SOURCE, LENGTH), []
         for position in range(8):
-            logits, state = session.step(np.full(3, 2 + position), position, state)
+            logits = state.step(np.full(3, 2 + position))
             found.append(logits.copy())
             if spoilt:
                 logits[:] = np.nan

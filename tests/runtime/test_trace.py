@@ -85,9 +85,8 @@ def test_inner_tensors_are_shown_in_the_order_asked_for(small_bundle: Path) -> N
     # The graphs compute what they do in a session.
     session = Translator(bundle, threads=1).session
     state = session.start(*padded(trace.source, 0, 99))
-    for position, token in enumerate(trace.target):
-        logits, state = session.step(np.array([token]), position, state)
-        np.testing.assert_allclose(stages[1 + position]["logits"], logits, atol=1e-5)
+    for stage, token in zip(stages[1:], trace.target, strict=True):
+        np.testing.assert_allclose(stage["logits"], state.step(np.array([token])), atol=1e-5)
 
 
 def test_a_tensor_that_a_graph_lacks_is_an_error(small_bundle: Path) -> None:
