@@ -14,7 +14,7 @@ from edgeformer_bench.peers.base import PeerError
 from edgeformer_bench.rounds import Contest, Timing, Workload, speeds
 from edgeformer_bench.systems import ours, peer
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
-from edgeformer_runtime.errors import InputTooLongError
+from edgeformer_runtime.source import encode_sources
 from edgeformer_runtime.tokenizer import Tokenizer
 
 
@@ -155,17 +155,14 @@ def compare(
     )
 
 
-def _encode(bundle: Bundle, texts: Sequence[str]) -> list[list[int]]:
+def _encode(bundle: Bundle, texts: Sequence[str]) -> list[tuple[int, ...]]:
     """Token ids with end token of all texts but blank ones."""
     manifest = bundle.manifest
-    texts = [text for text in texts if text.strip()]
-    if not texts:
+    tokenizer = Tokenizer.from_file(bundle.file(manifest.tokenizers.source))
+    sources = [source.ids for source in encode_sources(tokenizer, texts, manifest.max_source_length) if source.ids]
+    if not sources:
         raise ConfigError("There is no sentence to translate; give --source a file with text.")
-    encoded = Tokenizer.from_file(bundle.file(manifest.tokenizers.source)).encode_batch(texts)
-    for index, ids in enumerate(encoded):
-        if len(ids) >= manifest.max_source_length:
-            raise InputTooLongError(index, len(ids) + 1, manifest.max_source_length)
-    return [[*ids, manifest.special.eos] for ids in encoded]
+    return sources
 
 
 def _require_same_tokenizers(bundles: Sequence[Bundle], run: Path | None) -> None:

@@ -157,8 +157,7 @@ class Bench:
         missing = [setting for setting in settings if self.report.cell(setting) is None]
         self._progress.update(self._task, total=len(missing), completed=0)
         if missing or self.report.model(name) is None:
-            eos = run.source_tokenizer.eos_id
-            compared = [[*ids, eos] for ids in run.source_tokenizer.encode_batch(texts[:: max(1, len(texts) // 64)])]
+            compared = run.source_tokenizer.encode_batch(texts[:: max(1, len(texts) // 64)], end_token=True)
             self._know(name, run, compared, forced=False)
         for threads in self.options.threads:
             cells = [setting for setting in missing if setting.threads == threads]

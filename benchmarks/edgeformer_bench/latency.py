@@ -108,9 +108,9 @@ def benchmark(
     if not texts:
         raise ConfigError("There is no sentence to translate; give --source a file with text.")
     begin = time.perf_counter()
-    translator = Translator(bundle, device=device, threads=threads)
+    translator = Translator.open(bundle, device=device, threads=threads)
     load_seconds = time.perf_counter() - begin
-    beam_size = translator.options().beam_size if beam_size is None else beam_size
+    beam_size = translator.defaults.beam_size if beam_size is None else beam_size
     batches = [texts[start : start + batch_size] for start in range(0, len(texts), batch_size)]
     total, seconds, first = Counters(), [], []
     rounds = warmup + repeat

@@ -71,7 +71,7 @@ class EncodedPairs:
     kept: Ids
     """Index of each pair in the text that was encoded."""
     too_long: int
-    """Number of pairs dropped because one side exceeds the model's maximum length."""
+    """Pairs dropped because a side has more tokens than the model accepts."""
     pad_id: int = 0
     """Token id of padding."""
 
@@ -90,9 +90,9 @@ class EncodedPairs:
         Raises:
             DataError: no pair fits.
         """
-        sources = [[*ids, source_tokenizer.eos_id] for ids in source_tokenizer.encode_batch([s for s, _ in pairs])]
-        bos, eos = target_tokenizer.bos_id, target_tokenizer.eos_id
-        targets = [[bos, *ids, eos] for ids in target_tokenizer.encode_batch([t for _, t in pairs])]
+        sources = source_tokenizer.encode_batch([source for source, _ in pairs], end_token=True)
+        encoded = target_tokenizer.encode_batch([target for _, target in pairs], end_token=True)
+        targets = [[target_tokenizer.bos_id, *ids] for ids in encoded]
         kept = [
             index
             for index, (source, target) in enumerate(zip(sources, targets, strict=True))

@@ -112,7 +112,7 @@ def export_run(
         manifest, passes = write_graphs(prepared, folder, precision, keep or {}, progress)
 
         # The bundle is complete but for its examples, card and figures, so it can be run to make them.
-        translator = Translator(folder)
+        translator = Translator.open(folder)
         options = [DecodeOptions(beam_size=beam) for beam in sorted({1, manifest.generation.beam_size})]
         parity = compare(
             model,

@@ -241,7 +241,7 @@ def begun(folder: Path, small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        module.distill(Translator(small_bundle, threads=1), Path("out"), load_recipe("recipe.toml"), report=stop)
+        module.distill(Translator.open(small_bundle, threads=1), Path("out"), load_recipe("recipe.toml"), report=stop)
     return folder / "out"
 
 

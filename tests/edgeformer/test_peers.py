@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from edgeformer.model.session import TorchSession
+from edgeformer.quality.translators import run_translator
 from edgeformer.train.run import Run
 from edgeformer_bench.bandwidth import Bandwidth, bandwidth_at, read_bandwidth
 from edgeformer_bench.peers.base import Peer, PeerError, Spec, TextPeer
@@ -28,11 +28,11 @@ TEXTS = [source for source, _ in factory.PAIRS[::9]]
 
 
 def own(run: Run) -> LoopPeer:
-    return LoopPeer("torch", TorchSession(run.load_model()), run.source_tokenizer, run.target_tokenizer)
+    return LoopPeer("torch", run_translator(run, run.load_model()))
 
 
 def encoded(run: Run) -> list[list[int]]:
-    return [[*ids, run.source_tokenizer.eos_id] for ids in run.source_tokenizer.encode_batch(TEXTS)]
+    return run.source_tokenizer.encode_batch(TEXTS, end_token=True)
 
 
 @pytest.fixture(scope="module", params=["post_norm", "pre_norm", "untied_silu"])
@@ -173,7 +173,7 @@ def test_contest(taught_run: Run, small_bundle: Path, tmp_path: Path) -> None:
         assert min(scores["bundle"].first_seconds) < min(scores["bundle"].seconds)
         expected = own(taught_run).translate(workload.sources, beam_size=1, length=10)
         assert contest.outputs(workload) == {"bundle": expected, "fastest": expected}
-        too_long = Workload(beam_size=1, sources=[[4] * 1000])
+        too_long = Workload(beam_size=1, sources=workload.sources, length=10_000)
         scores = contest.run([too_long], rounds=1)
         assert all("tokens" in scores[name].error for name in ("bundle", "fastest"))
         assert contest.errors.keys() == {"bundle", "gone", "fastest"}

@@ -176,7 +176,7 @@ def test_sensitive_layers_are_kept_higher(
         assert bits[4] >= 11
     stored_bytes = sum(tensor["bytes"] for tensor in report["tensors"])
     assert stored_bytes < (out / contract.WEIGHTS_FILE).stat().st_size
-    assert check_golden(Translator(out)).problems == ()
+    assert check_golden(Translator.open(out)).problems == ()
     with pytest.raises(ExportError, match=r"no layer nonsense; it has source_embedding\.tokens, "):
         export_run(prepared.run, tmp_path / "other", precision=base, keep={"nonsense": "fp32"}, prepared=prepared)
 

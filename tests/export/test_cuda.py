@@ -69,7 +69,7 @@ def open_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Open
         variant, precision, target = case
         folder = tmp_path_factory.mktemp("-".join(case)) / "bundle"
         export_run(run_of(variant), folder, precision=precision, target=target)
-        cuda, cpu = (Translator(folder, device=device, threads=1) for device in ("cuda", "cpu"))
+        cuda, cpu = (Translator.open(folder, device=device, threads=1) for device in ("cuda", "cpu"))
         return Opened(run_of(variant).load_model(), folder, cuda, cpu, precision)
 
     return opened

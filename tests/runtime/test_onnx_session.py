@@ -46,13 +46,13 @@ def test_changing_logits_changes_nothing_that_follows(translator: Translator) ->
 
 def test_an_unknown_device_is_named(small_bundle: Path) -> None:
     with pytest.raises(DeviceError, match="`device` must be one of cpu, cuda, but is `tpu`"):
-        Translator(small_bundle, device="tpu")
+        Translator.open(small_bundle, device="tpu")
 
 
 def test_a_missing_provider_is_an_error_with_the_pip_line(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(DeviceError, match=r"CUDAExecutionProvider.*pip install 'edgeformer\[gpu\]'"):
-        Translator(small_bundle, device="cuda")
+        Translator.open(small_bundle, device="cuda")
 
 
 @pytest.mark.parametrize("precision", ["int8", "int8-block", "int4"])
@@ -61,7 +61,7 @@ def test_integers_are_refused_on_another_device(
 ) -> None:
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
     with pytest.raises(DeviceError) as caught:
-        Translator(small_bundles[precision], device="cuda")
+        Translator.open(small_bundles[precision], device="cuda")
     named = "int4" if precision == "int4" else "int8"  # one of the encoder's and the decoder's
     assert str(caught.value) == (
         f"{named} graphs run on the CPU only, so `cuda` would copy every tensor back and forth; export the model with "
@@ -73,7 +73,7 @@ def test_heads_for_which_cuda_has_no_kernel_are_refused(small_bundle: Path, monk
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
     assert {tensor.axes[-1] for tensor in open_bundle(small_bundle).manifest.state if tensor.in_place} == {8}
     with pytest.raises(DeviceError) as caught:
-        Translator(small_bundle, device="cuda")
+        Translator.open(small_bundle, device="cuda")
     assert str(caught.value) == (
         "On `cuda`, caches are written in place for heads of width 32, 64, 128 only, but this model's have width 8; "
         "export it with --precision fp16, which has other caches for other widths, or with --target portable."
@@ -83,7 +83,7 @@ def test_heads_for_which_cuda_has_no_kernel_are_refused(small_bundle: Path, monk
 def test_an_onnxruntime_that_is_too_old_is_named(small_bundle_int4: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_session, "ENGINE_VERSION", "1.22.1")
     with pytest.raises(BundleError, match=r"needs onnxruntime 1\.23 or newer, but 1\.22\.1 is installed"):
-        Translator(small_bundle_int4)
+        Translator.open(small_bundle_int4)
 
 
 def test_a_provider_that_does_not_start_is_an_error(
@@ -105,7 +105,7 @@ def test_a_provider_that_does_not_start_is_an_error(
 
     monkeypatch.setattr(ort, "InferenceSession", fall_back)
     with pytest.raises(DeviceError, match="could not be started"):
-        Translator(small_bundle, device="cuda")
+        Translator.open(small_bundle, device="cuda")
     assert capsys.readouterr().out == ""
 
 

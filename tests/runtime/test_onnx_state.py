@@ -54,7 +54,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory, device: str) -> Callable[[s
         model = {**sizes(variant, device), "max_target_length": LONGEST}
         run = small_run(folder / "run", variant, model=model, pairs=4)
         export_run(run, folder / "bundle")
-        return Translator(folder / "bundle", device=device, threads=1)
+        return Translator.open(folder / "bundle", device=device, threads=1)
 
     return export
 

@@ -71,7 +71,6 @@ class CTranslate2Peer:
         self._batch_tokens = batch_tokens
         self._limit = int((folder / LIMIT_FILE).read_text(encoding="utf-8"))
         special = SpecialTokens()
-        self._eos = special.eos
         self._names = token_names(self._source.vocab_size, special)
         self._ids = {name: index for index, name in enumerate(token_names(self._target.vocab_size, special))}
 
@@ -82,9 +81,8 @@ class CTranslate2Peer:
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`TextPeer.translate_texts`; it sorts them by length and makes batches."""
-        encoded = self._source.encode_batch(texts)
+        sources = self._source.encode_batch(texts, end_token=True)
         batches = {"max_batch_size": self._batch_tokens, "batch_type": "tokens"}
-        sources = [[*ids, self._eos] for ids in encoded]
         output = self._translate(sources, beam_size=beam_size, max_decoding_length=self._limit, **batches)
         return [self._target.decode(ids) for ids in output]
 

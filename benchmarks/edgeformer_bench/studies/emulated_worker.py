@@ -20,7 +20,7 @@ from edgeformer_runtime.translator import Translator
 
 def outcome(bundle: str, texts: Sequence[str], beam: int) -> dict[str, Any]:
     """Golden examples that failed, and tokens and score of the best translation of each text."""
-    translator = Translator(bundle, threads=1)
+    translator = Translator.open(bundle, threads=1)
     golden = check_golden(translator)
     best = [one.best for one in translator.translate(texts, beam_size=beam)]
     return {

@@ -24,7 +24,7 @@ def main(bundle: Path, source: Path, beams: tuple[int, ...]) -> None:
     texts = read_lines(source)
     shuffled = list(range(len(texts)))
     random.Random(1).shuffle(shuffled)
-    one, two = (Translator(bundle, threads=threads) for threads in (1, 2))
+    one, two = (Translator.open(bundle, threads=threads) for threads in (1, 2))
     rows, failures = table(f"{bundle}, {len(texts):,} sentences", "", "tokens differ", "largest score difference"), 0
     for beam in beams:
         alone = [one.translate([text], beam_size=beam)[0].best for text in texts]

@@ -34,7 +34,7 @@ def main(bundle: Path, source: Path, limit: int, repeat: int) -> None:
     texts = read_lines(source)
     longest = max(map(len, texts))
     memory = table(f"{bundle}: peak memory of this process", "sentences", "MB")
-    translator, choice, done = Translator(bundle, threads=1), random.Random(1), 0
+    translator, choice, done = Translator.open(bundle, threads=1), random.Random(1), 0
     for count in COUNTS:
         while done < count:
             size = min(500, count - done)
@@ -46,7 +46,7 @@ def main(bundle: Path, source: Path, limit: int, repeat: int) -> None:
 
     cpus = available_cpus()
     ways = {"1 thread": (1, 1), f"{cpus} threads": (cpus, 1), f"{cpus} workers, 1 thread each": (1, cpus)}
-    translators = {name: Translator(bundle, threads=a, workers=b) for name, (a, b) in ways.items()}
+    translators = {name: Translator.open(bundle, threads=a, workers=b) for name, (a, b) in ways.items()}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(repeat + 1):
         for name, one in translators.items():

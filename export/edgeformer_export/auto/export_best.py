@@ -11,7 +11,6 @@ import msgspec
 
 from edgeformer.errors import ConfigError
 from edgeformer.quality.bootstrap import BleuCounts, difference_error, sentence_counts
-from edgeformer.quality.evaluation import System
 from edgeformer.quality.scores import metrics, score
 from edgeformer.quality.tuning import ValidationText
 from edgeformer.train.run import Run
@@ -31,6 +30,7 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.files import locked_folder, write_atomically
+from edgeformer_runtime.translator import Translator
 
 PAGE_FILE = "report.html"
 CANDIDATES_FOLDER = "candidates"
@@ -239,7 +239,7 @@ class _Contest:
         self.quality: dict[str, Quality] = {}
         self.signatures = "", ""
         self.prepared, self.progress, self._notebook = prepared, progress, notebook
-        self._systems: dict[str, System] = {}
+        self._translators: dict[str, Translator] = {}
         self._translations: dict[str, list[str]] = {}
         self._counts: dict[str, BleuCounts] = {}
 
@@ -251,14 +251,14 @@ class _Contest:
         """Build, open and translate; the first to enter is what the others are compared with."""
         name = candidate.name
         build(self.prepared, candidate, self.folder(name))
-        system = self.trial.open(self.folder(name))
-        if not self._systems:
-            self.trial = replace(self.trial, text=self.trial.text.fitting(system))
-        self._systems[name], self.candidates[name] = system, candidate
+        translator = self.trial.open(self.folder(name))
+        if not self._translators:
+            self.trial = replace(self.trial, text=self.trial.text.fitting(translator))
+        self._translators[name], self.candidates[name] = translator, candidate
         stage = f"translate {name}"
         self.progress(stage, 0.0)
         translated = self._notebook.measured(
-            stage, list[str], lambda: self.trial.translate(system, lambda fraction: self.progress(stage, fraction))
+            stage, list[str], lambda: self.trial.translate(translator, lambda fraction: self.progress(stage, fraction))
         )
         self._translations[name] = translated
         first = self._translations[next(iter(self._translations))]
@@ -296,7 +296,7 @@ class _Contest:
             f"time {' '.join(self.candidates)}",
             tuple[dict[str, Latency], float],
             lambda: self.trial.timed(
-                self._systems, self._translations, lambda fraction: self.progress("time", fraction)
+                self._translators, self._translations, lambda fraction: self.progress("time", fraction)
             ),
         )
 

@@ -15,7 +15,7 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.processors import build_processors
 from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, Hypothesis, Search
 from edgeformer_runtime.decoding.session import AnySession
-from edgeformer_runtime.errors import InputTooLongError, OptionError
+from edgeformer_runtime.errors import OptionError
 
 
 @dataclass
@@ -69,7 +69,7 @@ def decode(
 
     Args:
         session: the model.
-        sources: token ids of each sentence, end token included.
+        sources: token ids of each sentence, end token included; at most ``session.max_source_length`` of them.
         options: how to search.
         counters: receives times and counts.
         workers: batches decoded at a time, each in a thread of its own, with the same weights.
@@ -79,7 +79,6 @@ def decode(
 
     Raises:
         OptionError: an option is out of its range.
-        InputTooLongError: a source is longer than the model takes.
     """
     options.verify()
     if options.min_length > session.max_target_length:
@@ -87,9 +86,6 @@ def decode(
             f"`min_length` must be at most {session.max_target_length}, as many tokens as the model writes, but is "
             f"{options.min_length}."
         )
-    for index, source in enumerate(sources):
-        if len(source) > session.max_source_length:
-            raise InputTooLongError(index, len(source), session.max_source_length)
     counters = Counters() if counters is None else counters
     started = time.perf_counter()
     results: list[list[Hypothesis]] = [[] for _ in sources]

@@ -70,7 +70,7 @@ class OnnxSession:
             _check_cuda(bundle.manifest)
         _check_version(bundle.manifest.min_onnxruntime)
         options = self._session_options(threads)
-        self._bundle, self._options = bundle, options
+        self.bundle, self._options = bundle, options
         with huge_pages() if device == "cpu" else nullcontext():
             # The larger graph first: while it loads, the engine holds three copies of the output projection.
             self._decoder, self._encoder = self._open(contract.DECODER_FILE, contract.ENCODER_FILE)
@@ -161,24 +161,24 @@ class OnnxSession:
             return self._attention
 
     def _open_attention(self) -> ort.InferenceSession:
-        if not self._bundle.has_attention:
+        if not self.bundle.has_attention:
             raise BundleError(
-                f"Bundle `{self._bundle.path}` has no attention weights: its model, of family "
+                f"Bundle `{self.bundle.path}` has no attention weights: its model, of family "
                 f"`{self._manifest.family}`, does not attend to source positions, or an earlier version exported it."
             )
-        self._bundle.check(contract.ATTENTION_FILE, contract.WEIGHTS_FILE)
+        self.bundle.check(contract.ATTENTION_FILE, contract.WEIGHTS_FILE)
         return self._open(contract.ATTENTION_FILE)[0]
 
     def _open(self, *files: str) -> list[ort.InferenceSession]:
         """Open graphs, and compare all of them with the manifest."""
-        graphs = [_open(self._bundle.file(file), self._device, self._options) for file in files]
+        graphs = [_open(self.bundle.file(file), self._device, self._options) for file in files]
         problems = [
             problem
             for file, graph in zip(files, graphs, strict=True)
             for problem in _name_problems(self._table, file, graph)
         ]
         if problems:
-            raise BundleError(f"Bundle `{self._bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
+            raise BundleError(f"Bundle `{self.bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
         return graphs
 
 
