@@ -54,7 +54,7 @@ def download(url: str, *, progress: Progress | None = None) -> bytes:
             try:
                 get(url, path, registry)
             except HTTPError as error:
-                if error.response.status_code < 500:
+                if error.response is not None and error.response.status_code < 500:
                     raise _failure(url, error) from None
                 raise
 
