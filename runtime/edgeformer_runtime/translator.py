@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Unpack
+from typing import TYPE_CHECKING, Generic, Unpack
 
 import numpy as np
 
@@ -227,7 +227,7 @@ class Translator(Generic[SessionT_co]):
             done += len(block)
 
     def attention(
-        self: Translator[AttentiveSession[Any]], translations: Sequence[Translation], *, max_batch_tokens: int = 4096
+        self: Translator[AttentiveSession], translations: Sequence[Translation], *, max_batch_tokens: int = 4096
     ) -> list[Attention]:
         """Attention weights of the best hypothesis of each translation.
 
