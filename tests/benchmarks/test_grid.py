@@ -18,7 +18,7 @@ from edgeformer.errors import ConfigError
 from edgeformer.train.run import Run
 from edgeformer_bench import grid, grid_models, grid_page, grid_report
 from edgeformer_bench.bandwidth import Bandwidth, read_bandwidth
-from edgeformer_bench.grid_report import Cell, Model, Report, Setting, SystemFacts
+from edgeformer_bench.grid.report import Cell, Model, Report, Setting, SystemFacts
 from edgeformer_bench.rounds import Score
 from edgeformer_bench.start import Start
 from edgeformer_runtime.tokenizer import Tokenizer

@@ -17,10 +17,10 @@ from edgeformer.train.run import Run
 from edgeformer_bench.bandwidth import Bandwidth, bandwidth_at, read_bandwidth
 from edgeformer_bench.peers.base import Peer, PeerError, Spec, TextPeer
 from edgeformer_bench.peers.own_loop import LoopPeer
-from edgeformer_bench.process import PeerProcess
+from edgeformer_bench.peers.process import PeerProcess
+from edgeformer_bench.peers.systems import ours, peer
 from edgeformer_bench.rounds import Contender, Contest, Workload
 from edgeformer_bench.start import measure_start
-from edgeformer_bench.systems import ours, peer
 from edgeformer_runtime.engine.integer_products import products_saturate
 from tests import factory
 

@@ -29,7 +29,7 @@ from edgeformer.model.layers import Embedding, FeedForward
 from edgeformer.model.transformer_config import TransformerConfig, base, edge
 from edgeformer.train.run import Run, RunInfo
 from edgeformer.train.weights import save_weights
-from edgeformer_bench.grid_models import filled
+from edgeformer_bench.grid.models import filled
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.errors import EdgeformerError
 

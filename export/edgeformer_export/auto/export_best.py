@@ -15,7 +15,6 @@ from edgeformer.quality.evaluation import System
 from edgeformer.quality.scores import metrics, score
 from edgeformer.quality.tuning import ValidationText
 from edgeformer.train.run import Run
-from edgeformer_bench.latency import machine
 from edgeformer_export.auto.candidates import MIXED, Candidate, build, mixed, pure
 from edgeformer_export.auto.choice import Choice, Latency, Measured, Objective, Quality, Rule, decide, remarks
 from edgeformer_export.auto.measurements import Notebook
@@ -31,6 +30,7 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.files import held, write_atomically
+from edgeformer_runtime.selfcheck.machine import machine_summary
 
 PAGE_FILE = "report.html"
 CANDIDATES_FOLDER = "candidates"
@@ -164,7 +164,7 @@ def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
         threads=options.threads,
         bleu_signature=contest.signatures[0],
         chrf_signature=contest.signatures[1],
-        machine=machine(),
+        machine=machine_summary(),
         engine=f"onnxruntime {ENGINE_VERSION}",
         clock=contest.trial.clock,
         noise=noise,

@@ -8,6 +8,7 @@ from html import escape
 from math import ceil, floor, log10
 
 from edgeformer.page import document, html_table
+
 from edgeformer_export.auto.choice import Choice, Measured
 from edgeformer_export.auto.tables import (
     COLUMNS,
