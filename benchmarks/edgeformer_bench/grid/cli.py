@@ -30,7 +30,7 @@ from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.machine import machine_summary
 
 
-def _several(name: str, field: str, kind: click.ParamType, text: str) -> Callable[[Any], Any]:
+def _several(name: str, field: str, kind: click.ParamType[Any], text: str) -> Callable[[Any], Any]:
     """An option that may be repeated."""
     return click.option(name, field, multiple=True, type=kind, help=f"{text}; may be repeated.")
 

@@ -39,7 +39,7 @@ class Worker:
     def translate(
         self, sources: list[list[int]], beam_size: int, length: int | None, seconds: float = 0.0
     ) -> dict[str, Any]:
-        """Translate a batch repeatedly for some seconds, at least once; returns the times of the calls and the output."""
+        """Translate a batch repeatedly for some seconds, at least once; returns the times of calls and the output."""
         return _timed(lambda: self._peer.translate(sources, beam_size=beam_size, length=length), seconds)
 
     def translate_texts(self, texts: list[str], beam_size: int, seconds: float = 0.0) -> dict[str, Any]:
