@@ -139,8 +139,10 @@ def _speeds(cells: Sequence[Cell], colors: dict[str, Any]) -> Figure:
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_yticks(range(len(rows)), labels)
         axes.invert_yaxis()
-        axes.set(title=model, xscale="log")
-        axes.grid(alpha=0.3, which="both")
+        axes.set_title(model)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.grid(alpha=0.3)
     panels[-1].set_xlabel(f"speed relative to {REFERENCE}")
     figure.legend(shown.values(), shown.keys(), loc="outside right center", frameon=False)
     return figure
