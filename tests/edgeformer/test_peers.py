@@ -105,7 +105,7 @@ def test_ctranslate2_int8_is_smaller_and_translates(taught_run: Run, tmp_path: P
 @pytest.mark.parametrize(
     ("variant", "message"),
     [
-        ("ssru", "the family `transformer` only"),
+        ("ssru", "it supports `transformer` only"),
         ("lstm", "no model like LSTM"),
         ("free_widths", "heads whose widths differ"),
         ("shared_heads", "neither shared head projections"),
