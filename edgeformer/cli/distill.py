@@ -84,7 +84,7 @@ def distill(
     from edgeformer.distill.distillation import distill as run_distillation
     from edgeformer.distill.folder import PROGRESS_FILE
     from edgeformer_runtime.cli.output import console, counting, print_json
-    from edgeformer_runtime.engine.onnx_session import available_cpus
+    from edgeformer_runtime.engine.cpus import available_cpus
     from edgeformer_runtime.translator import Translator
 
     if out.exists() and not out.is_dir():

@@ -16,7 +16,8 @@ from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AnySession, AttentiveSession
-from edgeformer_runtime.engine.onnx_session import OnnxSession, available_cpus
+from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError
 from edgeformer_runtime.source import Source, encode_sources
 from edgeformer_runtime.tokenizer import Tokenizer

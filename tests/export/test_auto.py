@@ -229,7 +229,7 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     card = (out / "README.md").read_text(encoding="utf-8")
     for text in (choice.bleu_signature, choice.machine, *names, *choice.remarks):
         assert text in card
-    page = (tmp_path / "best.quantize" / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "best.quantize" / "report.md").read_text(encoding="utf-8")
     assert all(name in page for name in names)
     assert not (tmp_path / "best.quantize" / "candidates").exists()
     assert f"Wrote {out}, {best.name}" in done.stdout

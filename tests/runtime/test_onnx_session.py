@@ -13,7 +13,8 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.engine import onnx_session
-from edgeformer_runtime.engine.onnx_session import OnnxSession, available_cpus
+from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, DeviceError
 from edgeformer_runtime.translator import Translator
 

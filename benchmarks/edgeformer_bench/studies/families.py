@@ -19,12 +19,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from edgeformer_bench.latency import machine
 from edgeformer_bench.studies.step_time import POSITIONS, StepTime, step_times
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.cli.output import atomic_text, json_text
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.selfcheck.machine import machine_summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +243,7 @@ def main(
     with atomic_text(markdown) as stream:
         stream.writelines(f"| {' | '.join(line)} |\n" for line in lines)
     figures = {
-        "machine": machine(),
+        "machine": machine_summary(),
         "versions": {"onnxruntime": ENGINE_VERSION},
         "command": shlex.join(["python", *sys.argv]),
         "limit_steps": limit_steps,
@@ -254,7 +254,7 @@ def main(
         stream.write(json_text(figures) + "\n")
     CONSOLE.print()
     CONSOLE.print(table)
-    CONSOLE.print(machine())
+    CONSOLE.print(machine_summary())
     for name, result in results.items():
         for problem in result.problems:
             CONSOLE.print(f"[red]{name}: {problem}[/red]")

@@ -17,13 +17,13 @@ import click
 import numpy as np
 
 from edgeformer.errors import ConfigError
-from edgeformer_bench.latency import machine
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.cli.output import atomic_text, console, json_text, table
 from edgeformer_runtime.decoding.forced_steps import columns
 from edgeformer_runtime.decoding.session import FloatArray, IntArray, StepSession
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION, OnnxSession
 from edgeformer_runtime.errors import EdgeformerError, ModelError
+from edgeformer_runtime.selfcheck.machine import machine_summary
 
 POSITIONS = (5, 100, 200)
 WARMUP = 3
@@ -185,13 +185,13 @@ def main(
                     str(bundle), f"{at.position}", f"{at.median_ms:.3f}", f"{at.min_ms:.3f}", f"{at.ratio:.2f}"
                 )
         if json_file is not None:
-            versions = {"machine": machine(), "onnxruntime": ENGINE_VERSION, "command": shlex.join(sys.argv)}
+            versions = {"machine": machine_summary(), "onnxruntime": ENGINE_VERSION, "command": shlex.join(sys.argv)}
             with atomic_text(json_file) as stream:
                 stream.write(json_text({**versions, **settings, "bundles": figures}) + "\n")
     except EdgeformerError as error:
         raise click.ClickException(str(error)) from None
     console().print(rows)
-    console().print(machine())
+    console().print(machine_summary())
 
 
 _COLUMNS = ("", "position", "median ms", "min ms", "ratio")

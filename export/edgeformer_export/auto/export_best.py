@@ -14,11 +14,10 @@ from edgeformer.quality.bootstrap import BleuCounts, difference_error, sentence_
 from edgeformer.quality.scores import metrics, score
 from edgeformer.quality.tuning import ValidationText
 from edgeformer.train.run import Run
-from edgeformer_bench.latency import machine
 from edgeformer_export.auto.candidates import MIXED, Candidate, build, mixed, pure
 from edgeformer_export.auto.choice import Choice, Latency, Measured, Objective, Quality, Rule, decide, remarks
 from edgeformer_export.auto.measurements import Notebook
-from edgeformer_export.auto.page import page
+from edgeformer_export.auto.report import write_report
 from edgeformer_export.auto.sensitivity import Sensitivity, measure_sensitivity
 from edgeformer_export.auto.trial import Trial
 from edgeformer_export.export import ExportReport, ParityError, export_run
@@ -29,10 +28,10 @@ from edgeformer_runtime.bundle.open import file_sha256, open_bundle
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.files import locked_folder, write_atomically
+from edgeformer_runtime.files import locked_folder
+from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.translator import Translator
 
-PAGE_FILE = "report.html"
 CANDIDATES_FOLDER = "candidates"
 MIN_CANDIDATES = 6
 _SETTINGS = ("max_bleu_drop", "optimise", "text", "sentences", "beam_size", "threads", "machine", "engine")
@@ -61,7 +60,7 @@ class AutoReport:
     choice: Choice
     """Also in the manifest's report."""
     page: Path
-    """The same as a page for a browser."""
+    """The same as Markdown, with a plot where matplotlib is installed."""
     export: ExportReport
     """Of the chosen candidate."""
 
@@ -124,10 +123,9 @@ def export_best(
         choice = _measure(contest, text_name, options)
         choice = _decided(msgspec.structs.replace(choice, previous=_previous(out, choice)))
         choice, report = _export(contest, choice, out, overwrite=overwrite)
-        path = folder / PAGE_FILE
-        write_atomically(path, page(out.name, choice).encode())
+        report_file = write_report(folder, out.name, choice)
         shutil.rmtree(folder / CANDIDATES_FOLDER)
-    return AutoReport(choice=choice, page=path, export=report)
+    return AutoReport(choice=choice, page=report_file, export=report)
 
 
 def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
@@ -164,7 +162,7 @@ def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
         threads=options.threads,
         bleu_signature=contest.signatures[0],
         chrf_signature=contest.signatures[1],
-        machine=machine(),
+        machine=machine_summary(),
         engine=f"onnxruntime {ENGINE_VERSION}",
         clock=contest.trial.clock,
         noise=noise,

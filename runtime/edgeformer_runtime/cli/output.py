@@ -104,6 +104,11 @@ def human_bytes(count: float) -> str:
     return f"{count:.2f} GB"
 
 
+def plural(count: int, noun: str) -> str:
+    """``1 thread``, ``2 threads``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 @contextmanager
 def stages(names: Mapping[str, str], *, quiet: bool = False) -> Iterator[Callable[[str, float], None]]:
     """Show the progress of work in stages; yields ``report(stage, fraction)``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
@@ -15,6 +14,7 @@ from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.session import IntArray
+from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.huge_pages import huge_pages
 from edgeformer_runtime.errors import BundleError, DeviceError
 
@@ -180,18 +180,6 @@ class OnnxSession:
         if problems:
             raise BundleError(f"Bundle `{self.bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
         return graphs
-
-
-def available_cpus() -> int:
-    """CPUs this process may use: its affinity, and the cgroup's quota rounded up."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        if quota != "max":
-            count = min(count, max(1, -(-int(quota) // int(period))))
-    except (OSError, ValueError):
-        pass
-    return count
 
 
 def _checked_device(device: str) -> str:

@@ -1,4 +1,4 @@
-"""The parent's side of a peer: a process for each, so that peers cannot disturb each other's libraries and settings."""
+"""The parent's side of a peer. Each runs in a process of its own, so that their libraries and settings stay apart."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, Self
 
 import msgspec
 
-from edgeformer_bench.peers.base import PeerError, Spec
+from edgeformer_bench.peers.base import Kind, PeerError, Spec, Weights
 
 
 class WorkerProcess:
-    """A process that runs :mod:`edgeformer_bench.worker`. Close it, or use it in a ``with`` statement.
+    """A process that runs :mod:`edgeformer_bench.peers.worker`. Close it, or use it in a ``with`` statement.
 
     Args:
         python: its interpreter.
-        threads: threads of its libraries.
-        environment: variables that differ from this process's.
+        threads: CPU threads of its libraries.
+        environment: environment variables that differ from this process's.
     """
 
     def __init__(self, python: str, threads: int, environment: dict[str, str]) -> None:
@@ -30,7 +30,7 @@ class WorkerProcess:
         variables.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled, so these may be too
         try:
             self._process = subprocess.Popen(
-                [python, "-P", "-m", "edgeformer_bench.worker"],
+                [python, "-P", "-m", "edgeformer_bench.peers.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._notes,
@@ -41,7 +41,7 @@ class WorkerProcess:
             raise PeerError(f"`{python}` cannot be started: {error.strerror}.") from None
 
     def ask(self, request: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request, a method of :class:`~edgeformer_bench.worker.Worker`, and wait for the answer.
+        """Send a request, a method of :class:`~edgeformer_bench.peers.worker.Worker`, and wait for the answer.
 
         Raises:
             PeerError: the request failed, or the process died.
@@ -76,7 +76,7 @@ class WorkerProcess:
         self.close()
 
     def _last_note(self) -> str:
-        """What it wrote last to standard error."""
+        """The last line it wrote to standard error."""
         self._notes.seek(0)
         lines = self._notes.read().decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else "it left no message."
@@ -101,18 +101,18 @@ class PeerProcess(WorkerProcess):
         """The engine and its version."""
 
 
-def convert(kind: str, run: Path, outs: Mapping[str, Path], python: str) -> None:
+def convert(kind: Kind, run: Path, outs: Mapping[Weights, Path], python: str) -> None:
     """Convert a run to a peer's own format, with the interpreter that has the peer's packages.
 
     Args:
-        kind: of the peer.
+        kind: kind of the peer.
         run: a finished run.
-        outs: folders to write, by the precision of the weights in them.
+        outs: folders to write, by how weights are stored.
         python: the interpreter.
 
     Raises:
-        PeerError: the peer does not know the model, or its packages are missing.
+        PeerError: the peer does not support the model, or its packages are missing.
     """
     with WorkerProcess(python, threads=1, environment={}) as worker:
-        for precision, out in outs.items():
-            worker.ask("convert", kind=kind, run=str(run.absolute()), out=str(out.absolute()), precision=precision)
+        for weights, out in outs.items():
+            worker.ask("convert", kind=kind, run=str(run.absolute()), out=str(out.absolute()), weights=weights)

@@ -1,4 +1,4 @@
-"""Models to time: the presets with random weights, which take as long as trained ones when the length is given."""
+"""Models to time: presets with random weights, which take as long as trained ones for a given output length."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-import numpy as np
 import onnx
 import tokenizers
 import torch
@@ -23,20 +22,20 @@ from edgeformer_runtime.bundle.manifest import Precision, SpecialTokens
 from edgeformer_runtime.contract import DECODER_FILE
 
 PRECISIONS: tuple[Precision, ...] = tuple(name for name in get_args(Precision) if name != "fp16")
-"""All that run on the CPU."""
+"""Precisions that run on the CPU."""
 TRAINED_TOKENS = 1000
 TRAINED_PAIRS = 2000
-"""What the tokenizer is trained on."""
+"""Training data of the tokenizer."""
 SAMPLE_PAIRS = 4
-"""What the export calibrates with and compares on. Random weights never end a sentence, so each one takes long."""
+"""Pairs that the export calibrates with and compares on; few, since random weights never end a sentence."""
 MAX_SOURCE_LENGTH, MAX_TARGET_LENGTH = 64, 96
 
 
 def random_run(path: Path, preset: str, vocab_size: int, seed: int = 1) -> Run:
-    """A run folder with random weights, as training would leave it, on the embedded corpus.
+    """Make a run folder with random weights, as training on the embedded corpus would leave it.
 
-    That corpus has no text for a large vocabulary, so the tokenizer is filled up with entries that no text gives. They
-    count in the sizes of the embedding and of the output projection, and random sources use them.
+    The corpus is too small for a large vocabulary, so the tokenizer is filled up with entries that no text produces.
+    They count in the sizes of the embedding and the output projection, and random sources use them.
     """
     tree = {
         "model": {
@@ -59,11 +58,11 @@ def random_run(path: Path, preset: str, vocab_size: int, seed: int = 1) -> Run:
 
 
 def sharpened(model: EncoderDecoder) -> EncoderDecoder:
-    """Make random weights a little more like trained ones.
+    """Make random weights more like trained ones.
 
-    What sublayers add is scaled down by the root of their number (Radford et al. 2019, section 2.3). Without that, the
-    two best logits are so close that no quantized model would pass the comparison of the export. The rows of padding
-    and of the start token are zeros, so that no system chooses them, whether or not it forbids them.
+    The outputs of sublayers are scaled down by the square root of their number (Radford et al. 2019, section 2.3).
+    Otherwise the two best logits would be so close that no quantized model passes the exporter's comparison. The rows
+    of the padding and start tokens are zeros, so that no system chooses them, whether or not it forbids them.
     """
     names = ("output.weight", "feed_forward.3.weight")
     added = [parameter for name, parameter in model.named_parameters() if name.endswith(names)]
@@ -77,24 +76,15 @@ def sharpened(model: EncoderDecoder) -> EncoderDecoder:
 
 
 def filled(tokenizer: tokenizers.Tokenizer, vocab_size: int) -> tokenizers.Tokenizer:
-    """The same tokenizer with as many entries as wanted, at least those it has."""
+    """The tokenizer with unused entries added up to ``vocab_size``."""
     tree = json.loads(tokenizer.to_str())
     vocabulary = tree["model"]["vocab"]
     vocabulary |= {f"<unused {index}>": index for index in range(len(vocabulary), vocab_size)}
     return tokenizers.Tokenizer.from_str(json.dumps(tree))
 
 
-def random_sources(random: np.random.Generator, count: int, length: int, vocabulary: int, eos: int) -> list[list[int]]:
-    """Random sources of so many tokens, end token included."""
-    special = len(SpecialTokens.__struct_fields__)
-    sources = random.integers(special, vocabulary, size=(count, length))
-    sources[:, -1] = eos
-    rows: list[list[int]] = sources.tolist()
-    return rows
-
-
 def step_bytes(bundle: Path) -> int:
-    """Bytes of weights that one decoder step reads: all but the tables of which it takes a row."""
+    """Bytes of weights that one decoder step reads; tables from which it gathers a row are not counted."""
     model = onnx.load(bundle / DECODER_FILE, load_external_data=False)
     graphs = list(_graphs(model.graph))
     read = {
