@@ -12,7 +12,6 @@ import pytest
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
-from edgeformer_export.export import export_run
 from edgeformer_export.parity.comparison import MAX_LOGIT_DIFFERENCE, compare, compare_logits
 from edgeformer_runtime.bundle.manifest import Precision, Target
 from edgeformer_runtime.decoding.loop import decode
@@ -20,6 +19,7 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests.cuda import sizes
 from tests.factory import PAIRS, VARIANTS, small_run
+from tests.store import Store
 
 Export = tuple[str, Target, Precision]
 
@@ -43,14 +43,13 @@ def exports(*chosen: Export) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(scope="module")
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, device: str) -> Exported:
+def exported(request: pytest.FixtureRequest, store: Store, device: str) -> Exported:
     variant, target, precision = request.param
-    folder = tmp_path_factory.mktemp("export")
-    run = small_run(folder / "run", variant, model=sizes(variant, device))
+    model = sizes(variant, device)
     if device == "cuda" and precision not in {"fp32", "fp16"}:
         pytest.skip("integers are for CPUs")
-    export_run(run, folder / "bundle", target=target, precision=precision)
-    return Exported(run.load_model(), Translator.open(folder / "bundle", device=device))
+    bundle = store.bundle(variant, precision, target, model=model)
+    return Exported(store.run(variant, model=model).load_model(), Translator.open(bundle, device=device))
 
 
 class Exported(NamedTuple):
