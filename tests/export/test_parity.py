@@ -13,6 +13,7 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
 from edgeformer_export.parity.comparison import MAX_LOGIT_DIFFERENCE, compare, compare_logits
+from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.bundle.manifest import Precision, Target
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
@@ -107,6 +108,20 @@ def test_a_sentence_gives_the_same_alone_and_in_a_batch(exported: Exported, beam
         alone = exported.translator.translate([text], beam_size=beam_size)[0]
         assert alone.best.ids == translation.best.ids
         assert alone.score == pytest.approx(translation.score, abs=1e-4)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("int8", 0.02)])
+def test_attention_is_what_torch_computes(
+    taught_run: Run, small_bundles: dict[Precision, Path], precision: Precision, tolerance: float
+) -> None:
+    translator = Translator.open(small_bundles[precision], threads=1)
+    session, end = translator.session, translator.session.special.eos
+    texts = ["The old dog runs 2 times near the sea.", "dog", "The small machine."]
+    sources = [[*ids, end] for ids in translator.source_tokenizer.encode_batch(texts)]
+    targets = [(*translation.best.ids, end) for translation in translator.translate(texts, beam_size=2)]
+    expected = attention_weights(TorchSession(taught_run.load_model(), session.special), sources, targets)
+    for ours, theirs in zip(attention_weights(session, sources, targets), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=tolerance)
 
 
 @exports(*INT8)
