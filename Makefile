@@ -1,5 +1,6 @@
 # make demo      train, export, verify and time a small model, from nothing
-# make test      lint, types and tests
+# make test      lint, types and the fast tests
+# make test-all  lint, types and every test
 # make lint      lint and types alone
 # make bench     speed against CTranslate2, torch and Optimum, in one run; more with BENCH_ARGS=--full
 # make optimum   an environment of its own for Optimum, which make bench then measures too
@@ -17,12 +18,22 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 OPTIMUM ?= runs/optimum
 
-.PHONY: demo test lint types bench optimum families docs clean
+.PHONY: demo test test-all test-slow pytest lint types bench optimum families docs clean
 
 demo: $(READY)
 	$(BIN)/python -m edgeformer_bench.demo --out $(DEMO)
 
-test: lint types
+# mypy uses one CPU, so it runs beside the tests.
+test: lint
+	@$(MAKE) --no-print-directory --jobs=2 types pytest
+
+test-all:
+	@$(MAKE) --no-print-directory test PYTEST_ARGS="--slow $(PYTEST_ARGS)"
+
+test-slow: PYTEST_ARGS += --slow -m slow
+test-slow: pytest
+
+pytest: $(READY)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(READY)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner, Result
 
@@ -47,3 +49,18 @@ def python(
         env={**os.environ, **environment},
         timeout=120,
     )
+
+
+def verified(bundle: Path, *options: str | Path, code: int = 0) -> dict[str, Any]:
+    """The JSON report of ``edgeformer verify``, which must pass, or fail where ``code`` is 1."""
+    result = run("verify", bundle, "--json", *options)
+    assert result.exit_code == code, result.output
+    content: dict[str, Any] = json.loads(result.stdout)
+    assert content["passed"] == (code == 0)
+    assert bool(content["problems"]) == (code != 0)
+    return content
+
+
+def problems(bundle: Path, *options: str | Path) -> list[str]:
+    """What ``edgeformer verify`` finds wrong; it must fail."""
+    return list(verified(bundle, *options, code=1)["problems"])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.store import RunSettings, Store
 
 if TYPE_CHECKING:
     from edgeformer.train.run import Run
@@ -21,7 +24,7 @@ SHARED_DATA = ROOT.parent / "shared" / "data"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="also run tests that take minutes")
+    parser.addoption("--slow", action="store_true", help="also run the long tail of slow tests")
     parser.addoption("--device", default="cpu", choices=["cpu", "cuda"], help="device of the bundles under test")
 
 
@@ -29,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--slow"):
         for item in items:
             if "slow" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="takes minutes; run with --slow"))
+                item.add_marker(pytest.mark.skip(reason="slow; run with --slow"))
 
 
 @pytest.fixture(scope="session")
@@ -53,50 +56,59 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def taught_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run folder with a small model that has half learned a toy language, and runs on the device under test."""
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """Small runs and bundles, each made once in a session. Not to be changed: copy them with ``bundles.copy_of``."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # that of all workers
+    (folder / "store").mkdir(exist_ok=True)
+    store = Store(folder / "store")
+    yield store
+    store.check()
+
+
+@pytest.fixture(scope="session")
+def taught(request: pytest.FixtureRequest) -> RunSettings:
+    """Settings of a small model that has half learned a toy language, and runs on the device under test."""
+    from tests import cuda
+
+    return {"steps": 100, "model": cuda.sizes("post_norm", request.config.getoption("--device"))}
+
+
+@pytest.fixture(scope="session")
+def taught_run(store: Store, taught: RunSettings) -> Run:
+    """The run folder of that model."""
     pytest.importorskip("torch")
-    from tests import cuda, factory
-
-    sizes = cuda.sizes("post_norm", request.config.getoption("--device"))
-    return factory.taught_run(tmp_path_factory.mktemp("taught") / "run", model=sizes)
+    return store.run(**taught)
 
 
 @pytest.fixture(scope="session")
-def small_bundle(taught_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An fp32 bundle of that model. Not to be changed: copy it with ``bundles.copy_of``."""
-    return _exported(taught_run, tmp_path_factory.mktemp("fp32") / "bundle", "fp32")
+def small_bundles(store: Store, taught: RunSettings) -> dict[Precision, Path]:
+    """That model in every precision that CPUs run. Not to be changed."""
+    pytest.importorskip("onnxscript")
+    precisions: tuple[Precision, ...] = ("fp32", "int8", "int8-block", "int4")
+    return {precision: store.bundle(precision=precision, **taught) for precision in precisions}
 
 
 @pytest.fixture(scope="session")
-def small_bundle_int8(taught_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An int8 bundle of that model. Not to be changed."""
-    return _exported(taught_run, tmp_path_factory.mktemp("int8") / "bundle", "int8")
+def small_bundle(store: Store, taught: RunSettings) -> Path:
+    """The fp32 bundle of that model. Not to be changed: copy it with ``bundles.copy_of``."""
+    pytest.importorskip("onnxscript")
+    return store.bundle(precision="fp32", **taught)
 
 
 @pytest.fixture(scope="session")
-def small_bundle_int8_block(taught_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of that model whose decoder has 8 bits in blocks. Not to be changed."""
-    return _exported(taught_run, tmp_path_factory.mktemp("int8-block") / "bundle", "int8-block")
+def small_bundle_int8(store: Store, taught: RunSettings) -> Path:
+    """The int8 bundle of that model. Not to be changed: copy it with ``bundles.copy_of``."""
+    pytest.importorskip("onnxscript")
+    return store.bundle(precision="int8", **taught)
 
 
 @pytest.fixture(scope="session")
-def small_bundle_int4(taught_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle of that model whose decoder has 4 bits in blocks. Not to be changed."""
-    return _exported(taught_run, tmp_path_factory.mktemp("int4") / "bundle", "int4")
-
-
-@pytest.fixture(scope="session")
-def small_bundles(
-    small_bundle: Path, small_bundle_int8: Path, small_bundle_int8_block: Path, small_bundle_int4: Path
-) -> dict[Precision, Path]:
-    """That model in every precision."""
-    return {
-        "fp32": small_bundle,
-        "int8": small_bundle_int8,
-        "int8-block": small_bundle_int8_block,
-        "int4": small_bundle_int4,
-    }
+def small_bundle_int4(store: Store, taught: RunSettings) -> Path:
+    """The bundle of that model whose decoder has 4 bits in blocks. Not to be changed."""
+    pytest.importorskip("onnxscript")
+    return store.bundle(precision="int4", **taught)
 
 
 @pytest.fixture(scope="session")
@@ -105,10 +117,3 @@ def translator(small_bundle: Path, device: str) -> Translator:
     from edgeformer_runtime.translator import Translator
 
     return Translator.open(small_bundle, device=device, threads=1)
-
-
-def _exported(run: Run, out: Path, precision: Precision) -> Path:
-    pytest.importorskip("onnxscript")
-    from edgeformer_export.export import export_run
-
-    return export_run(run, out, precision=precision).bundle

@@ -10,8 +10,16 @@ import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
 
-from edgeformer_runtime.contract import WEIGHTS_FILE
+from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, WEIGHTS_FILE
 from tests.bundles import rehash
+
+PARTS = [
+    (ENCODER_FILE, "linear_5", "encoder layer 1, feed-forward (`encoder_layers.0.feed_forward.3`"),
+    (ENCODER_FILE, "linear_9", "encoder layer 2, attention, output (`encoder_layers.1.attention.output`"),
+    (DECODER_FILE, "linear_7", "decoder layer 1, feed-forward (`decoder_layers.0.feed_forward.3`"),
+    (DECODER_FILE, "linear_13", "decoder layer 2, cross attention, output (`decoder_layers.1.cross_attention.output`"),
+]
+"""Graph, the tensor that a weight makes, and how ``verify`` calls it. The tracer numbers tensors in its order."""
 
 
 def scale_block(bundle: Path, file: str, output: str, factor: float = 1.5, *, whole: bool = False) -> Path:

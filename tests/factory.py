@@ -114,33 +114,42 @@ def small_run(
     variant: str = "post_norm",
     seed: int = 0,
     *,
+    steps: int = 0,
     model: Mapping[str, Any] | None = None,
     pairs: int = len(PAIRS),
     **tokenizer: Any,
 ) -> Run:
-    """A run folder with random weights, as training would leave it; its sample has this many of :data:`PAIRS`."""
+    """A run folder as training would leave it.
+
+    Args:
+        path: the new folder.
+        variant: one of :data:`VARIANTS`.
+        seed: of weights and batches.
+        steps: updates that teach it :data:`PAIRS`; 0 leaves the weights random. A random model never ends a sentence,
+            so only a taught one shows rows that leave a batch; 100 steps take two seconds, and outputs then differ in
+            text and in length.
+        model: settings of the model other than the variant's.
+        pairs: how many of :data:`PAIRS` are its sample.
+        tokenizer: settings of the tokenizer.
+    """
     recipe = small_recipe(variant, model, **tokenizer)
     tokenizers = train_tokenizers(PAIRS, recipe.tokenizer)
     run = Run.create(path, recipe, *tokenizers, sample=PAIRS[:pairs], info=RunInfo(status="finished"))
     torch.manual_seed(seed)
-    save_weights(randomise(run.build_model(), seed), run.model_path)
+    network = randomise(run.build_model(), seed)
+    if steps:
+        _teach(network, run, steps, seed)
+    save_weights(network, run.model_path)
     return run
 
 
-def taught_run(
-    path: Path,
-    variant: str = "post_norm",
-    seed: int = 0,
-    steps: int = 100,
-    *,
-    model: Mapping[str, Any] | None = None,
-) -> Run:
-    """A run whose model has half learned :data:`PAIRS`, in two seconds: its outputs differ in text and in length.
+def taught_run(path: Path, variant: str = "post_norm", *, steps: int = 100) -> Run:
+    """A run whose model has half learned :data:`PAIRS`."""
+    return small_run(path, variant, steps=steps)
 
-    A model with random weights never ends a sentence, so rows that leave a batch are seen with a taught one only.
-    """
-    run = small_run(path, variant, seed, model=model)
-    network, special = run.load_model(), SpecialTokens()
+
+def _teach(network: EncoderDecoder, run: Run, steps: int, seed: int) -> None:
+    special = SpecialTokens()
     sources = run.source_tokenizer.encode_batch([source for source, _ in PAIRS])
     targets = run.target_tokenizer.encode_batch([target for _, target in PAIRS])
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
@@ -159,5 +168,4 @@ def taught_run(
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimizer.step()
     torch.set_num_threads(threads)
-    save_weights(network.eval(), run.model_path)
-    return run
+    network.eval()

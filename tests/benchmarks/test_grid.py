@@ -207,6 +207,7 @@ def test_text_of_a_trained_run_and_resume(taught_run: Run, texts: Path, tmp_path
     assert "its `systems` is ['edgeformer']" in result.stderr
 
 
+@pytest.mark.slow
 def test_grid(taught_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lineup, "random_run", lambda path, preset, vocab_size: taught_run)
     sizes = ("--preset", "tiny", "--workload", "1x1", "--workload", "32x1", "--length", "4", "--length", "6")

@@ -35,6 +35,7 @@ def test_list_json() -> None:
     assert all(record["licence"] and record["pairs"] > 0 for record in records)
 
 
+@pytest.mark.usefixtures("dates_made_once")
 def test_prepare_and_overwrite(tmp_path: Path) -> None:
     out = tmp_path / "new" / "dates"
     result = invoke("prepare", "dates-en-fr", "--out", str(out))
@@ -56,6 +57,7 @@ def test_prepare_and_overwrite(tmp_path: Path) -> None:
     assert [path.name for path in out.parent.iterdir()] == ["dates"]
 
 
+@pytest.mark.usefixtures("dates_made_once")
 def test_prepare_splits_as_a_recipe_of_the_same_numbers(tmp_path: Path) -> None:
     out = tmp_path / "dates"
     options = ["--seed", "7", "--valid-size", "30", "--test-size", "40"]

@@ -304,6 +304,7 @@ def test_wrong_configurations(tmp_path: Path) -> None:
         load_corpus(DataConfig(corpus="dates-en-fr"), tmp_path / "absent")
 
 
+@pytest.mark.usefixtures("dates_made_once")
 def test_generated_corpus() -> None:
     loaded = load_corpus(DataConfig(corpus="dates-en-fr"))
     assert (len(loaded.train), len(loaded.valid), len(loaded.test)) == (58_000, 1_000, 1_000)

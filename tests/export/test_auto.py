@@ -29,14 +29,15 @@ from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.files import locked_folder
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
-from tests.factory import PAIRS, small_run, taught_run
+from tests.factory import PAIRS
+from tests.store import Store
 
 TABLE = "source_embedding.tokens"
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    return Prepared(taught_run(tmp_path_factory.mktemp("run") / "run"))
+def prepared(store: Store) -> Prepared:
+    return store.prepared(steps=100)
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +66,8 @@ def test_layers_have_the_names_of_torch_parameters(prepared: Prepared) -> None:
     }
 
 
-def test_recurrent_layers_have_names_too(tmp_path: Path) -> None:
-    names = {layer.name for layer in Prepared(small_run(tmp_path / "run", "lstm_bridge")).optimised("int8").layers}
+def test_recurrent_layers_have_names_too(store: Store) -> None:
+    names = {layer.name for layer in store.prepared("lstm_bridge").optimised("int8").layers}
     assert {"encoder_layers.0.lstm.{weight_ih_l0,weight_ih_l0_reverse}", "cells.1.gates", "cell_bridge.0"} <= names
     assert not [name for name in names if ":" in name]
 

@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.train.run import Run
-from edgeformer_export.export import export_run
 from edgeformer_export.parity.comparison import MAX_HALF_LOGIT_DIFFERENCE, MAX_LOGIT_DIFFERENCE, compare, compare_logits
 from edgeformer_runtime.bundle.manifest import Precision, Target
 from edgeformer_runtime.decoding.loop import decode
@@ -27,7 +25,8 @@ from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests import commands
 from tests.cuda import needs_cuda, sizes
-from tests.factory import PAIRS, small_run, taught_run
+from tests.factory import PAIRS
+from tests.store import RunSettings, Store
 
 pytestmark = needs_cuda
 
@@ -56,21 +55,16 @@ class Opened(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def open_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Opened]:
+def open_case(store: Store) -> Callable[[Case], Opened]:
     """Opens a bundle on both devices; each is exported once."""
-
-    @cache
-    def run_of(variant: str) -> Run:
-        make = taught_run if variant == "post_norm" else small_run
-        return make(tmp_path_factory.mktemp(variant) / "run", variant, model=sizes(variant, "cuda"))
 
     @cache
     def opened(case: Case) -> Opened:
         variant, precision, target = case
-        folder = tmp_path_factory.mktemp("-".join(case)) / "bundle"
-        export_run(run_of(variant), folder, precision=precision, target=target)
-        cuda, cpu = (Translator.open(folder, device=device, threads=1) for device in ("cuda", "cpu"))
-        return Opened(run_of(variant).load_model(), folder, cuda, cpu, precision)
+        settings: RunSettings = {"steps": 100 if variant == "post_norm" else 0, "model": sizes(variant, "cuda")}
+        bundle = store.bundle(variant, precision, target, **settings)
+        cuda, cpu = (Translator.open(bundle, device=device, threads=1) for device in ("cuda", "cpu"))
+        return Opened(store.run(variant, **settings).load_model(), bundle, cuda, cpu, precision)
 
     return opened
 

@@ -29,31 +29,29 @@ from edgeformer_export.tracing import kernels
 from edgeformer_export.weights import ALIGNMENT, write_weights
 from edgeformer_export.writer import ExportError, atomic_folder
 from edgeformer_runtime import contract
+from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash, without_attention
 from tests.factory import PAIRS, small_run
+from tests.store import Store
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return small_run(tmp_path_factory.mktemp("run") / "run")
+def run(store: Store) -> Run:
+    return store.run()
 
 
 @pytest.fixture(scope="module")
-def fp32(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fp32") / "bundle"
-    export_run(run, folder)
-    return folder
+def fp32(store: Store) -> Path:
+    return store.bundle()
 
 
 @pytest.fixture(scope="module")
-def int8(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("int8") / "bundle"
-    export_run(run, folder, precision="int8")
-    return folder
+def int8(store: Store) -> Path:
+    return store.bundle(precision="int8")
 
 
 def test_manifest_tells_what_is_in_the_bundle(fp32: Path, run: Run) -> None:
@@ -282,10 +280,8 @@ def test_command_line_reports_and_refuses(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8-block", "int4"])
-def test_command_line_exports_blocks_for_onnxruntime_only(
-    taught_run: Run, fp32: Path, tmp_path: Path, precision: str
-) -> None:
-    arguments = ["export", str(taught_run.path), "--out", str(tmp_path / "b"), "--precision", precision]
+def test_blocks_are_for_onnxruntime_only(run: Run, tmp_path: Path, precision: str) -> None:
+    arguments = ["export", str(run.path), "--out", str(tmp_path / "b"), "--precision", precision]
     failed = CliRunner().invoke(main, [*arguments, "--target", "portable"])
     assert failed.exit_code == 1
     assert failed.stderr.endswith(
@@ -294,10 +290,23 @@ def test_command_line_exports_blocks_for_onnxruntime_only(
     )
     assert list(tmp_path.iterdir()) == []
 
-    done = CliRunner().invoke(main, [*arguments, "--json"])
+
+def test_command_line_exports_blocks(taught_run: Run, tmp_path: Path) -> None:
+    arguments = ["export", str(taught_run.path), "--out", str(tmp_path / "b"), "--precision", "int4", "--json"]
+    done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
-    assert report["parity"]["precision"] == precision
+    assert report["parity"]["precision"] == "int4"
+    manifest = open_bundle(tmp_path / "b").manifest
+    assert report["passes"] == manifest.report["passes"]
+    assert set(manifest.precision.values()) == {"int8", "int4"}
+
+
+@pytest.mark.parametrize("precision", ["int8-block", "int4"])
+def test_blocks_change_both_graphs(
+    small_bundles: dict[Precision, Path], small_bundle: Path, precision: Precision
+) -> None:
+    report = open_bundle(small_bundles[precision]).manifest.report
     outcomes = {
         file: {record["name"]: record["outcome"] for record in report["passes"][file]}
         for file in (contract.ENCODER_FILE, contract.DECODER_FILE)
@@ -308,7 +317,7 @@ def test_command_line_exports_blocks_for_onnxruntime_only(
     assert outcomes[contract.ENCODER_FILE]["FuseHeads"] == "changed"
     assert outcomes[contract.ENCODER_FILE]["VectorNorm"] == "changed"
     assert outcomes[contract.ENCODER_FILE]["QuantizeStatic"] == "changed"
-    sizes = [open_bundle(bundle).manifest.files["weights.bin"].size for bundle in (fp32, tmp_path / "b")]
+    sizes = [open_bundle(path).manifest.files["weights.bin"].size for path in (small_bundle, small_bundles[precision])]
     assert sizes[1] < 0.45 * sizes[0]
 
 

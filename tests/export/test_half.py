@@ -19,7 +19,6 @@ from click.testing import CliRunner
 
 from edgeformer.cli import main
 from edgeformer.train.run import Run
-from edgeformer_export.export import export_run
 from edgeformer_export.parity.comparison import MAX_HALF_LOGIT_DIFFERENCE, compare, compare_logits
 from edgeformer_export.passes.half import HalfPrecision
 from edgeformer_runtime import contract
@@ -30,6 +29,7 @@ from edgeformer_runtime.translator import Translator
 from tests import graphs
 from tests.cuda import WIDE
 from tests.factory import PAIRS, small_run
+from tests.store import Store
 
 FLOAT = onnx.TensorProto.FLOAT
 GRAPHS = (contract.ENCODER_FILE, contract.DECODER_FILE, contract.ATTENTION_FILE)
@@ -49,24 +49,15 @@ class Exported(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=EXPORTS, ids=lambda export: "{}-{}".format(*export[:2]))
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+def exported(request: pytest.FixtureRequest, store: Store) -> Exported:
     variant, target, wide = request.param
-    folder = tmp_path_factory.mktemp(variant)
-    run = small_run(folder / "run", variant, model=WIDE if wide else None)
-    export_run(run, folder / "bundle", precision="fp16", target=target)
-    return Exported(run, folder / "bundle")
+    model = WIDE if wide else {}
+    return Exported(store.run(variant, model=model), store.bundle(variant, "fp16", target, model=model))
 
 
 @pytest.fixture(scope="module")
-def in_place(tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    folder = tmp_path_factory.mktemp("in-place")
-    run = small_run(folder / "run", "post_norm", model=WIDE, pairs=8)
-    done = CliRunner().invoke(
-        main, ["export", str(run.path), "--out", str(folder / "bundle"), "--precision", "fp16", "--json"]
-    )
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["parity"]["precision"] == "fp16"
-    return Exported(run, folder / "bundle")
+def in_place(store: Store) -> Exported:
+    return Exported(store.run(model=WIDE), store.bundle(precision="fp16", model=WIDE))
 
 
 def load(bundle: Path, file: str) -> onnx.GraphProto:
@@ -182,12 +173,20 @@ def test_the_bounds_are_those_of_half_precision(in_place: Exported) -> None:
     assert replace(report, tokens=(other,)).problems == []
 
 
+def test_command_line_exports_half(store: Store, tmp_path: Path) -> None:
+    run, out = store.run("lstm"), tmp_path / "bundle"
+    done = CliRunner().invoke(main, ["export", str(run.path), "--out", str(out), "--precision", "fp16", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["parity"]["precision"] == "fp16"
+    assert set(open_bundle(out).manifest.precision.values()) == {"fp16"}
+
+
 def test_verify_compares_with_the_checkpoint(in_place: Exported, tmp_path: Path) -> None:
     arguments = ["verify", str(in_place.bundle), "--checkpoint", str(in_place.run.path), "--json"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["parity"]["precision"] == "fp16"
-    other = small_run(tmp_path / "other", "post_norm", seed=3, model=WIDE, pairs=8)
+    other = small_run(tmp_path / "other", seed=3, model=WIDE)
     failed = CliRunner().invoke(main, ["verify", str(in_place.bundle), "--checkpoint", str(other.path)])
     assert failed.exit_code == 1
     assert "logits differ by up to" in failed.stdout

@@ -10,14 +10,13 @@ from msgspec.structs import replace
 from torch import nn
 
 from edgeformer.train.run import Run
-from edgeformer_export.export import export_run
 from edgeformer_export.parity.locate import FLOOR, locate, torch_stages
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS
 from edgeformer_runtime.selfcheck.golden import read_golden
 from edgeformer_runtime.selfcheck.location import modules_of
-from tests.factory import small_run, taught_run
+from tests.store import Store
 
 PARTS = {
     "pre_norm": (
@@ -35,10 +34,8 @@ PARTS = {
 
 
 @pytest.fixture(scope="module", params=PARTS)
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Run, Path]:
-    folder, variant = tmp_path_factory.mktemp(request.param), str(request.param)
-    run = small_run(folder / "run", variant, pairs=24)
-    return variant, run, export_run(run, folder / "bundle").bundle
+def exported(request: pytest.FixtureRequest, store: Store) -> tuple[str, Run, Path]:
+    return request.param, store.run(request.param), store.bundle(request.param)
 
 
 def test_parts_are_found_in_the_graphs_with_the_error_of_each(exported: tuple[str, Run, Path]) -> None:
@@ -91,8 +88,8 @@ def test_without_known_parts_the_graph_and_its_tensor_are_named(exported: tuple[
         assert first.part.startswith("the encoder's `")
 
 
-def test_what_torch_computes_is_told_part_by_part(tmp_path: Path) -> None:
-    model = taught_run(tmp_path / "run", steps=1).load_model()
+def test_what_torch_computes_is_told_part_by_part(store: Store) -> None:
+    model = store.run().load_model()
     source, length = np.array([[20, 30, 3, 0]]), np.array([3])
     stages = list(torch_stages(model, SpecialTokens(), source, length, (2, 21)))
     assert len(stages) == 3

@@ -10,8 +10,7 @@ import pytest
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
-from tests.exports import export_precisions
-from tests.factory import small_run
+from tests.store import Store
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "int8-block")
 DEPTHS = [(2, 1), (1, 2), (3, 3)]
@@ -95,18 +94,15 @@ EXPECTED: dict[tuple[str, Precision], Graph] = {
 
 
 @pytest.fixture(scope="module", params=DEPTHS, ids=lambda depth: "{}-{}".format(*depth))
-def found(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[int, int, dict[tuple[str, Precision], Operators]]:
+def found(request: pytest.FixtureRequest, store: Store) -> tuple[int, int, dict[tuple[str, Precision], Operators]]:
     """Layers, and operators by file and precision."""
     encoder_layers, decoder_layers = request.param
-    folder = tmp_path_factory.mktemp("operators")
     model = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers}
-    run = small_run(folder / "run", "post_norm", model=model, pairs=4)
+    bundles = {precision: open_bundle(store.bundle(precision=precision, model=model)) for precision in PRECISIONS}
     operators = {
         (file, precision): Counter(counts)
-        for precision, bundle in export_precisions(run, folder, PRECISIONS).items()
-        for file, counts in open_bundle(bundle).manifest.report["operators"].items()
+        for precision, bundle in bundles.items()
+        for file, counts in bundle.manifest.report["operators"].items()
     }
     return encoder_layers, decoder_layers, operators
 

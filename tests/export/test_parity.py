@@ -12,14 +12,15 @@ import pytest
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
-from edgeformer_export.export import export_run
 from edgeformer_export.parity.comparison import MAX_LOGIT_DIFFERENCE, compare, compare_logits
+from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.bundle.manifest import Precision, Target
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests.cuda import sizes
 from tests.factory import PAIRS, VARIANTS, small_run
+from tests.store import Store
 
 Export = tuple[str, Target, Precision]
 
@@ -43,14 +44,13 @@ def exports(*chosen: Export) -> pytest.MarkDecorator:
 
 
 @pytest.fixture(scope="module")
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, device: str) -> Exported:
+def exported(request: pytest.FixtureRequest, store: Store, device: str) -> Exported:
     variant, target, precision = request.param
-    folder = tmp_path_factory.mktemp("export")
-    run = small_run(folder / "run", variant, model=sizes(variant, device))
+    model = sizes(variant, device)
     if device == "cuda" and precision not in {"fp32", "fp16"}:
         pytest.skip("integers are for CPUs")
-    export_run(run, folder / "bundle", target=target, precision=precision)
-    return Exported(run.load_model(), Translator.open(folder / "bundle", device=device))
+    bundle = store.bundle(variant, precision, target, model=model)
+    return Exported(store.run(variant, model=model).load_model(), Translator.open(bundle, device=device))
 
 
 class Exported(NamedTuple):
@@ -108,6 +108,20 @@ def test_a_sentence_gives_the_same_alone_and_in_a_batch(exported: Exported, beam
         alone = exported.translator.translate([text], beam_size=beam_size)[0]
         assert alone.best.ids == translation.best.ids
         assert alone.score == pytest.approx(translation.score, abs=1e-4)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("int8", 0.02)])
+def test_attention_is_what_torch_computes(
+    taught_run: Run, small_bundles: dict[Precision, Path], precision: Precision, tolerance: float
+) -> None:
+    translator = Translator.open(small_bundles[precision], threads=1)
+    session, end = translator.session, translator.session.special.eos
+    texts = ["The old dog runs 2 times near the sea.", "dog", "The small machine."]
+    sources = [[*ids, end] for ids in translator.source_tokenizer.encode_batch(texts)]
+    targets = [(*translation.best.ids, end) for translation in translator.translate(texts, beam_size=2)]
+    expected = attention_weights(TorchSession(taught_run.load_model(), session.special), sources, targets)
+    for ours, theirs in zip(attention_weights(session, sources, targets), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=tolerance)
 
 
 @exports(*INT8)

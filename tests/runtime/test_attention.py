@@ -19,11 +19,6 @@ from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, without_attention
 from tests.toy import Ids
 
-pytest.importorskip("torch")
-
-from edgeformer.model.session import TorchSession
-from edgeformer.train.run import Run
-
 TEXTS = [
     "The old dog runs 2 times near the sea.",
     "dog",
@@ -91,19 +86,6 @@ def test_a_pair_has_the_same_weights_alone_and_among_others(translator: Translat
     for index, found in zip(order, among, strict=True):
         (alone,) = attention_weights(translator.session, [sources[index]], [targets[index]])
         np.testing.assert_allclose(found, alone, atol=SAME)
-
-
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", SAME), ("int8", 0.02)])
-def test_it_is_what_torch_computes(
-    taught_run: Run, request: pytest.FixtureRequest, precision: str, tolerance: float
-) -> None:
-    bundle = request.getfixturevalue("small_bundle" if precision == "fp32" else "small_bundle_int8")
-    translator = Translator.open(bundle, threads=1)
-    sources, targets = pairs(translator, TEXTS)
-    found = attention_weights(translator.session, sources, targets)
-    expected = attention_weights(TorchSession(taught_run.load_model(), translator.session.special), sources, targets)
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=tolerance)
 
 
 def test_any_pair_can_be_asked_for(translator: Translator) -> None:

@@ -25,6 +25,7 @@ from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.engine.onnx_state import OnnxState
 from edgeformer_runtime.engine.state_tensors import StateTensors
 from edgeformer_runtime.translator import Translator
+from tests.store import Store
 
 STEPS = 80
 """More than the first and the second capacity of caches that are written in place, 32 and 64."""
@@ -41,22 +42,17 @@ class Batch(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory, device: str) -> Callable[[str], Translator]:
+def opened(store: Store, device: str) -> Callable[[str], Translator]:
     """Opens a bundle of a variant, which is exported once."""
     pytest.importorskip("onnxscript")
-    from edgeformer_export.export import export_run
     from tests.cuda import sizes
-    from tests.factory import small_run
 
     @cache
-    def export(variant: str) -> Translator:
-        folder = tmp_path_factory.mktemp(variant)
+    def open_variant(variant: str) -> Translator:
         model = {**sizes(variant, device), "max_target_length": LONGEST}
-        run = small_run(folder / "run", variant, model=model, pairs=4)
-        export_run(run, folder / "bundle")
-        return Translator.open(folder / "bundle", device=device, threads=1)
+        return Translator.open(store.bundle(variant, model=model), device=device, threads=1)
 
-    return export
+    return open_variant
 
 
 @pytest.fixture(params=VARIANTS)

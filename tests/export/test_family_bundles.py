@@ -20,8 +20,8 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
-from tests.exports import export_precisions
-from tests.factory import PAIRS, taught_run
+from tests.factory import PAIRS
+from tests.store import Store
 
 TAUGHT = {"post_norm": 100, "ssru": 100, "lstm": 150, "lstm_mlp": 100}
 """Variants of the test factory, and the updates after which their outputs end by themselves."""
@@ -47,16 +47,14 @@ class Taught(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=TAUGHT)
-def taught(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, device: str) -> Taught:
+def taught(request: pytest.FixtureRequest, store: Store, device: str) -> Taught:
     if device != "cpu":
         pytest.skip("int8 graphs run on the CPU only")
-    folder = tmp_path_factory.mktemp("taught")
-    run = taught_run(folder / "run", request.param, steps=TAUGHT[request.param])
+    variant, steps = request.param, TAUGHT[request.param]
     bundles = {
-        precision: Translator.open(bundle, threads=1)
-        for precision, bundle in export_precisions(run, folder, PRECISIONS).items()
+        precision: Translator.open(store.bundle(variant, precision, steps=steps), threads=1) for precision in PRECISIONS
     }
-    return Taught(request.param, run.load_model(), bundles)
+    return Taught(variant, store.run(variant, steps=steps).load_model(), bundles)
 
 
 def source_ids(translator: Translator) -> list[list[int]]:

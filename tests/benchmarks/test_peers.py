@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.store import Store
+
 pytest.importorskip("torch")
 
 import torch
@@ -36,8 +38,8 @@ def encoded(run: Run) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module", params=["post_norm", "pre_norm", "untied_silu"])
-def run_of_variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return factory.taught_run(tmp_path_factory.mktemp("taught") / "run", request.param)
+def run_of_variant(request: pytest.FixtureRequest, store: Store) -> Run:
+    return store.run(request.param, steps=100)
 
 
 @pytest.fixture(scope="module")

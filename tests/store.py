@@ -1,0 +1,115 @@
+"""Runs and bundles for tests, each made once in a test session and shared by all workers of pytest-xdist."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from unittest import mock
+
+from filelock import FileLock
+
+from edgeformer_runtime.bundle.open import open_bundle
+
+if TYPE_CHECKING:
+    from edgeformer.train.run import Run
+    from edgeformer_export.model_graphs import Prepared
+    from edgeformer_runtime.bundle.manifest import Precision, Target
+
+
+class RunSettings(TypedDict, total=False):
+    """What tells a small run of a variant from another; see :func:`tests.factory.small_run`."""
+
+    steps: int
+    """Updates that teach it :data:`tests.factory.PAIRS`; 0, the default, leaves its weights random."""
+    seed: int
+    pairs: int
+    model: Mapping[str, Any]
+
+
+class Store:
+    """Small runs and their bundles by what they are made from.
+
+    Nothing in it may be changed, since other tests read it: change a copy, made with :func:`tests.bundles.copy_of`.
+
+    Args:
+        folder: an existing folder that all workers share.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._bundles: set[Path] = set()
+        self._prepared = cache(self._prepare)
+
+    def run(self, variant: str = "post_norm", **settings: Unpack[RunSettings]) -> Run:
+        """A run of one of the variants in :data:`tests.factory.VARIANTS`."""
+        from edgeformer.train.run import Run
+
+        return Run.open(self._run(variant, settings))
+
+    def bundle(
+        self,
+        variant: str = "post_norm",
+        precision: Precision = "fp32",
+        target: Target = "ort",
+        **settings: Unpack[RunSettings],
+    ) -> Path:
+        """A bundle of such a run."""
+        run = self._run(variant, settings)
+
+        def export(folder: Path) -> None:
+            from edgeformer_export.export import export_run
+            from edgeformer_export.parity import comparison
+
+            prepared = self._prepared(run, target, precision == "fp16")
+            # Models of a few thousand weights lose more by 4 bits than those that the bound of agreement is for.
+            with mock.patch.object(comparison, "MIN_TOP1_AGREEMENT", 0.85):
+                export_run(prepared.run, folder, precision=precision, target=target, prepared=prepared)
+
+        bundle = _made_once(run.with_name(f"{run.name}.{target}.{precision}"), export)
+        self._bundles.add(bundle)
+        return bundle
+
+    def prepared(self, variant: str = "post_norm", target: Target = "ort", **settings: Unpack[RunSettings]) -> Prepared:
+        """Such a run, traced and optimised."""
+        return self._prepared(self._run(variant, settings), target, False)
+
+    def check(self) -> None:
+        """Verify the hashes of all bundles handed out.
+
+        Raises:
+            BundleError: a test changed one.
+        """
+        for bundle in self._bundles:
+            open_bundle(bundle)
+
+    def _run(self, variant: str, settings: RunSettings) -> Path:
+        def make(folder: Path) -> None:
+            from tests.factory import small_run
+
+            small_run(folder, variant, **settings)
+
+        wanted = {key: value for key, value in sorted(settings.items()) if value}
+        digest = hashlib.sha256(repr(wanted).encode()).hexdigest()[:8] if wanted else "random"
+        return _made_once(self._folder / f"{variant}.{digest}", make)
+
+    def _prepare(self, run: Path, target: Target, for_cuda: bool) -> Prepared:
+        """The model traced, which takes longest, for bundles of several precisions."""
+        from edgeformer.train.run import Run
+        from edgeformer_export.model_graphs import Prepared
+
+        return Prepared(Run.open(run), target, for_cuda=for_cuda)
+
+
+def _made_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """A folder, made by the worker that needs it first while the others wait."""
+    with FileLock(folder.with_name(f"{folder.name}.lock")):
+        if not folder.exists():
+            unfinished = folder.with_name(f"{folder.name}.unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            make(unfinished)
+            unfinished.rename(folder)
+    return folder
