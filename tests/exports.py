@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 from edgeformer.train.run import Run
 from edgeformer_export.export import export_run
-from edgeformer_export.model_graphs import Prepared
-from edgeformer_export.parity import comparison as parity
-from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_export.model_graphs import ModelGraphs
+from edgeformer_runtime.precision import PRECISIONS, Precision, PrecisionTraits
 
 
 def export_precisions(run: Run, folder: Path, precisions: Iterable[Precision]) -> dict[Precision, Path]:
@@ -18,9 +18,18 @@ def export_precisions(run: Run, folder: Path, precisions: Iterable[Precision]) -
 
     Models of a few thousand weights lose more by 4 bits than those that the bound of agreement is for.
     """
-    prepared = Prepared(run)
-    with mock.patch.object(parity, "MIN_TOP1_AGREEMENT", 0.85):
+    model_graphs = ModelGraphs(run)
+    with mock.patch.dict(PRECISIONS, with_agreement(0.85)):
         return {
-            precision: export_run(run, folder / precision, precision=precision, prepared=prepared).bundle
+            precision: export_run(run, folder / precision, precision=precision, model_graphs=model_graphs).bundle
             for precision in precisions
         }
+
+
+def with_agreement(bound: float) -> dict[Precision, PrecisionTraits]:
+    """Rows of all quantized precisions with another bound of top-1 agreement, to be patched into the table."""
+    return {
+        name: replace(traits, tolerances=replace(traits.tolerances, top1_agreement=bound))
+        for name, traits in PRECISIONS.items()
+        if traits.is_quantized
+    }

@@ -63,12 +63,13 @@ def test_manifest_tells_what_is_in_the_bundle(fp32: Path, run: Run) -> None:
     assert caches == {f"self_{part}.{layer}" for part in ("key", "value") for layer in range(2)}
     assert [one.name for one in manifest.state] == [one.name for one in model.state_table()]
     assert manifest.parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert manifest.provenance["recipe"]["model"]["family"] == "transformer"
-    assert manifest.report["parity"]["logits"]["max_difference"] <= 1e-4
+    assert manifest.provenance.recipe["model"]["family"] == "transformer"
+    assert manifest.report.parity is not None
+    assert manifest.report.parity.logits.max_difference <= 1e-4
     assert set(manifest.files) == {path.name for path in fp32.iterdir()} - {"manifest.json", "manifest.json.sha256"}
     for name in (contract.ENCODER_FILE, contract.DECODER_FILE):
         graph = onnx.load(fp32 / name, load_external_data=False).graph
-        assert sum(manifest.report["operators"][name].values()) == len(graph.node)
+        assert sum(manifest.report.operators[name].values()) == len(graph.node)
     card = (fp32 / "README.md").read_text(encoding="utf-8")
     assert f"{manifest.parameters:,}" in card
 
@@ -101,7 +102,7 @@ def test_graphs_hold_no_trace_of_the_tracer(fp32: Path) -> None:
 
 
 def test_int8_graphs_multiply_integers(int8: Path) -> None:
-    operators = open_bundle(int8).manifest.report["operators"]
+    operators = open_bundle(int8).manifest.report.operators
     # In each layer: query, key and value at once, and the output; query and output; two of the feed-forward layers.
     assert operators[contract.DECODER_FILE]["MatMulIntegerToFloat"] == 2 * 6
     assert operators[contract.DECODER_FILE]["QGemm"] == 1  # the output projection
@@ -205,12 +206,12 @@ def test_existing_folders_are_safe(run: Run, fp32: Path, tmp_path: Path) -> None
     other = tmp_path / "photos"
     other.mkdir()
     (other / "cat.jpg").write_bytes(b"meow")
-    with pytest.raises(ExportError, match="something else than a bundle"):
+    with pytest.raises(ExportError, match="something other than a bundle"):
         export_run(run, other, overwrite=True)
     assert (other / "cat.jpg").read_bytes() == b"meow"
     # A manifest alone makes no bundle: browsers' extensions have one too.
     (other / "manifest.json").write_text("{}")
-    with pytest.raises(ExportError, match="something else than a bundle"):
+    with pytest.raises(ExportError, match="something other than a bundle"):
         export_run(run, other, overwrite=True)
     assert (other / "cat.jpg").read_bytes() == b"meow"
 

@@ -106,7 +106,7 @@ def found(
     operators = {
         (file, precision): Counter(counts)
         for precision, bundle in export_precisions(run, folder, PRECISIONS).items()
-        for file, counts in open_bundle(bundle).manifest.report["operators"].items()
+        for file, counts in open_bundle(bundle).manifest.report.operators.items()
     }
     return encoder_layers, decoder_layers, operators
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,20 +20,17 @@ from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS, StateTensor
 from edgeformer_runtime.errors import ModelError
+from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.fingerprint import relative_error
 from edgeformer_runtime.selfcheck.golden import Golden
 from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
 from edgeformer_runtime.selfcheck.location import InnerTensor, Location, graph_of, location_of, modules_of
 from edgeformer_runtime.selfcheck.trace import Deviation, Stage, Trace, fingerprints, padded, true_part
 
-MATCH = {"float32": 1e-4, "float16": 2e-2}
-"""Two tensors are the same if they differ by less than this part of their largest value."""
-FLOOR = {True: 1e-3, False: 0.02}
-"""Smallest tolerance of a relative error against torch, in fp32 and in other precisions."""
+MATCHING = {str(traits.dtype): traits.tolerances.matching_tensor for traits in PRECISIONS.values()}
+"""By floating-point type, the part of their largest value by which two tensors that are the same may differ."""
 GROWTH = 2.0
 """How much larger than at export an error may be for another sentence."""
-UNKNOWN = {True: 1e-3, False: 0.5}
-"""Tolerance of tensors whose error at export is not known."""
 
 Modules = dict[str, dict[str, list[str]]]
 """For each graph, for each of its tensors, the parts of the model whose output it is."""
@@ -42,7 +39,7 @@ Modules = dict[str, dict[str, list[str]]]
 def match_modules(
     model: EncoderDecoder, graphs: Graphs, table: Sequence[StateTensor], special: SpecialTokens, trace: Trace
 ) -> Modules:
-    """Find the outputs of the model's parts in its graphs, by their values; none, if the engine cannot show these.
+    """Find the outputs of the model's parts in its graphs by their values; empty if the engine cannot show them.
 
     Args:
         model: the torch model.
@@ -112,7 +109,7 @@ def record_inner(model: EncoderDecoder, bundle: Bundle, golden: Golden, modules:
 def locate(
     model: EncoderDecoder, bundle: Bundle, golden: Golden, device: str, source: Sequence[int], target: Sequence[int]
 ) -> Location | None:
-    """The first tensor of a bundle that differs from torch by more than at export.
+    """The first tensor of a bundle that differs from PyTorch by more than at export.
 
     Args:
         model: the torch model.
@@ -127,7 +124,7 @@ def locate(
     """
     manifest = bundle.manifest
     modules = modules_of(golden.tensors)
-    errors = {(one.file, one.tensor): one.error for one in golden.tensors}
+    errors = {(tensor.file, tensor.tensor): tensor.error for tensor in golden.tensors}
     try:
         inner = InnerGraphs.of_bundle(bundle, {file: list(names) for file, names in modules.items()}, device)
     except ModelError:  # the graphs lack such a tensor, so only their outputs can be looked at
@@ -135,12 +132,24 @@ def locate(
     trace = Trace(source=tuple(source), target=tuple(target))
     for deviation in torch_deviations(model, inner, manifest.special, trace, modules):
         file = graph_of(deviation)
-        exact = {manifest.precision[ENCODER_FILE], manifest.precision[file]} == {"fp32"}
-        known = errors.get((file, deviation.tensor))
-        tolerance = UNKNOWN[exact] if known is None else max(FLOOR[exact], GROWTH * known)
+        precisions = manifest.precision[ENCODER_FILE], manifest.precision[file]
+        tolerance = _tolerance(precisions, errors.get((file, deviation.tensor)))
         if deviation.difference > tolerance:
             return location_of(deviation, tolerance, modules)
     return None
+
+
+def _tolerance(precisions: Iterable[Precision], error: float | None) -> float:
+    """Largest relative difference that is expected of a tensor in graphs of some precisions.
+
+    Args:
+        precisions: of the graphs that compute it.
+        error: its error at export, if known.
+    """
+    tolerances = [PRECISIONS[precision].tolerances for precision in precisions]
+    if error is None:
+        return max(row.unknown_tensor for row in tolerances)
+    return max(GROWTH * error, *(row.inner_tensor for row in tolerances))
 
 
 def torch_deviations(
@@ -238,7 +247,7 @@ def _same(found: Sequence[NDArray[Any]], wanted: Sequence[NDArray[Any]]) -> bool
     """Whether two tensors are equal in every stage, but for rounding."""
     return len(found) == len(wanted) and all(
         one.size == other.size > 1
-        and np.abs(one - other).max() <= MATCH.get(one.dtype.name, 0.0) * np.abs(other).max() > 0
+        and np.abs(one - other).max() <= MATCHING.get(one.dtype.name, 0.0) * np.abs(other).max() > 0
         for one, other in zip(found, wanted, strict=True)
     )
 

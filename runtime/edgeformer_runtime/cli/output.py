@@ -105,13 +105,17 @@ def human_bytes(count: float) -> str:
 
 
 @contextmanager
-def stages(names: Mapping[str, str], *, quiet: bool = False) -> Iterator[Callable[[str, float], None]]:
+def stages(names: Mapping[str, str] | None = None, *, quiet: bool = False) -> Iterator[Callable[[str, float], None]]:
     """Show staged work; yields ``report(stage, fraction)``. A terminal gets bars, a file one line per stage.
 
     Args:
-        names: text for each stage.
+        names: text for each stage; ``None`` if a stage is its own text.
         quiet: show nothing.
     """
+
+    def text(stage: str) -> str:
+        return stage if names is None else names[stage]
+
     if quiet:
         yield lambda stage, fraction: None
     elif not sys.stderr.isatty():
@@ -121,7 +125,7 @@ def stages(names: Mapping[str, str], *, quiet: bool = False) -> Iterator[Callabl
             del fraction
             if stage not in seen:
                 seen.add(stage)
-                console(stderr=True).print(f"{names[stage]} …")
+                console(stderr=True).print(f"{text(stage)} …")
 
         yield line
     else:
@@ -134,7 +138,7 @@ def stages(names: Mapping[str, str], *, quiet: bool = False) -> Iterator[Callabl
                 if stage not in tasks:
                     for task in tasks.values():
                         progress.update(task, total=1.0, completed=1.0)
-                    tasks[stage] = progress.add_task(names[stage], total=None)
+                    tasks[stage] = progress.add_task(text(stage), total=None)
                 if fraction > 0:
                     progress.update(tasks[stage], total=1.0, completed=fraction)
 
