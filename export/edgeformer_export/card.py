@@ -38,7 +38,8 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
         "How to verify": [
             "`edgeformer verify .` checks the hashes of all files, operators and versions, and runs the golden "
             "examples, which must give the same tokens as on the machine that made the bundle. With "
-            "`--checkpoint RUN`, it also compares the bundle with the PyTorch model. `edgeformer inspect .` shows the manifest.",
+            "`--checkpoint RUN`, it also compares the bundle with the PyTorch model. `edgeformer inspect .` shows the "
+            "manifest.",
         ],
     }
     lines = [f"# {_title(manifest)}, {manifest.family}", ""]

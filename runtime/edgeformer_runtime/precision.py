@@ -45,8 +45,8 @@ class Tolerances:
     for quantized weights, as with :attr:`logits`."""
     top1_agreement: float
     """Smallest share of teacher-forced positions whose most probable token is PyTorch's; no limit where
-    :attr:`logits` has one. A sound quantized model of a trained network is well above; a dropped mask or a wrong weight is well
-    below."""
+    :attr:`logits` has one. A sound quantized model of a trained network is well above; a dropped mask or a wrong weight
+    is well below."""
     identical_output: bool
     """Whether output must match PyTorch token for token. Elsewhere, tokens whose logits are close may change places."""
     inner_tensor: float

@@ -209,7 +209,7 @@ def _export(contest: _Contest, choice: Choice, out: Path, *, overwrite: bool) ->
 def _batch_dependence(latency: Latency) -> str:
     return (
         "its activations have one scale per batch, so a translation may depend on the other sentences of its batch, "
-        f"which a bundle promises it does not ({latency.differ_alone} of the timed sentences came out differently alone)."
+        f"which it must not ({latency.differ_alone} of the timed sentences came out differently alone)."
     )
 
 

@@ -33,7 +33,7 @@ class RunResult:
     parity: ParityReport
     """Logits and output."""
     first: Location | None
-    """The first tensor that differs from PyTorch by more than at export; ``None`` if there is none or nothing failed."""
+    """The first tensor that differs from PyTorch more than at export; ``None`` if there is none or nothing failed."""
     problems: tuple[str, ...]
     """One sentence per problem."""
 
@@ -105,7 +105,7 @@ def verify_against_run(
 
 
 def _sentence(parity: ParityReport) -> int:
-    """The sentence to examine: the first whose output should match but does not, or the one whose logits differ most."""
+    """The sentence to examine: the first whose output should match and does not, or else the worst by its logits."""
     different = [entry.first.sentence for entry in parity.tokens if entry.first is not None]
     must_match = PRECISIONS[parity.precision].tolerances.identical_output
     return min(different) if different and must_match else parity.logits.worst_sentence

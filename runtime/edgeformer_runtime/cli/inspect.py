@@ -62,8 +62,8 @@ def inspect(bundle: Path, as_json: bool) -> None:
         out.print(weights)
 
     state = table("State", "tensor", "kind", "type", "axes")
-    for entry in manifest.state:
-        state.add_row(entry.name, entry.kind, entry.dtype, "(" + ", ".join(map(str, entry.axes)) + ")")
+    for part in manifest.state:
+        state.add_row(part.name, part.kind, part.dtype, "(" + ", ".join(map(str, part.axes)) + ")")
     out.print(state)
 
 
