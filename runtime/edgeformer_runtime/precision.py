@@ -196,7 +196,7 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         tolerances=_BLOCKS,
     ),
     "int4": PrecisionTraits(
-        purpose="Smallest, and as fast for one row, with 4-bit weights in blocks, for CPUs.",
+        purpose="Smallest, and also fastest on CPUs for one row, with 4-bit weights in blocks.",
         bits=4,
         block_size=BLOCK_SIZE,
         devices=("cpu",),

@@ -83,7 +83,7 @@ def _attention_difference(
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     expected, found = (attention_weights(one, sources, targets) for one in (reference, session))
     differences = [float(np.abs(a - b).max(initial=0.0)) for a, b in zip(expected, found, strict=True)]
-    return float(np.max(differences, initial=0.0))  # a difference that is no number stays one
+    return float(np.max(differences, initial=0.0))  # NaN stays NaN
 
 
 def _compare_tokens(expected: list[tuple[int, ...]], found: list[tuple[int, ...]], beam_size: int) -> TokenParity:

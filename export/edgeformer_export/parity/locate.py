@@ -1,4 +1,4 @@
-"""Which tensor of a graph is the output of which part of the torch model, and where the two differ first."""
+"""Finds which tensor of a graph is the output of which part of the torch model, and where the two first differ."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def match_modules(
     try:
         inner = InnerGraphs({file: ir.to_proto(graphs[file]).SerializeToString() for file in names}, names, table)
         found = _by_tensor(inner.stages(source, length, trace.target), len(trace.source), source.shape[1])
-    except ModelError:  # a tensor that is no array, such as a sequence
+    except ModelError:  # a tensor is not an array but, for example, a sequence
         return {file: {} for file in names}
     wanted = _by_tensor(
         (parts for parts, _ in torch_stages(model, special, source, length, trace.target)),
@@ -73,11 +73,11 @@ def match_modules(
 
 
 def record_inner(model: EncoderDecoder, bundle: Bundle, golden: Golden, modules: Modules, device: str) -> Golden:
-    """Add to a golden file what is inside the graphs, and how far that is from torch.
+    """Add to a golden file the tensors inside the graphs, and their errors against PyTorch.
 
     Args:
         model: the torch model.
-        bundle: the bundle; tensors that its graphs do not have any more are left out.
+        bundle: the bundle; tensors that its graphs no longer have are left out.
         golden: its examples.
         modules: see :func:`match_modules`.
         device: ``cpu`` or ``cuda``.
@@ -95,7 +95,7 @@ def record_inner(model: EncoderDecoder, bundle: Bundle, golden: Golden, modules:
             file=(ENCODER_FILE, DECODER_FILE)[stage],
             tensor=name,
             module=chosen[(ENCODER_FILE, DECODER_FILE)[stage]].get(name),
-            error=float(f"{max(error, 1e-6):.2g}"),  # what is smaller is not the same twice
+            error=float(f"{max(error, 1e-6):.2g}"),  # smaller errors are not reproducible
         )
         for (stage, name), error in errors.items()
         if np.isfinite(error)
@@ -127,7 +127,7 @@ def locate(
     errors = {(tensor.file, tensor.tensor): tensor.error for tensor in golden.tensors}
     try:
         inner = InnerGraphs.of_bundle(bundle, {file: list(names) for file, names in modules.items()}, device)
-    except ModelError:  # the graphs lack such a tensor, so only their outputs can be looked at
+    except ModelError:  # the graphs lack such a tensor, so only their outputs can be compared
         inner = InnerGraphs.of_bundle(bundle, {}, device)
     trace = Trace(source=tuple(source), target=tuple(target))
     for deviation in torch_deviations(model, inner, manifest.special, trace, modules):
@@ -159,7 +159,7 @@ def torch_deviations(
     trace: Trace,
     modules: Mapping[str, Mapping[str, str]],
 ) -> Iterator[Deviation]:
-    """How much each tensor of opened graphs differs from torch's, in the order of stages and tensors.
+    """Yield how much each tensor of opened graphs differs from PyTorch's, in the order of stages and tensors.
 
     Args:
         model: the torch model.
@@ -191,11 +191,11 @@ def torch_stages(
     source_length: NDArray[np.int64],
     target: Sequence[int],
 ) -> Iterator[tuple[Stage, Stage]]:
-    """What a torch model computes for one sentence: the encoder, then each step.
+    """Yield what a torch model computes for one sentence: the encoder, then each step.
 
     Yields:
-        Outputs of its parts by their paths, of those that are called once and give a tensor; and its state tensors and
-        logits by the names of the graphs' outputs.
+        Outputs by path of the parts that are called once and return a tensor; and state tensors and logits by the names
+        of the graphs' outputs.
     """
     calls: dict[str, list[Any]] = defaultdict(list)
 
@@ -226,7 +226,7 @@ def torch_stages(
 
 
 def _inner_names(graph: ir.Model) -> list[str]:
-    """Names of the tensors that nodes make and that are no output, in the graph's order."""
+    """Names of the tensors that nodes produce and that are not outputs, in the graph's order."""
     outputs = {value.name for value in graph.graph.outputs}
     names = (value.name for node in graph.graph for value in node.outputs)
     return [name for name in names if name and name not in outputs]
@@ -244,7 +244,7 @@ def _by_tensor(stages: Iterator[Stage], length: int, width: int) -> dict[str, di
 
 
 def _same(found: Sequence[NDArray[Any]], wanted: Sequence[NDArray[Any]]) -> bool:
-    """Whether two tensors are equal in every stage, but for rounding."""
+    """Whether two tensors are equal in every stage, apart from rounding."""
     return len(found) == len(wanted) and all(
         one.size == other.size > 1
         and np.abs(one - other).max() <= MATCHING.get(one.dtype.name, 0.0) * np.abs(other).max() > 0
@@ -253,7 +253,7 @@ def _same(found: Sequence[NDArray[Any]], wanted: Sequence[NDArray[Any]]) -> bool
 
 
 def _one_each(bundle: Bundle, file: str, tensors: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The innermost part for each tensor that the bundle's graph has, and no part twice."""
+    """The innermost part for each tensor that the bundle's graph has, with no part twice."""
     graph = ir.load(bundle.file(file)).graph
     names = {value.name for node in graph for value in node.outputs}
     chosen: dict[str, str] = {}

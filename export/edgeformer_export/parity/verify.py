@@ -63,19 +63,7 @@ def verify_against_run(
         InputTooLongError: a line has more tokens than the model takes.
     """
     manifest, model = translator.bundle.manifest, run.load_model()
-    problems = [
-        f"its {name} differs from the bundle's"
-        for name, found, expected in (
-            ("source vocabulary", model.source_vocab_size, manifest.source_vocab_size),
-            ("target vocabulary", model.target_vocab_size, manifest.target_vocab_size),
-            ("state table", model.state_table(), tuple(_appended(tensor) for tensor in manifest.state)),
-            ("source tokenizer", run.source_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "source")),
-            ("target tokenizer", run.target_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "target")),
-        )
-        if found != expected
-    ]
-    if problems:
-        raise CheckpointError(f"Run `{run.path}` is not the model of this bundle: " + "; ".join(problems) + ".")
+    _require_same_model(run, model, translator)
     special = translator.session.special
     if source is None:
         sources = [pair.source for pair in sample_pairs(run, model, special)]
@@ -102,6 +90,28 @@ def verify_against_run(
         found = "no tensor differs by more than at export" if first is None else f"first difference is in {first}"
         problems.append(f"against torch, in sentence {sentence + 1}, {found}")
     return RunResult(parity=parity, first=first, problems=tuple(problems))
+
+
+def _require_same_model(run: Run, model: EncoderDecoder, translator: Translator) -> None:
+    """Make sure that a bundle may have been exported from a run.
+
+    Raises:
+        CheckpointError: tokenizers, vocabularies or states differ; lists all of them.
+    """
+    manifest = translator.bundle.manifest
+    problems = [
+        f"its {name} differs from the bundle's"
+        for name, found, expected in (
+            ("source vocabulary", model.source_vocab_size, manifest.source_vocab_size),
+            ("target vocabulary", model.target_vocab_size, manifest.target_vocab_size),
+            ("state table", model.state_table(), tuple(_appended(tensor) for tensor in manifest.state)),
+            ("source tokenizer", run.source_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "source")),
+            ("target tokenizer", run.target_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "target")),
+        )
+        if found != expected
+    ]
+    if problems:
+        raise CheckpointError(f"Run `{run.path}` is not the model of this bundle: " + "; ".join(problems) + ".")
 
 
 def _sentence(parity: ParityReport) -> int:
