@@ -12,6 +12,7 @@ from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.engine.onnx_session import PROVIDERS
 from edgeformer_runtime.precision import PRECISIONS, Precision, lowest
 from edgeformer_runtime.translator import Translator
+from tests.conftest import ROOT
 
 NAMES: tuple[Precision, ...] = get_args(Precision)
 
@@ -40,6 +41,11 @@ def test_a_row_does_not_contradict_itself(name: Precision) -> None:
     assert tolerances.same_kernels <= tolerances.other_kernels
     assert tolerances.inner_tensor <= tolerances.unknown_tensor
     assert tolerances.identical_output <= (name == "fp32")
+
+
+def test_the_documentation_has_a_row_for_each() -> None:
+    page = (ROOT / "docs" / "precision.md").read_text(encoding="utf-8")
+    assert [name for name in NAMES if f"\n| `{name}` |" not in page] == []
 
 
 def test_bundles_are_what_the_table_says(small_bundles: dict[Precision, Path]) -> None:
