@@ -211,7 +211,9 @@ def _compare(
         lambda fraction: progress(COMPARE, fraction),
     )
     if parity.problems:
-        raise ParityError("The exported graphs are not equal to torch: " + "; ".join(parity.problems) + ".")
+        higher = PRECISIONS[precision].kept_as
+        advice = f" Export with a higher precision, such as {higher}." if higher is not None else ""
+        raise ParityError("The exported graphs are not equal to torch: " + "; ".join(parity.problems) + "." + advice)
     return parity
 
 

@@ -94,7 +94,7 @@ class ParityReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
         bound = tolerances.logits * max(1.0, logits.largest / 10)
         if not logits.max_difference <= bound:
             problems.append(f"logits differ by up to {logits.max_difference:.3g}, more than {bound:.1e}, at {where}")
-        if not (self.attention_difference or 0.0) <= tolerances.attention:
+        if (self.attention_difference or 0.0) > tolerances.attention:
             problems.append(
                 f"attention weights differ by up to {self.attention_difference:.3g}, more than "
                 f"{tolerances.attention:.0e}"
