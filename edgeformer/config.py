@@ -28,8 +28,9 @@ class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_
     kind: Literal["word", "bpe", "unigram"] = "bpe"
     """Word level, byte-level byte-pair encoding, or byte-level unigram language model. The latter two have no unknown
     tokens."""
-    vocab_size: int = 8000
-    """Entries of the vocabulary, special tokens included; an upper bound where the text holds fewer."""
+    vocab_size: int | None = None
+    """Maximum number of vocabulary entries, special tokens included. By default 8,000 for ``bpe`` and ``unigram``, and
+    every word of the training text for ``word``."""
     shared: bool = True
     """One vocabulary for both sides; needed by ``tied_embeddings = "all"``."""
     split: Literal["punctuation", "space"] = "punctuation"
@@ -209,8 +210,9 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
         "data.max_ratio": data.max_ratio,
         "data.valid_size": data.valid_size,
         "data.test_size": data.test_size,
-        "tokenizer.vocab_size": tokenizer.vocab_size,
     }
+    optional = {"tokenizer.vocab_size": tokenizer.vocab_size, "train.max_minutes": train.max_minutes}
+    positive |= {key: value for key, value in optional.items() if value is not None}
     problems = [
         f"`{key}` must be positive{_bound(value)}, but is {value}"
         for key, value in positive.items()
@@ -235,9 +237,6 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
         problems.append(f"`train.label_smoothing` must be at least 0 and below 1, but is {train.label_smoothing}")
     if not all(0 <= beta < 1 for beta in train.adam_betas):
         problems.append(f"`train.adam_betas` must be at least 0 and below 1, but are {list(train.adam_betas)}")
-    if train.max_minutes is not None and not 0 < train.max_minutes < _LIMIT:
-        minutes = train.max_minutes
-        problems.append(f"`train.max_minutes` must be positive{_bound(minutes)}, but is {minutes}")
     if getattr(model, "tied_embeddings", None) == "all" and not tokenizer.shared:
         problems.append('`model.tied_embeddings` = "all" needs `tokenizer.shared` = true, but it is false')
     if train.schedule == "noam" and not getattr(model, "d_model", None):

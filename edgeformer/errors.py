@@ -5,7 +5,7 @@
     EdgeformerError            (edgeformer_runtime.errors)
     ├── ConfigError            (edgeformer_runtime.errors)
     ├── DataError              (edgeformer_runtime.errors)
-    ├── TrainingError          training cannot go on
+    ├── TrainingError          training cannot continue
     └── CheckpointError        a run folder cannot be read
 """
 
@@ -17,7 +17,7 @@ __all__ = ["CheckpointError", "ConfigError", "DataError", "EdgeformerError", "Tr
 
 
 class TrainingError(EdgeformerError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class CheckpointError(EdgeformerError):

@@ -1,8 +1,8 @@
 """The registry of model families.
 
 A family is a name, a configuration type and a torch module. It is found through the entry-point group
-``edgeformer.families``, so a model defined outside this repository becomes usable by installing the package that
-declares it, or, within one process, by :func:`register`.
+``edgeformer.families``, so installing a package that declares a family makes its models usable. Within one process,
+:func:`register` does the same.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _REGISTERED: dict[str, Family] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What the toolkit must know of a kind of model."""
+    """What the toolkit must know about a kind of model."""
 
     name: str
     """The value of ``model.family`` in a recipe."""
     config_type: type[msgspec.Struct]
     """Fields of ``[model]`` besides ``family`` and ``preset``."""
     build: Callable[[Any, int, int], EncoderDecoder]
-    """``build(config, source_vocab_size, target_vocab_size)`` makes an untrained model; imports torch on first use."""
+    """``build(config, source_vocab_size, target_vocab_size)`` returns an untrained model; it may import torch."""
     presets: Mapping[str, Callable[[], msgspec.Struct]] = field(default_factory=dict)
     """Named configurations to start from."""
 
 
 def register(family: Family) -> None:
-    """Make a family known in this process.
+    """Register a family in this process.
 
     Raises:
-        ConfigError: the name is taken by another family.
+        ConfigError: another family has this name.
     """
     if _REGISTERED.get(family.name, family) is not family or family.name in _installed():
-        raise ConfigError(f"A family named `{family.name}` is registered already; choose another name.")
+        raise ConfigError(f"A family named `{family.name}` is already registered; choose another name.")
     _REGISTERED[family.name] = family
 
 
@@ -59,7 +59,7 @@ def get_family(name: str) -> Family:
     """Find a family by name.
 
     Raises:
-        ConfigError: no such family, or the package that declares it is broken.
+        ConfigError: the family does not exist, or the package that declares it is broken.
     """
     if name in _REGISTERED:
         return _REGISTERED[name]
@@ -69,7 +69,7 @@ def get_family(name: str) -> Family:
 
 
 def model_config(section: Mapping[str, Any]) -> msgspec.Struct:
-    """Turn the ``[model]`` section of a recipe into its family's configuration.
+    """Convert the ``[model]`` section of a recipe to the configuration of its family.
 
     Raises:
         ConfigError: unknown family, preset or field, or a value of the wrong type.
@@ -102,12 +102,12 @@ def _load(entry: EntryPoint) -> Family:
     label = f"Entry point `{entry.name} = {entry.value}` of edgeformer.families"
     try:
         family = entry.load()
-    except Exception as error:  # a stranger's module may raise anything
+    except Exception as error:  # third-party code may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            raise  # the command line says how to install it
+            raise  # the command line explains how to install it
         raise ConfigError(f"{label} cannot be loaded: {describe(error)}.") from error
     if not isinstance(family, Family):
         raise ConfigError(f"{label} must be a Family, but is {type(family).__name__}.")
     if family.name != entry.name:
-        raise ConfigError(f"{label} is the family `{family.name}`; give both the same name.")
+        raise ConfigError(f"{label} declares the family `{family.name}`; the two names must be equal.")
     return family

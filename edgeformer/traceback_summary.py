@@ -1,4 +1,4 @@
-"""One line about an exception in code that is not ours: its type, its text, and the line to look at."""
+"""A one-line summary of an exception in third-party code: its type, its message and the line to look at."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _OURS = ("edgeformer", "edgeformer_export", "edgeformer_runtime")
 
 
 def describe(error: BaseException) -> str:
-    """``TypeError: text (/path/model.py:12)``.
+    """Summarize an exception as ``TypeError: message (/path/model.py:12)``.
 
-    The line is the innermost one outside torch; one outside this project too, if there is one. None is named where only
-    the file that caught the error is left.
+    The line is the innermost one outside torch, preferably also outside this project. It is omitted if the only frames
+    left are in the file that caught the exception.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
@@ -35,6 +35,6 @@ def describe(error: BaseException) -> str:
 
 
 def _within(frame: FrameSummary, *packages: str) -> bool:
-    """Whether a line belongs to one of these packages, as far as they are loaded."""
+    """Whether a frame belongs to one of these packages; packages that are not loaded are ignored."""
     files = (getattr(sys.modules.get(package), "__file__", None) for package in packages)
     return any(file and Path(file).parent in Path(frame.filename).parents for file in files)

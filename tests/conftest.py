@@ -104,7 +104,7 @@ def translator(small_bundle: Path, device: str) -> Translator:
     """The fp32 bundle, opened on the device under test."""
     from edgeformer_runtime.translator import Translator
 
-    return Translator(small_bundle, device=device, threads=1)
+    return Translator.open(small_bundle, device=device, threads=1)
 
 
 def _exported(run: Run, out: Path, precision: Precision) -> Path:

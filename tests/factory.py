@@ -48,6 +48,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "tied_embeddings": "none",
         "activation": "silu",
         "scale_embeddings": False,
+        "output_bias": True,
     },
     "free_widths": {
         "family": "transformer",
@@ -67,6 +68,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "dropout_after_norm": True,
     },
     "uneven_depth": {"family": "transformer", **SMALL, "encoder_layers": 3, "decoder_layers": 1},
+    "output_bias": {"family": "transformer", **SMALL, "output_bias": True, "tied_embeddings": "all"},
     "ssru": {"family": "ssru", **SMALL, "norm": "pre", "tied_embeddings": "all"},
     "lstm": {"family": "lstm", **SMALL_LSTM, "hidden_size": 24},
     "lstm_bridge": {"family": "lstm", **SMALL_LSTM, "bidirectional": True, "tied_embeddings": "all"},
@@ -78,6 +80,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "tied_embeddings": "decoder",
     },
     "lstm_dot": {"family": "lstm_attention", **SMALL_LSTM, "attention": "dot", "hidden_size": 24},
+    "lstm_scaled_dot": {"family": "lstm_attention", **SMALL_LSTM, "attention": "scaled_dot", "hidden_size": 24},
 }
 """Sections ``[model]`` of small models: every family, and every variation of one."""
 

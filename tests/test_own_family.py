@@ -235,7 +235,7 @@ def test_inspect_shows_the_state_and_what_int8_found(stranger: Stranger) -> None
 @pytest.mark.parametrize("bundle", ["fp32", "int8"])
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_sentence_gives_the_same_alone_and_in_a_batch(stranger: Stranger, bundle: str, beam_size: int) -> None:
-    translator = Translator(stranger.folder / bundle, threads=1)
+    translator = Translator.open(stranger.folder / bundle, threads=1)
     sources = [*(source for source, _ in TEXT), "dog", "The old, old river near the small sea sings 14 times."]
     for source, together in zip(sources, translator.translate(sources, beam_size=beam_size), strict=True):
         alone = translator.translate([source], beam_size=beam_size)[0]

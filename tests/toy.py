@@ -18,10 +18,11 @@ from edgeformer_runtime.decoding.session import FloatArray, IntArray
 Ids = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ToyState:
     """What every row has seen; a real session holds tensors instead."""
 
+    session: ToySession
     sources: tuple[Ids, ...]
     prefixes: tuple[Ids, ...]
 
@@ -29,9 +30,23 @@ class ToyState:
     def nbytes(self) -> int:
         return 8 * sum(map(len, self.prefixes))
 
-    def select(self, rows: IntArray, sentences: IntArray | None) -> ToyState:
-        sources = self.sources if sentences is None else tuple(self.sources[index] for index in sentences)
-        return ToyState(sources, tuple(self.prefixes[index] for index in rows))
+    def step(self, token: IntArray) -> FloatArray:
+        """See :class:`~edgeformer_runtime.decoding.session.DecoderState`."""
+        rows, sentences = len(self.prefixes), len(self.sources)
+        assert token.shape == (rows,)
+        assert rows % sentences == 0
+        self.session.rows.append(rows)
+        self.prefixes = tuple((*prefix, int(new)) for prefix, new in zip(self.prefixes, token, strict=True))
+        assert all(prefix[0] == self.session.special.bos for prefix in self.prefixes)
+        beams = rows // sentences
+        return np.stack(
+            [self.session.logits(self.sources[row // beams], prefix[1:]) for row, prefix in enumerate(self.prefixes)]
+        )
+
+    def select(self, rows: IntArray, sentences: IntArray | None) -> None:
+        if sentences is not None:
+            self.sources = tuple(self.sources[index] for index in sentences)
+        self.prefixes = tuple(self.prefixes[index] for index in rows)
 
 
 @dataclass
@@ -46,7 +61,7 @@ class ToySession:
     special: SpecialTokens = field(default_factory=SpecialTokens)
     max_source_length: int = 50
     rows: list[int] = field(default_factory=list)
-    rows_in_pairs: bool = False
+    row_multiple: int = 1
     best_tokens = staticmethod(best_tokens)
 
     def logits(self, source: Ids, prefix: Ids) -> FloatArray:
@@ -59,19 +74,7 @@ class ToySession:
     def start(self, source: IntArray, source_length: IntArray) -> ToyState:
         """See :class:`~edgeformer_runtime.decoding.session.StepSession`."""
         sources = tuple(tuple(row[:length].tolist()) for row, length in zip(source, source_length, strict=True))
-        return ToyState(sources, ((),) * len(sources))
-
-    def step(self, token: IntArray, position: int, state: ToyState) -> tuple[FloatArray, ToyState]:
-        """See :class:`~edgeformer_runtime.decoding.session.StepSession`."""
-        rows, sentences = len(state.prefixes), len(state.sources)
-        assert token.shape == (rows,)
-        assert rows % sentences == 0
-        self.rows.append(rows)
-        prefixes = tuple((*prefix, int(new)) for prefix, new in zip(state.prefixes, token, strict=True))
-        assert all(len(prefix) == position + 1 and prefix[0] == self.special.bos for prefix in prefixes)
-        beams = rows // sentences
-        logits = [self.logits(state.sources[row // beams], prefix[1:]) for row, prefix in enumerate(prefixes)]
-        return np.stack(logits), ToyState(state.sources, prefixes)
+        return ToyState(self, sources, ((),) * len(sources))
 
     def log_probabilities(self, source: Ids, prefix: Ids, min_length: int = 0) -> NDArray[np.float64]:
         """Log-probabilities ``(V,)`` after suppressing padding, start token, and a too early end."""

@@ -1,1 +1,1 @@
-"""Latency and memory of bundles, and comparisons with other engines."""
+"""Benchmarks: latency and memory of bundles, and comparisons with other engines."""

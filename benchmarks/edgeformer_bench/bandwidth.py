@@ -1,4 +1,4 @@
-"""How fast this machine reads memory: the bound of a decoder step, which reads every weight once."""
+"""Memory bandwidth of this machine, which limits a decoder step, since it reads every weight once."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ REDUCTIONS: dict[str, Reduction] = {
     "maximum of float32": lambda buffer: buffer.view(np.float32).max(),
     "bitwise or of uint64": lambda buffer: np.bitwise_or.reduce(buffer.view(np.uint64)),
 }
-"""Numpy's cheapest ways to read a buffer; which is fastest depends on the processor."""
+"""Numpy's cheapest ways to read a buffer; which of them is fastest depends on the processor."""
 
 _ROUND_BYTES = 256_000_000
-"""Bytes read between two looks at the clock: starting threads takes no part worth counting."""
+"""Bytes read between two readings of the clock, so that the time to start threads is negligible."""
 
 
 class Bandwidth(msgspec.Struct, kw_only=True, frozen=True):
-    """Read bandwidth of some threads, each with a buffer of its own."""
+    """Read bandwidth of one or more threads, each with a buffer of its own."""
 
     threads: int
-    """Threads that read at once."""
+    """Number of threads that read at the same time."""
     bytes: int
     """Bytes of all buffers together."""
     gigabytes_per_second: float
-    """10^9 bytes in a second, all threads together; the best of several rounds and reductions."""
+    """GB/s (10^9 bytes) of all threads together; the best of several rounds and reductions."""
     reduction: str
     """The key of :data:`REDUCTIONS` that was fastest."""
 
 
 def read_bandwidth(threads: Sequence[int], sizes: Sequence[int] = SIZES, seconds: float = 0.2) -> list[Bandwidth]:
-    """Measure for each number of threads and each size.
+    """Measure bandwidth for each number of threads and each size.
 
     Args:
         threads: numbers of threads.
@@ -51,15 +51,14 @@ def read_bandwidth(threads: Sequence[int], sizes: Sequence[int] = SIZES, seconds
 
 
 def bandwidth_at(measured: Sequence[Bandwidth], threads: int, size: float) -> Bandwidth:
-    """The measurement of so many threads whose size is nearest by ratio."""
-    return min(
-        (one for one in measured if one.threads == threads), key=lambda one: max(one.bytes / size, size / one.bytes)
-    )
+    """The measurement with this number of threads whose size is nearest by ratio."""
+    candidates = [entry for entry in measured if entry.threads == threads]
+    return min(candidates, key=lambda entry: max(entry.bytes / size, size / entry.bytes))
 
 
 def _best(threads: int, size: int, seconds: float) -> Bandwidth:
     share = size // threads // 8 * 8
-    # Filled with ones: the system maps a buffer of zeros to a single page.
+    # Filled with ones, since the system maps a buffer of zeros to a single page.
     buffers = [np.full(share, 1, np.uint8) for _ in range(threads)]
     repeats = max(1, _ROUND_BYTES // size)
     best = (0.0, "")

@@ -1,7 +1,8 @@
-"""The command ``bench``: latency of a bundle on this machine, and against other engines."""
+"""The command ``bench``: latency of a bundle on this machine, and comparisons with other engines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
     from edgeformer_bench.compare import Comparison
-    from edgeformer_bench.latency import BenchmarkResult
+    from edgeformer_bench.latency import BenchmarkOptions, BenchmarkResult
 
 
 @click.command()
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 @click.option(
     "--source",
     type=click.Path(path_type=Path),
-    help="Text to translate, a sentence per line; default: the golden examples.",
+    help="Text to translate, one sentence per line. Default: the golden examples.",
 )
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Sentences to take of those.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of sentences to use."
+)
 @options.beam
-@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sentences per call.")
+@click.option("--batch", "batch_size", type=click.IntRange(1), default=1, show_default=True, help="Sentences per call.")
 @click.option(
     "--repeat", type=click.IntRange(1), default=5, show_default=True, help="Measured rounds over all sentences."
 )
@@ -32,160 +35,163 @@ if TYPE_CHECKING:
 @options.threads
 @click.option(
     "--against",
+    "peers",
     multiple=True,
     type=click.Choice(PEERS),
-    help="Compare with another engine that has the same weights; give it again for more.",
+    help="Compare with another engine that has the same weights; may be repeated.",
 )
 @click.option(
-    "--checkpoint", type=click.Path(path_type=Path), help="Run folder of the bundle: the weights for --against."
+    "--checkpoint",
+    "run",
+    type=click.Path(path_type=Path),
+    help="Run folder that the bundle was exported from; --against takes the weights from it.",
 )
-@click.option("--optimum-python", default="", help="Interpreter of an environment with Optimum; default: this one.")
+@click.option(
+    "--optimum-python", default="", help="Python interpreter of an environment with Optimum. Default: this one."
+)
 @click.option(
     "--json",
     "json_file",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="Also write the result to a file; - prints it alone.",
+    help="Also write the result to a file; - prints it instead of the tables.",
 )
 def bench(
     bundles: tuple[Path, ...],
     source: Path | None,
     limit: int,
     beam: int | None,
-    batch: int,
-    repeat: int,
-    device: str,
-    threads: int,
-    against: tuple[str, ...],
-    checkpoint: Path | None,
+    peers: tuple[str, ...],
+    run: Path | None,
     optimum_python: str,
     json_file: Path | None,
+    **measurement: Any,
 ) -> None:
-    """Measure a BUNDLE: latency per sentence, first token, tokens per second, where the time goes, load time,
-    memory.
+    """Measure a BUNDLE: latency, time to the first token, tokens per second, shares of the time, load time, memory.
 
-    With several, or with --against: compare them. All translate the same sentences in turn; each runs in a process of
-    its own.
+    Several bundles, or one with --against, are compared: all systems translate the same sentences in alternating
+    rounds, each in a process of its own.
     """
     from contextlib import nullcontext
 
-    from edgeformer.data.text import read_lines
-    from edgeformer_bench.latency import benchmark
-    from edgeformer_runtime.bundle.open import open_bundle
-    from edgeformer_runtime.cli.output import atomic_text, json_text, print_json, stages
-    from edgeformer_runtime.engine.onnx_session import available_cpus
-    from edgeformer_runtime.selfcheck.golden import golden_cases
+    from edgeformer_bench.compare import Against
+    from edgeformer_bench.latency import BenchmarkOptions
+    from edgeformer_runtime.cli.output import atomic_text, json_text, print_json
 
-    comparing = bool(against) or len(bundles) > 1
-    if device != "cpu" and "optimum" in against:
+    how = BenchmarkOptions(beam_size=beam, **measurement)
+    if how.device != "cpu" and "optimum" in peers:
         raise click.UsageError("Optimum is compared on the CPU only; leave out --device.")
-    if checkpoint is not None and not against:
-        raise click.UsageError("--checkpoint is for --against, which is not given.")
-    alone = json_file is not None and str(json_file) == "-"
-    if source is None:
-        texts = list(dict.fromkeys(case.text for case in golden_cases(open_bundle(bundles[0]))))
-    else:
-        texts = read_lines(source)
-    texts = texts[:limit]
-    settings: dict[str, Any] = {"beam_size": beam, "batch_size": batch, "repeat": repeat}
-    result: BenchmarkResult | Comparison
-    with nullcontext() if alone or json_file is None else atomic_text(json_file) as stream:
-        names = {"convert": "Converting for the other engines", "bench": "Measuring"}
-        with stages(names, quiet=alone) as progress:
-            if comparing:
-                from edgeformer_bench.compare import compare
-
-                result = compare(
-                    bundles,
-                    texts,
-                    against=against,
-                    run=checkpoint,
-                    device=device,
-                    threads=threads or available_cpus(),
-                    optimum_python=optimum_python,
-                    progress=progress,
-                    **settings,
-                )
-            else:
-                result = benchmark(
-                    bundles[0],
-                    texts,
-                    device=device,
-                    threads=threads,
-                    progress=lambda fraction: progress("bench", fraction),
-                    **settings,
-                )
+    if run is not None and not peers:
+        raise click.UsageError("--checkpoint needs --against.")
+    against = Against(peers=peers, run=run, optimum_python=optimum_python)
+    only_json = json_file is not None and str(json_file) == "-"
+    texts = _texts(bundles[0], source)[:limit]
+    with nullcontext() if only_json or json_file is None else atomic_text(json_file) as stream:
+        result = _measure(bundles, texts, how, against, quiet=only_json)
         if stream is not None:
             stream.write(json_text(result) + "\n")
-    if alone:
+    if only_json:
         print_json(result)
-    elif comparing:
+    else:
+        _print(result)
+
+
+def _texts(bundle: Path, source: Path | None) -> list[str]:
+    """Lines of the file, or else the bundle's golden examples."""
+    from edgeformer.data.text import read_lines
+    from edgeformer_runtime.bundle.open import open_bundle
+    from edgeformer_runtime.selfcheck.golden import golden_cases
+
+    if source is not None:
+        return read_lines(source)
+    return list(dict.fromkeys(case.text for case in golden_cases(open_bundle(bundle))))
+
+
+def _measure(
+    bundles: Sequence[Path], texts: Sequence[str], how: BenchmarkOptions, against: Any, *, quiet: bool
+) -> BenchmarkResult | Comparison:
+    """Measure one bundle, or compare several systems."""
+    from edgeformer_bench.compare import compare
+    from edgeformer_bench.latency import benchmark
+    from edgeformer_runtime.cli.output import stages
+
+    names = {"convert": "Converting for the other engines", "bench": "Measuring"}
+    with stages(names, quiet=quiet) as progress:
+        if against.peers or len(bundles) > 1:
+            return compare(bundles, texts, how, against, progress=progress)
+        return benchmark(bundles[0], texts, how, progress=lambda fraction: progress("bench", fraction))
+
+
+def _print(result: BenchmarkResult | Comparison) -> None:
+    from edgeformer_bench.compare import Comparison
+
+    if isinstance(result, Comparison):
         _print_comparison(result)
     else:
-        _print_bundle(bundles[0], result)
+        _print_bundle(result)
 
 
-def _print_comparison(result: Any) -> None:
-    from edgeformer_runtime.cli.output import console, table
+def _conditions(result: BenchmarkResult | Comparison) -> str:
+    """Search, batch, device and threads, for titles."""
+    from edgeformer_runtime.cli.output import plural
 
     search = "greedy" if result.beam_size == 1 else f"beam {result.beam_size}"
+    return f"{search}, batch {result.batch_size}, {result.device}, {plural(result.threads, 'thread')}"
+
+
+def _print_comparison(result: Comparison) -> None:
+    from edgeformer_runtime.cli.output import console, plural, table
+
+    out = console()
     rows = table(
-        f"{result.sentences} sentences, {search}, batch {result.batch_size}, {result.device}, {result.threads} "
-        f"thread(s), {result.rounds} rounds; speed: times as fast as {result.reference}",
-        "",
-        "p50 ms",
-        "p25 – p75",
-        "sentences/s",
-        "speed",
-        "same output",
+        f"{plural(result.sentences, 'sentence')}, {_conditions(result)}, {plural(result.rounds, 'round')}; speed "
+        f"relative to {result.reference}",
+        *("", "median ms", "p25 ms", "p75 ms", "sentences/s", "speed", "same output"),
     )
     rows.columns[0].overflow = "fold"  # paths of bundles often differ at the end only
-    for one in result.systems:
-        if one.timing is None:
-            rows.add_row(one.system, "–", "–", "–", "–", "–")
-        else:
-            speed = "–" if one.speed is None else f"{one.speed:.2f}"
-            spread = f"{one.timing.p25_ms:.2f} – {one.timing.p75_ms:.2f}"
-            same = f"{one.identical} / {result.sentences}"
-            rows.add_row(
-                one.system, f"{one.timing.median_ms:.2f}", spread, f"{one.sentences_per_second:,.1f}", speed, same
-            )
-    console().print(rows)
-    for one in result.systems:
-        if one.error:
-            console().print(f"{one.system} was not measured: {one.error}")
-    versions = dict.fromkeys(one.version for one in result.systems if one.version)
-    console().print(f"{result.machine}; {', '.join(versions)}")
+    for entry in result.systems:
+        timing = entry.timing
+        if timing is None:
+            rows.add_row(entry.system, *"–" * 6)
+            continue
+        rows.add_row(
+            entry.system,
+            *(f"{value:.2f}" for value in (timing.median_ms, timing.p25_ms, timing.p75_ms)),
+            f"{entry.sentences_per_second:,.1f}",
+            "–" if entry.speed is None else f"{entry.speed:.2f}",
+            f"{entry.identical}",
+        )
+    out.print(rows)
+    for entry in result.systems:
+        if entry.error:
+            out.print(f"{entry.system} was not measured: {entry.error}")
+    versions = dict.fromkeys(entry.version for entry in result.systems if entry.version)
+    out.print(f"{result.machine}; {', '.join(versions)}")
 
 
-def _print_bundle(bundle: Path, result: Any) -> None:
-    from edgeformer_runtime.cli.output import console, human_bytes, table
+def _print_bundle(result: BenchmarkResult) -> None:
+    from edgeformer_runtime.cli.output import console, plural, table
 
-    search = "greedy" if result.beam_size == 1 else f"beam {result.beam_size}"
-    rows = table(
-        f"{bundle} ({result.precision}), {search}, batch {result.batch_size}, {result.device}, {result.threads} "
-        "threads",
-        "",
-        "p50",
-        "p95",
-        "p99",
-        "mean",
-    )
-    for name, times in (("one call, ms", result.sentence_ms), ("first token, ms", result.first_token_ms)):
-        rows.add_row(name, *(f"{value:.2f}" for value in (times.p50, times.p95, times.p99, times.mean)))
-    facts = table("", "", "")
-    shares = (result.encoder_share, result.decoder_share, result.host_share)
-    for name, value in {
-        "tokens per second": f"{result.tokens_per_second:,.0f}",
-        "sentences per second": f"{result.sentences_per_second:,.1f}",
-        "decoder step": f"{result.decoder_step_ms:.3f} ms",
-        "encoder / decoder / host": " / ".join(f"{share:.0%}" for share in shares),
-        "load, hashes checked": f"{result.load_ms:.0f} ms",
-        "peak memory": "not known" if result.peak_memory_mb is None else f"{result.peak_memory_mb:.0f} MB",
-        "bundle": human_bytes(result.bytes),
-        "calls measured": f"{result.calls:,}",
-        "machine": result.machine,
-        "onnxruntime": result.onnxruntime,
-    }.items():
-        facts.add_row(name, value)
-    console().print(rows)
-    console().print(facts)
+    out = console()
+    title = f"{result.bundle} ({result.precision}), {_conditions(result)}, {plural(result.call.calls, 'call')}"
+    times = table(title, "", "median ms", "p95 ms", "p99 ms", "mean ms")
+    for name, timing in (("call", result.call), ("first token", result.first_token)):
+        values = (timing.median_ms, timing.p95_ms, timing.p99_ms, timing.mean_ms)
+        times.add_row(name, *(f"{value:.2f}" for value in values))
+    facts = table("", "", "", "")
+    facts.columns[2].justify = "left"
+    memory = "–" if result.peak_memory_mb is None else f"{result.peak_memory_mb:.0f}"
+    for row in (
+        ("throughput", f"{result.tokens_per_second:,.0f}", "tokens/s"),
+        ("", f"{result.sentences_per_second:,.1f}", "sentences/s"),
+        ("decoder step", f"{result.decoder_step_ms:.3f}", "ms"),
+        ("time in the encoder", f"{100 * result.encoder_share:.0f}", "%"),
+        ("time in the decoder", f"{100 * result.decoder_share:.0f}", "%"),
+        ("time in search and copies", f"{100 * result.host_share:.0f}", "%"),
+        ("load, hashes checked", f"{result.load_ms:.0f}", "ms"),
+        ("peak memory", memory, "MB"),
+        ("bundle", f"{result.bytes / 1e6:.2f}", "MB"),
+    ):
+        facts.add_row(*row)
+    out.print(times)
+    out.print(facts)
+    out.print(f"{result.machine}; onnxruntime {result.onnxruntime}")

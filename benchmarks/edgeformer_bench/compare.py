@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
 
 from edgeformer.errors import ConfigError
-from edgeformer_bench.latency import machine
-from edgeformer_bench.peers.base import PeerError
-from edgeformer_bench.rounds import Contest, Timing, Workload, speeds
-from edgeformer_bench.systems import ours, peer
+from edgeformer_bench.latency import BenchmarkOptions
+from edgeformer_bench.peers.base import Contender, PeerError
+from edgeformer_bench.peers.systems import PeerOptions, ours, peer
+from edgeformer_bench.rounds import Contest, Workload, speedups
+from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
-from edgeformer_runtime.errors import InputTooLongError
+from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.selfcheck.machine import machine_summary
+from edgeformer_runtime.source import encode_sources
 from edgeformer_runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Against:
+    """The peers to compare with."""
+
+    peers: Sequence[str] = ()
+    """Names of :data:`~edgeformer_bench.peers.base.PEERS`."""
+    run: Path | None = None
+    """The run that the bundles were exported from; peers take their weights from it."""
+    optimum_python: str = ""
+    """Interpreter that has Optimum; if empty, this one."""
 
 
 class SystemResult(msgspec.Struct, kw_only=True):
@@ -28,11 +44,11 @@ class SystemResult(msgspec.Struct, kw_only=True):
     variant: str = ""
     """The settings that were fastest, where several were tried."""
     timing: Timing | None = None
-    """Times of a call with one batch; none if it failed."""
+    """Times of a call with one batch; ``None`` if it failed."""
     sentences_per_second: float = 0.0
     """Sentences over the time of all calls."""
     speed: float | None = None
-    """How many times as fast as the reference it is, by the median."""
+    """Speed relative to the reference, by the median."""
     identical: int | None = None
     """Sentences with the same output as the first bundle's."""
     error: str = ""
@@ -40,12 +56,12 @@ class SystemResult(msgspec.Struct, kw_only=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """All systems on the same sentences, in one run, alternating."""
+    """All systems on the same sentences, in one run of alternating rounds."""
 
     machine: str
     """Processor and system."""
     sentences: int
-    """Sentences of one round."""
+    """Sentences per round."""
     beam_size: int
     """Hypotheses kept per sentence."""
     batch_size: int
@@ -53,11 +69,11 @@ class Comparison(msgspec.Struct, kw_only=True):
     device: str
     """``cpu`` or ``cuda``."""
     threads: int
-    """CPU threads of one operator."""
+    """CPU threads per operator."""
     rounds: int
     """Measured rounds over all sentences."""
     reference: str
-    """The system that speeds are in proportion to."""
+    """The system that speeds are relative to."""
     systems: list[SystemResult]
     """Bundles first."""
 
@@ -65,123 +81,127 @@ class Comparison(msgspec.Struct, kw_only=True):
 def compare(
     bundles: Sequence[Path],
     texts: Sequence[str],
+    options: BenchmarkOptions,
+    against: Against,
     *,
-    against: Sequence[str] = (),
-    run: Path | None = None,
-    device: str = "cpu",
-    threads: int = 1,
-    beam_size: int | None = None,
-    batch_size: int = 1,
-    repeat: int = 5,
-    optimum_python: str = "",
     progress: Callable[[str, float], None] = lambda stage, fraction: None,
 ) -> Comparison:
-    """Measure bundles and peers. Every call decodes one batch of token ids; text is tokenized before.
+    """Measure bundles and peers. Every call decodes one batch of token ids; texts are tokenized before.
 
     Args:
         bundles: folders of bundles with the same tokenizers.
-        texts: sentences, taken ``batch_size`` at a time.
-        against: names of :data:`~edgeformer_bench.peers.base.PEERS`.
-        run: the run that the bundles were exported from; peers take their weights from it.
-        device: ``cpu`` or ``cuda``.
-        threads: CPU threads.
-        beam_size: hypotheses kept; the first bundle's default if none.
-        batch_size: sentences per call.
-        repeat: measured rounds.
-        optimum_python: interpreter that has Optimum; this one if empty.
+        texts: sentences; blank ones are skipped.
+        options: how to measure.
+        against: peers to compare with.
         progress: called with ``convert`` or ``bench`` and the fraction done.
 
     Raises:
         ConfigError: there is no text or no run, or the tokenizers of bundles and run differ.
-        InputTooLongError: a text has more tokens than the model takes.
-        PeerError: a peer does not know the model, or its packages are missing.
+        InputTooLongError: a text has more tokens than the model supports.
+        PeerError: a peer does not support the model, or its packages are missing.
     """
     opened = [open_bundle(path) for path in bundles]
     sources = _encode(opened[0], texts)
-    if against and run is None:
-        raise ConfigError("Peers need the weights; give the run that the bundle was exported from with --checkpoint.")
-    _require_same_tokenizers(opened, run if against else None)
-    beam_size = opened[0].manifest.generation.beam_size if beam_size is None else beam_size
-    batches = [sources[start : start + batch_size] for start in range(0, len(sources), batch_size)]
+    _require_same_tokenizers(opened, against)
+    beam_size = opened[0].manifest.generation.beam_size if options.beam_size is None else options.beam_size
+    threads = options.threads or available_cpus()
+    batches = [sources[start : start + options.batch_size] for start in range(0, len(sources), options.batch_size)]
     workloads = [Workload(beam_size=beam_size, sources=batch) for batch in batches]
-    names = [path.name for path in bundles]
-    if len({*names}) < len(names):
-        names = [str(path) for path in bundles]
     with TemporaryDirectory() as work:
-        contenders = ours(dict(zip(names, bundles, strict=True)), threads, device)
-        for done, name in enumerate(against):
-            assert run is not None
-            progress("convert", done / len(against))
-            contenders += peer(name, run, Path(work), threads, device=device, python=optimum_python)
-        reference = contenders[len(bundles) if against else 0].name
+        contenders = ours(_names(bundles), threads, options.device)
+        settings = PeerOptions(threads=threads, device=options.device, optimum_python=against.optimum_python)
+        for done, name in enumerate(against.peers):
+            assert against.run is not None
+            progress("convert", done / len(against.peers))
+            contenders += peer(name, against.run, Path(work), settings)
         progress("bench", 0.0)
-        with Contest(contenders) as contest:
-            scores = contest.run(workloads, rounds=repeat, progress=lambda fraction: progress("bench", fraction))
-            outputs = [contest.outputs(workload) for workload in workloads]
-            versions = contest.versions
+        results = _measure(contenders, workloads, options.repeat, lambda fraction: progress("bench", fraction))
+    reference = contenders[len(bundles) if against.peers else 0].name
+    speed = speedups({result.system: result.timing for result in results if result.timing is not None}, reference)
+    for result in results:
+        result.speed = speed.get(result.system)
+    return Comparison(
+        machine=machine_summary(),
+        sentences=len(sources),
+        beam_size=beam_size,
+        batch_size=options.batch_size,
+        device=options.device,
+        threads=threads,
+        rounds=options.repeat,
+        reference=reference,
+        systems=results,
+    )
+
+
+def _measure(
+    contenders: Sequence[Contender],
+    workloads: Sequence[Workload],
+    rounds: int,
+    progress: Callable[[float], None],
+) -> list[SystemResult]:
+    """Times and outputs of all systems. A peer that fails has an error instead; a bundle must not fail."""
+    with Contest(contenders) as contest:
+        scores = contest.run(workloads, rounds=rounds, progress=progress)
+        outputs = [contest.outputs(workload) for workload in workloads]
     results = []
     for contender in contenders:
         score = scores[contender.name]
-        if score.error and contender in contenders[: len(bundles)]:
+        if score.error and contender.kind == "bundle":
             raise PeerError(f"`{contender.name}` failed: {score.error}")
         result = SystemResult(
             system=contender.name,
-            version=versions.get(contender.name, ""),
+            version=contest.versions.get(contender.name, ""),
             variant=score.variant if len(contender.specs) > 1 else "",
             error=score.error,
         )
         if not score.error:
             result.timing = Timing.of(score.seconds)
-            result.sentences_per_second = repeat * len(sources) / sum(score.seconds)
+            sentences = sum(len(workload.sources) for workload in workloads)
+            result.sentences_per_second = rounds * sentences / sum(score.seconds)
             result.identical = sum(
                 mine == first
                 for output in outputs
                 for mine, first in zip(output[contender.name], output[contenders[0].name], strict=True)
             )
         results.append(result)
-    speed = speeds({result.system: result.timing for result in results if result.timing is not None}, reference)
-    for result in results:
-        result.speed = speed.get(result.system)
-    return Comparison(
-        machine=machine(),
-        sentences=len(sources),
-        beam_size=beam_size,
-        batch_size=batch_size,
-        device=device,
-        threads=threads,
-        rounds=repeat,
-        reference=reference,
-        systems=results,
-    )
+    return results
 
 
-def _encode(bundle: Bundle, texts: Sequence[str]) -> list[list[int]]:
+def _names(bundles: Sequence[Path]) -> dict[str, Path]:
+    """Bundles by folder name, or by path where folder names repeat."""
+    names = [path.name for path in bundles]
+    if len({*names}) < len(names):
+        names = [str(path) for path in bundles]
+    return dict(zip(names, bundles, strict=True))
+
+
+def _encode(bundle: Bundle, texts: Sequence[str]) -> list[tuple[int, ...]]:
     """Token ids with end token of all texts but blank ones."""
     manifest = bundle.manifest
-    texts = [text for text in texts if text.strip()]
-    if not texts:
+    tokenizer = Tokenizer.from_file(bundle.file(manifest.tokenizers.source))
+    sources = [source.ids for source in encode_sources(tokenizer, texts, manifest.max_source_length) if source.ids]
+    if not sources:
         raise ConfigError("There is no sentence to translate; give --source a file with text.")
-    encoded = Tokenizer.from_file(bundle.file(manifest.tokenizers.source)).encode_batch(texts)
-    for index, ids in enumerate(encoded):
-        if len(ids) >= manifest.max_source_length:
-            raise InputTooLongError(index, len(ids) + 1, manifest.max_source_length)
-    return [[*ids, manifest.special.eos] for ids in encoded]
+    return sources
 
 
-def _require_same_tokenizers(bundles: Sequence[Bundle], run: Path | None) -> None:
+def _require_same_tokenizers(bundles: Sequence[Bundle], against: Against) -> None:
     """Make sure that a token id means the same to all systems."""
 
     def hashes(bundle: Bundle) -> tuple[str, str]:
         files, names = bundle.manifest.files, bundle.manifest.tokenizers
         return files[names.source].sha256, files[names.target].sha256
 
-    for other in bundles[1:]:
-        if hashes(other) != hashes(bundles[0]):
-            raise ConfigError(f"Bundles `{bundles[0].path}` and `{other.path}` have different tokenizers.")
-    if run is not None:
-        from edgeformer.train.run import Run
+    first = bundles[0]
+    for bundle in bundles[1:]:
+        if hashes(bundle) != hashes(first):
+            raise ConfigError(f"Bundles `{first.path}` and `{bundle.path}` have different tokenizers.")
+    if not against.peers:
+        return
+    if against.run is None:
+        raise ConfigError("Peers need the weights; give the run that the bundle was exported from with --checkpoint.")
+    from edgeformer.train.run import Run
 
-        opened = Run.open(run)
-        paths = opened.source_tokenizer_path, opened.target_tokenizer_path
-        if tuple(map(file_sha256, paths)) != hashes(bundles[0]):
-            raise ConfigError(f"Bundle `{bundles[0].path}` was not exported from run `{run}`: their tokenizers differ.")
+    run = Run.open(against.run)
+    if tuple(map(file_sha256, (run.source_tokenizer_path, run.target_tokenizer_path))) != hashes(first):
+        raise ConfigError(f"Bundle `{first.path}` was not exported from run `{against.run}`: their tokenizers differ.")

@@ -1,7 +1,7 @@
 """The whole path on the embedded corpus: prepare, train, export, verify, translate, compare. Run it with ``make demo``.
 
-Every step is a command that a user could type; it is printed before it runs. Exits with 1 if the int8 bundle translates
-fewer than 99 % of the held-out dates, times and numbers exactly.
+Every step is a command that a user could type; it is printed before it runs. Exits with status 1 if the int8 bundle
+translates fewer than 99 % of the held-out dates, times and numbers exactly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONSOLE = Console(highlight=False, soft_wrap=True)
 
 
 def edgeformer(*arguments: str | Path, capture: bool = False) -> str:
-    """Print and run one command; stops the demo if it fails."""
+    """Print and run a command; stop the demo if it fails."""
     words = ["edgeformer", *map(str, arguments)]
     CONSOLE.print(f"\n[bold cyan]$ {shlex.join(words)}[/bold cyan]")
     program = Path(sys.executable).with_name("edgeformer")
@@ -36,7 +36,7 @@ def edgeformer(*arguments: str | Path, capture: bool = False) -> str:
 
 
 def measure(model: Path, folder: Path, *, beam: int) -> dict[str, Any]:
-    """Exact match and time per sentence of a run or a bundle on the held-out set, one thread."""
+    """Scores and times of a run or a bundle on the held-out set, with one thread."""
     files = ("--source", folder / "data" / "test.en", "--reference", folder / "data" / "test.fr")
     output = edgeformer("evaluate", model, *files, "--beam", str(beam), "--threads", "1", "--json", capture=True)
     result: dict[str, Any] = json.loads(output)
@@ -49,12 +49,12 @@ def size(path: Path) -> int:
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/demo"), show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("runs/demo"), show_default=True, help="Folder.")
 def main(out: Path) -> None:
-    """Run the demo into the folder OUT, which is emptied first."""
+    """Run the demo in the folder OUT, which is emptied first."""
     begin = time.perf_counter()
     if out.exists() and any(out.iterdir()) and not (out / ".demo").exists():
-        raise click.ClickException(f"{out} holds something that is no demo; choose another --out.")
+        raise click.ClickException(f"{out} was not made by the demo; choose another --out.")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     (out / ".demo").touch()
@@ -69,7 +69,7 @@ def main(out: Path) -> None:
     edgeformer("translate", int8, *LINES)
 
     table = Table(title="Held-out dates, times and numbers, greedy, one thread", title_justify="left")
-    for column in ("", "exact match", "BLEU", "ms per sentence, batched", "size, MB"):
+    for column in ("", "exact match %", "BLEU", "ms/sentence, batched", "MB"):
         table.add_column(column, justify="right" if column else "left")
     results = {}
     for name, model, files in (
@@ -81,7 +81,7 @@ def main(out: Path) -> None:
         scores, counters = result["scores"], result["counters"]
         table.add_row(
             name,
-            f"{scores['exact_match']:.2%}",
+            f"{100 * scores['exact_match']:.2f}",
             f"{scores['bleu']:.2f}",
             f"{1000 * counters['total_seconds'] / counters['sentences']:.2f}",
             f"{size(files) / 1e6:.2f}",

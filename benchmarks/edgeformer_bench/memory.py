@@ -1,4 +1,4 @@
-"""How much memory this process has taken."""
+"""Peak memory of this process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def peak_memory_mb() -> float | None:
-    """Largest resident size of this process so far, in 10^6 bytes; none on Windows."""
-    try:  # Linux's own figure; what getrusage tells there may be that of the process which started this one
+    """Peak resident memory of this process so far, in 10^6 bytes; ``None`` on Windows."""
+    try:  # Linux's own figure; getrusage may report that of the parent process
         status = Path("/proc/self/status").read_text(encoding="ascii")
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
     except (OSError, IndexError):

@@ -1,52 +1,41 @@
-"""Systems against each other: in each round every one does the same work in turn, so that a slow moment of the machine
-meets all of them."""
+"""Contests between systems, each in a process of its own: all do the same work in alternating rounds."""
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
+import numpy as np
 
-from edgeformer_bench.latency import percentiles_ms
-from edgeformer_bench.peers.base import PeerError, Spec
-from edgeformer_bench.process import PeerProcess
+from edgeformer_bench.peers.base import Contender, PeerError
+from edgeformer_bench.peers.process import PeerProcess
+from edgeformer_bench.timer import Timing, alternate
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 
 PROBES = 3
 """Calls of each variant before the fastest is chosen."""
 PROBE_SHARE = 5
-"""Those calls decode a fifth of the tokens, or take a fifth of the texts."""
+"""A probe decodes one fifth of the tokens, or translates one fifth of the texts."""
 HOPELESS = 3
-"""A variant whose first call takes so many times as long as the best so far is left at that."""
-MIN_ROUNDS = 3
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A system in one or more variants, of which the fastest is kept for each workload."""
-
-    name: str
-    """What tables call it."""
-    specs: tuple[Spec, ...]
-    """Its variants."""
+"""A variant is dropped after one probe if that takes this many times as long as the best so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What every system does once in each round."""
+    """What every system does once per round."""
 
     beam_size: int
     """Hypotheses kept; 1 is greedy."""
     sources: Sequence[Sequence[int]] = ()
     """Token ids of one batch."""
     length: int | None = None
-    """Tokens to decode; up to the end token if none."""
+    """Tokens to decode; ``None`` decodes up to the end token."""
     texts: Sequence[str] = ()
-    """Texts in the place of ``sources``; systems make batches themselves."""
+    """Texts instead of ``sources``; systems form batches themselves."""
 
     @property
     def probe(self) -> Workload:
@@ -58,62 +47,33 @@ class Workload:
         return Workload(beam_size=self.beam_size, sources=self.sources, length=length)
 
 
-class Timing(msgspec.Struct, kw_only=True):
-    """Times of one system with one workload, or with several of a kind."""
-
-    median_ms: float
-    """Median of a call."""
-    p25_ms: float
-    """First quartile."""
-    p75_ms: float
-    """Third quartile."""
-    p95_ms: float
-    """95th percentile."""
-    min_ms: float
-    """Shortest call."""
-    max_ms: float
-    """Longest call."""
-    calls: int
-    """Calls measured."""
-
-    @classmethod
-    def of(cls, seconds: Sequence[float]) -> Timing:
-        """From times of calls in seconds."""
-        cuts = percentiles_ms(seconds)
-        return cls(
-            median_ms=cuts[49],
-            p25_ms=cuts[24],
-            p75_ms=cuts[74],
-            p95_ms=cuts[94],
-            min_ms=1000 * min(seconds),
-            max_ms=1000 * max(seconds),
-            calls=len(seconds),
-        )
-
-
 @dataclass
 class Score:
-    """What a contest found out about one system."""
+    """Result of a contest for one system."""
 
-    seconds: list[float]
+    seconds: list[float] = field(default_factory=list)
     """Times of the calls."""
-    first_seconds: list[float]
-    """Times of calls that decode a single token; empty unless they were asked for."""
+    first_seconds: list[float] = field(default_factory=list)
+    """Times of calls that decode a single token; empty unless requested."""
     variant: str = ""
     """The variant that was kept."""
     error: str = ""
-    """Why the system could not take part, or to the end."""
+    """Why the system could not take part or dropped out."""
 
 
 class Contest:
     """Opens all systems; close it, or use it in a ``with`` statement.
 
-    A system that cannot be opened, or fails later, takes no further part and has its reason in ``errors``.
+    A system that cannot be opened, or fails later, drops out and has its reason in ``errors``.
+
+    Args:
+        contenders: systems to open.
+        progress: called with the name of each system before it is opened.
     """
 
     def __init__(self, contenders: Sequence[Contender], progress: Callable[[str], None] = lambda name: None) -> None:
         self.errors: dict[str, str] = {}
-        """Why systems take no part."""
+        """Why systems dropped out."""
         self.versions: dict[str, str] = {}
         """Engines and their versions by system."""
         self._variants: dict[str, list[PeerProcess]] = {}
@@ -135,55 +95,52 @@ class Contest:
         first_token: bool = False,
         progress: Callable[[float], None] = lambda fraction: None,
     ) -> dict[str, Score]:
-        """Warm up with one round, then measure.
+        """Warm up for one round, then measure.
 
         Args:
-            workloads: of one kind; each takes a turn of every system in each round.
+            workloads: workloads of one kind; every system does each of them once per round.
             rounds: measured rounds.
-            seconds: end earlier, but not before :data:`MIN_ROUNDS` rounds, when so much time has passed.
-            turn_seconds: repeat a call until so much time has passed.
+            seconds: time limit; see :func:`~edgeformer_bench.timer.alternate`.
+            turn_seconds: repeat a call until this much time has passed.
             first_token: in each turn, also time a call that decodes one token.
             progress: called with the fraction done, 0 … 1.
 
         Returns:
-            By system, those that failed among them.
+            Scores by system, failed ones included.
         """
-        scores = {name: Score([], [], error=error) for name, error in self.errors.items()}
+        scores = {name: Score(error=error) for name, error in self.errors.items()}
         chosen: dict[str, PeerProcess] = {}
         for name in list(self._variants):
-            scores[name] = Score([], [])
+            scores[name] = Score()
             with self._watched(name, scores[name]):
                 chosen[name] = self._fastest(name, workloads[0].probe)
                 scores[name].variant = chosen[name].spec.variant
-        begin = time.perf_counter()
-        for number in range(-1, rounds):
-            if number >= MIN_ROUNDS and time.perf_counter() - begin > seconds:
-                break
-            for workload in workloads:
-                names = [name for name in chosen if not scores[name].error]
-                turn = max(0, number) % max(1, len(names))
-                for name in names[turn:] + names[:turn]:  # no system always follows the same one
-                    with self._watched(name, scores[name]):
-                        times = ask(chosen[name], workload, turn_seconds)["seconds"]
-                        first = []
-                        if first_token:
-                            one = Workload(beam_size=workload.beam_size, sources=workload.sources, length=1)
-                            first = ask(chosen[name], one)["seconds"]
-                        if number >= 0:
-                            scores[name].seconds += times
-                            scores[name].first_seconds += first
-            done = (time.perf_counter() - begin) / max(seconds, 1e-9) if number + 1 >= MIN_ROUNDS else 0.0
-            progress(min(1.0, max(done, (number + 2) / (rounds + 1))))
-        progress(1.0)
+
+        def turn(name: str, workload: Workload) -> Score:
+            result = Score()
+            if not scores[name].error:
+                with self._watched(name, scores[name]):
+                    result.seconds = ask(chosen[name], workload, turn_seconds)["seconds"]
+                    if first_token:
+                        one_token = Workload(beam_size=workload.beam_size, sources=workload.sources, length=1)
+                        result.first_seconds = ask(chosen[name], one_token)["seconds"]
+            return result
+
+        turns = {
+            (index, name): partial(turn, name, workload) for index, workload in enumerate(workloads) for name in chosen
+        }
+        for (_, name), results in alternate(turns, rounds=rounds, seconds=seconds, progress=progress).items():
+            scores[name].seconds += [time for result in results for time in result.seconds]
+            scores[name].first_seconds += [time for result in results for time in result.first_seconds]
         return scores
 
     def outputs(self, workload: Workload) -> dict[str, Any]:
-        """What each system makes of a workload; those that fail are left out."""
-        found = {}
+        """Output of each system for a workload; systems that fail are left out."""
+        outputs = {}
         for name, variants in list(self._variants.items()):
             with contextlib.suppress(PeerError):
-                found[name] = ask(variants[0], workload)["output"]
-        return found
+                outputs[name] = ask(variants[0], workload)["output"]
+        return outputs
 
     def close(self) -> None:
         """End all processes."""
@@ -235,6 +192,7 @@ class Contest:
 
     @contextlib.contextmanager
     def _watched(self, name: str, score: Score) -> Iterator[None]:
+        """Let a system drop out when it fails."""
         try:
             yield
         except PeerError as error:
@@ -245,15 +203,24 @@ class Contest:
 
 
 def ask(process: PeerProcess, workload: Workload, seconds: float = 0.0) -> dict[str, Any]:
-    """Let a peer do a workload for so many seconds, at least once: the seconds of each call, and the output."""
+    """Let a peer repeat a workload for some seconds, at least once; returns the time of each call and the output."""
     if workload.texts:
         return process.ask("translate_texts", texts=workload.texts, beam_size=workload.beam_size, seconds=seconds)
     arguments = {"sources": workload.sources, "beam_size": workload.beam_size, "length": workload.length}
     return process.ask("translate", **arguments, seconds=seconds)
 
 
-def speeds(timings: Mapping[str, Timing], reference: str) -> dict[str, float]:
-    """How many times as fast each system is as the reference; empty if that was not measured."""
+def speedups(timings: Mapping[str, Timing], reference: str) -> dict[str, float]:
+    """Median time of the reference divided by that of each system; empty if the reference was not measured."""
     if reference not in timings:
         return {}
     return {name: timings[reference].median_ms / timing.median_ms for name, timing in timings.items()}
+
+
+def random_sources(random: np.random.Generator, count: int, length: int, vocab_size: int, eos: int) -> list[list[int]]:
+    """Random token ids of ``count`` sentences of ``length`` tokens, end token included."""
+    special = len(SpecialTokens.__struct_fields__)
+    sources = random.integers(special, vocab_size, size=(count, length))
+    sources[:, -1] = eos
+    rows: list[list[int]] = sources.tolist()
+    return rows

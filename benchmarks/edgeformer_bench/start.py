@@ -1,4 +1,4 @@
-"""What it takes to start a system: time, memory, disk; each measured in a fresh process."""
+"""Time, memory and disk space to start a system, each measured in fresh processes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 import msgspec
 
 from edgeformer_bench.peers.base import Spec
-from edgeformer_bench.process import PeerProcess
+from edgeformer_bench.peers.process import PeerProcess
 from edgeformer_bench.rounds import Workload, ask
 
 
 class Start(msgspec.Struct, kw_only=True):
-    """A fresh process up to its first translation; medians."""
+    """A fresh process up to its first translation; medians over several processes."""
 
     seconds: float
     """From the start of the process, imports included, to the end of the first translation."""
     peak_mb: float | None
-    """Largest resident size, in 10^6 bytes; none where the system does not tell."""
+    """Peak resident memory, in 10^6 bytes; ``None`` where the system does not report it."""
     bytes: int
     """Bytes of the model's files."""
 
 
 def measure_start(spec: Spec, workload: Workload, repeat: int = 3) -> Start:
-    """Start a system so many times.
+    """Start a system ``repeat`` times, and let it do a workload once.
 
     Raises:
-        PeerError: it cannot be started, or fails.
+        PeerError: the system cannot be started, or fails.
     """
     seconds, peaks = [], []
     for _ in range(repeat):
@@ -45,7 +45,7 @@ def measure_start(spec: Spec, workload: Workload, repeat: int = 3) -> Start:
 
 
 def model_bytes(spec: Spec) -> int:
-    """Bytes of a model's files; of a run folder, those of its weights and tokenizers."""
+    """Bytes of a model's files; for a run folder, of its weights and tokenizers."""
     path = Path(spec.model)
     files = [*path.glob("model.safetensors"), *path.glob("*tokenizer.json")] if spec.kind == "torch" else path.iterdir()
     return sum(file.stat().st_size for file in files)

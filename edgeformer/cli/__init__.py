@@ -78,12 +78,12 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 _EXTRA_OF_MODULE = {
     "babel": "train",
-    "lightning": "train",
+    "lightning_fabric": "train",
     "onnx": "export",
     "onnx_ir": "export",
     "onnxscript": "export",
     "onnxsim": "export",
-    "pytorch_lightning": "train",
+    "pooch": "train",
     "sacrebleu": "eval",
     "safetensors": "train",
     "torch": "train",

@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgeformer.config import load_recipe
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.cli import options
+
+if TYPE_CHECKING:
+    from edgeformer.data.corpora import CorpusReport
 
 
 @click.command()
@@ -26,23 +30,30 @@ from edgeformer_runtime.cli import options
     help="Override a key of the recipe, such as data.max_words=50; may be repeated.",
 )
 @click.option("--resume", is_flag=True, help="Continue an interrupted distillation; RECIPE and settings are optional.")
-@options.beam
-@click.option("--nbest", type=click.IntRange(1), help="Translations to keep per source sentence. Default: 1.")
-@options.length_penalty
-@click.option(
-    "--closest",
-    is_flag=True,
-    help="Keep the hypothesis closest to the reference, by sentence BLEU.",
+@options.group(
+    "settings",
+    beam_size=options.beam,
+    n_best=click.option(
+        "--nbest", type=click.IntRange(1), help="Translations to keep per source sentence. Default: 1."
+    ),
+    length_penalty=options.length_penalty,
+    closest=click.option(
+        "--closest", is_flag=True, help="Keep the hypothesis closest to the reference, by sentence BLEU."
+    ),
+    tokenize=click.option("--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer for --closest."),
+    max_batch_tokens=options.batch_tokens,
 )
-@click.option("--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer for --closest.")
-@options.batch_tokens
-@options.device
-@options.worker_threads
-@click.option(
-    "--workers",
-    type=click.IntRange(0),
-    default=0,
-    help="Batches translated at the same time; 0 means one per available CPU, or 1 on a GPU.",
+@options.group(
+    "engine",
+    device=options.device,
+    threads=options.worker_threads,
+    workers=click.option(
+        "--workers",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Batches translated at the same time; 0 means one per available CPU, or 1 on a GPU.",
+    ),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, and no progress.")
 def distill(
@@ -52,15 +63,8 @@ def distill(
     data_dir: Path | None,
     overrides: tuple[str, ...],
     resume: bool,
-    beam: int | None,
-    nbest: int | None,
-    length_penalty: float | None,
-    closest: bool,
-    tokenize: str,
-    batch_tokens: int,
-    device: str,
-    threads: int,
-    workers: int,
+    settings: dict[str, Any],
+    engine: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Translate a training corpus with a teacher, for a student to learn from.
@@ -76,51 +80,49 @@ def distill(
     if recipe is None and overrides:
         raise click.UsageError("--set needs RECIPE.")
     loaded = None if recipe is None else load_recipe(recipe, overrides)
-    settings = {
-        "beam_size": beam,
-        "length_penalty": length_penalty,
-        "n_best": nbest,
-        "closest": tokenize if closest else None,
-    }
 
     from edgeformer.distill.distillation import distill as run_distillation
     from edgeformer.distill.folder import PROGRESS_FILE
-    from edgeformer_runtime.cli.output import console, counting, print_json, table
-    from edgeformer_runtime.engine.onnx_session import available_cpus
+    from edgeformer_runtime.cli.output import console, counting, print_json
+    from edgeformer_runtime.engine.cpus import available_cpus
     from edgeformer_runtime.translator import Translator
 
     if out.exists() and not out.is_dir():
         raise ConfigError(f"`{out}` is a file; choose a folder with --out.")
-    workers = workers or (available_cpus() if device == "cpu" else 1)
-    translator = Translator(teacher, device=device, threads=threads, workers=workers)
-    begin, done = time.perf_counter(), [0]
+    tokenize = settings.pop("tokenize")
+    if settings.pop("closest"):
+        settings["closest"] = tokenize
+    engine["workers"] = engine["workers"] or (available_cpus() if engine["device"] == "cpu" else 1)
+    translator = Translator.open(teacher, **engine)
+    begin, done = time.perf_counter(), 0
     try:
         with counting("sentences", quiet=as_json) as progress:
 
             def count(now: int, total: int) -> None:
-                done.append(now)
+                nonlocal done
+                done = now
                 progress(now, total)
 
-            report = run_distillation(
-                translator,
-                out,
-                loaded,
-                data_dir,
-                resume=resume,
-                max_batch_tokens=batch_tokens,
-                report=count,
-                **{name: value for name, value in settings.items() if value is not None},
-            )
+            report = run_distillation(translator, out, loaded, data_dir, resume=resume, report=count, **settings)
     except KeyboardInterrupt:
         if not (out / PROGRESS_FILE).is_file():
             raise
-        console(stderr=True).print(f"Stopped after {done[-1]:,} sentences. Continue with:")
+        console(stderr=True).print(f"Stopped after {done:,} sentences. Continue with:")
         console(stderr=True).print(f"  edgeformer distill {teacher} --out {out} --resume")
         sys.exit(130)
-    seconds, distilled = time.perf_counter() - begin, report.provenance.distilled
     if as_json:
+        seconds, distilled = time.perf_counter() - begin, report.provenance.distilled
         print_json({"out": out, "seconds": seconds, "pairs": report.pairs, "distilled": distilled})
         return
+    _print(report)
+    own = " --set data.train=[]" if loaded and loaded.data.train else ""
+    console().print(f"Next: edgeformer train {recipe or 'RECIPE'} --set data.corpus={out}{own} --out STUDENT")
+
+
+def _print(report: CorpusReport) -> None:
+    from edgeformer_runtime.cli.output import console, table
+
+    distilled = report.provenance.distilled
     rows = table(f"Distilled from {distilled['teacher']}, beam {distilled['beam_size']}", "", "")
     rows.add_row("source sentences", f"{distilled['sentences']:,}")
     rows.add_row("training pairs", f"{distilled['pairs']:,}")
@@ -128,5 +130,3 @@ def distill(
     rows.add_row("not finished by the teacher, reference kept", f"{distilled['unfinished']:,}")
     rows.add_row("original pairs for validation, test", f"{report.pairs['valid']:,}, {report.pairs['test']:,}")
     console().print(rows)
-    own = " --set data.train=[]" if loaded and loaded.data.train else ""
-    console().print(f"Next: edgeformer train {recipe or 'RECIPE'} --set data.corpus={out}{own} --out STUDENT")

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from edgeformer.config import load_recipe, recipe_names
 from edgeformer_runtime.cli import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgeformer.train.trainer import TrainResult
 
 _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
 
@@ -17,36 +23,69 @@ _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
 @click.argument("recipe", required=False)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write; missing or empty.")
 @options.data_folder
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key, as in train.max_steps=500.")
-@click.option("--resume", is_flag=True, help="Go on from the last checkpoint in --out; RECIPE may be left out.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key of the recipe, such as train.max_steps=500. May be repeated.",
+)
+@click.option("--resume", is_flag=True, help="Continue from the last checkpoint in --out. RECIPE may be omitted.")
 def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple[str, ...], resume: bool) -> None:
-    """Train a model as RECIPE says: one of the recipes below, or the path of a TOML file.
+    """Train a model from RECIPE, which is one of the recipes below or the path of a TOML file.
 
-    Ctrl-C stops after the running update and saves; --resume then goes on as if nothing had happened, and may change
-    train.max_steps, train.max_minutes, train.cooldown_steps, train.patience and train.threads with --set. To use
-    several GPUs or machines, start it with `torchrun --nproc-per-node N --no-python edgeformer train …`.
+    Ctrl-C stops after the current update and saves. With --resume, training continues as if it had not been
+    interrupted, and --set may change train.max_steps, train.max_minutes, train.cooldown_steps, train.patience and
+    train.threads. To use several GPUs or machines, start the command with torchrun: `torchrun --nproc-per-node N
+    --no-python edgeformer train …`.
     """
     if recipe is None and not resume:
         raise click.UsageError(
-            f"RECIPE is missing; give one of {', '.join(recipe_names())}, or the path of a TOML file."
+            f"RECIPE is missing; choose one of {', '.join(recipe_names())}, or the path of a TOML file."
         )
     if recipe is None and overrides:
         recipe = str(out / "recipe.json")
     loaded = None if recipe is None else load_recipe(recipe, overrides)
 
     from rich.console import Console
-    from rich.table import Table
 
-    from edgeformer.train.trainer import process_rank
+    from edgeformer.train.processes import process_rank
     from edgeformer.train.trainer import train as run_training
 
     console = Console(quiet=process_rank() > 0)
     result = run_training(loaded, out, data_dir, resume=resume, console=console)
-    command = f"edgeformer train --out {out} --resume" + (f" --data {data_dir}" if data_dir else "")
+    if process_rank() == 0:
+        _draw(result, console)
     if not result.finished:
+        command = f"edgeformer train --out {out} --resume" + (f" --data {data_dir}" if data_dir else "")
         console.print(f"Stopped by {result.stopped_by} after {result.steps:,} steps. Continue with:", highlight=False)
         console.print(f"  {command}", soft_wrap=True, highlight=False)
         sys.exit(130)
+    _summarize(result, console)
+    console.print(f"Next: edgeformer export {out} --out BUNDLE", soft_wrap=True, highlight=False)
+
+
+def _draw(result: TrainResult, console: Console) -> None:
+    """Draw the run's metrics, or say what is missing for that."""
+    try:
+        from edgeformer.train.report.picture import draw_training
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        console.print(
+            "No picture of the training was drawn; it needs matplotlib: pip install 'edgeformer[plot]'.",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        return
+    draw_training(result.run.path)
+
+
+def _summarize(result: TrainResult, console: Console) -> None:
+    """Print the figures of a finished training."""
+    from rich.table import Table
+
     info = result.run.info
     table = Table(box=None, show_header=False)
     table.add_row("steps", f"{result.steps:,} in {result.minutes:.1f} minutes, stopped by {info.stopped_by}")
@@ -56,6 +95,5 @@ def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple
         table.add_row("validation loss", f"{result.final.loss:.4f} (perplexity {result.final.perplexity:.2f})")
         table.add_row("BLEU, greedy", f"{result.final.bleu:.2f} on {result.final.sentences:,} sentences")
         table.add_row("exact match", f"{result.final.exact_match:.1%}")
-    table.add_row("run", str(out))
+    table.add_row("run", str(result.run.path))
     console.print(table)
-    console.print(f"Next: edgeformer export {out} --out BUNDLE", soft_wrap=True, highlight=False)

@@ -1,9 +1,9 @@
-"""The command ``tune``: decoding defaults that suit a model."""
+"""The command ``tune``: decoding defaults for a model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,8 +11,8 @@ from edgeformer.errors import ConfigError
 from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
-    from edgeformer.quality.evaluation import System
     from edgeformer.quality.tuning import Tuning
+    from edgeformer_runtime.translator import AnyTranslator
 
 
 @click.command()
@@ -24,42 +24,40 @@ if TYPE_CHECKING:
     "penalties",
     type=float,
     multiple=True,
-    help="Penalty to compare, as often as there are some. Default: 0 to 2 in steps of 0.1.",
+    help="Penalty to compare; may be repeated. Default: 0 to 2 in steps of 0.1.",
 )
-@options.device
-@options.threads
+@options.group("engine", device=options.device, threads=options.threads)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def tune(
     model: Path,
     data_dir: Path | None,
     beam: int | None,
     penalties: tuple[float, ...],
-    device: str,
-    threads: int,
+    engine: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Find a length penalty with which MODEL, a run or a bundle, has a high BLEU on its validation set.
 
-    Of all that are not surely worse than the highest (paired bootstrap, 95 %), the penalty nearest to 1 is taken. A run
-    keeps it, with the beam size, as its decoding defaults, and `edgeformer export` writes them into the bundle. A
-    bundle is not changed. The test set is never translated.
+    Of the penalties that are not significantly worse than the best (paired bootstrap, 95 %), the one nearest to 1 is
+    chosen. A run keeps it, with the beam size, as its decoding defaults, and `edgeformer export` writes them into the
+    bundle. A bundle is not changed. The test set is never translated.
     """
-    from edgeformer.quality.evaluation import open_system
+    from edgeformer.quality.translators import is_bundle, kind_of, open_translator
     from edgeformer.quality.tuning import PENALTIES
     from edgeformer.quality.tuning import tune as search
     from edgeformer_runtime.cli.output import print_json, stages
 
-    system = open_system(model, device=device, threads=threads)
+    translator = open_translator(model, **engine)
     with stages({"translate": "Translating the validation set"}, quiet=as_json) as progress:
         result = search(
             model,
-            system,
+            translator,
             data_dir,
             beam_size=beam,
             penalties=penalties or PENALTIES,
             progress=lambda fraction: progress("translate", fraction),
         )
-    saved, failure = system.kind == "torch", None
+    saved, failure = not is_bundle(model), None
     if saved:
         from edgeformer.train.run import Run
 
@@ -68,19 +66,20 @@ def tune(
         except OSError as error:
             saved, failure = False, ConfigError(f"`{model}` cannot be written, so nothing was saved: {error.strerror}.")
     if as_json:
-        print_json({"model": model, "kind": system.kind, "saved": saved, "result": result})
+        print_json({"model": model, "kind": kind_of(translator), "saved": saved, "result": result})
     else:
-        _print(model, system, result, saved)
+        _print(model, translator, result, saved)
     if failure is not None:
         raise failure
 
 
-def _print(model: Path, system: System, result: Tuning, saved: bool) -> None:
+def _print(model: Path, translator: AnyTranslator, result: Tuning, saved: bool) -> None:
+    from edgeformer.quality.translators import is_bundle, kind_of
     from edgeformer_runtime.cli.output import console, table
 
-    title = f"{model} ({system.kind}), {result.sentences:,} validation sentences, beam {result.beam_size}"
+    title = f"{model} ({kind_of(translator)}), {result.sentences:,} validation sentences, beam {result.beam_size}"
     rows = table(title, "length penalty", "BLEU", "±", "length ratio", "")
-    before = system.options.length_penalty
+    before = translator.defaults.length_penalty
     for candidate in result.candidates:
         notes = ["chosen"] * (candidate is result.chosen) + ["default"] * (candidate.length_penalty == before)
         figures = (
@@ -91,11 +90,12 @@ def _print(model: Path, system: System, result: Tuning, saved: bool) -> None:
         )
         rows.add_row(*figures, ", ".join(notes))
     console().print(rows)
-    console().print(f"BLEU {result.bleu_signature}; ± of its difference from the highest")
+    console().print(f"BLEU {result.bleu_signature}; ±: 95 % confidence interval of the difference from the highest")
     if result.too_long:
-        console().print(f"{result.too_long:,} sentences have more tokens than the model takes, and were left out.")
+        sentences = "1 sentence has" if result.too_long == 1 else f"{result.too_long:,} sentences have"
+        console().print(f"Left out: {sentences} more tokens than the model accepts.")
     best = f"beam {result.beam_size}, length penalty {result.chosen.length_penalty:g}"
     if saved:
         console().print(f"Saved as the run's defaults: {best}. Next: edgeformer export {model} --out BUNDLE")
-    elif system.kind != "torch":
-        console().print(f"Best: {best}. A bundle is not changed: tune its run, and export that again.")
+    elif is_bundle(model):
+        console().print(f"Best: {best}. The bundle was not changed: tune its run and export that again.")

@@ -1,1 +1,1 @@
-"""Parallel text: reading, named corpora, filters, splits and vocabularies."""
+"""Parallel text: named corpora, reading, filtering, splitting, vocabularies and batches."""

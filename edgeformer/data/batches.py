@@ -1,4 +1,4 @@
-"""Batches of about equal token counts, as a pure function of their number: a resumed run asks for the next number."""
+"""Batches of roughly equal token counts, each computed from its index alone, so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Batch:
     """Padded token ids of N sentence pairs, int64."""
 
     source: Ids
-    """Source with end token, ``(N, S)``."""
+    """Source with its end token, ``(N, S)``."""
     source_length: Ids
     """True source lengths, ``(N,)``."""
     target: Ids
-    """Decoder input: start token, then the target, ``(N, T)``."""
+    """Decoder input: the start token, then the target, ``(N, T)``."""
     labels: Ids
-    """Target with end token, ``(N, T)``."""
+    """Target with its end token, ``(N, T)``."""
     update_tokens: int
-    """True labels of all batches of this batch's update, on all processes: what the update's loss is divided by."""
+    """Labels of the whole update without padding, over all its batches and processes; its loss is divided by this."""
 
 
 @dataclass(frozen=True)
@@ -37,43 +37,43 @@ class Ragged:
     """Sequences of different lengths in one flat array."""
 
     flat: NDArray[np.int32]
-    """All sequences, one after the other."""
+    """The concatenated sequences."""
     start: Ids
-    """Where each begins."""
+    """Index of each sequence's first element."""
     length: Ids
-    """How long each is."""
+    """Length of each sequence."""
 
     @classmethod
     def from_sequences(cls, sequences: Sequence[Sequence[int]]) -> Ragged:
-        """Copy sequences into one array."""
+        """Concatenate sequences."""
         length = np.fromiter(map(len, sequences), np.int64, len(sequences))
         flat = np.fromiter((token for ids in sequences for token in ids), np.int32, int(length.sum()))
         return cls(flat, np.cumsum(length) - length, length)
 
     def padded(self, rows: Ids, pad_id: int) -> Ids:
-        """The chosen sequences as ``(len(rows), longest)``, int64, padded at the end."""
+        """Return the given sequences as ``(len(rows), longest)``, int64, padded at the end."""
         length = self.length[rows]
         column = np.arange(length.max())
-        true = column < length[:, None]
-        out = np.full(true.shape, pad_id, np.int64)
-        out[true] = self.flat[(self.start[rows, None] + column)[true]]
-        return out
+        is_token = column < length[:, None]
+        padded = np.full(is_token.shape, pad_id, np.int64)
+        padded[is_token] = self.flat[(self.start[rows, None] + column)[is_token]]
+        return padded
 
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """Tokenised sentence pairs that fit the model."""
+    """Tokenized sentence pairs that fit the model."""
 
     source: Ragged
     """Each source with its end token."""
     target: Ragged
-    """Each target between its start and its end token."""
+    """Each target between its start token and its end token."""
     kept: Ids
-    """Index of each pair among the pairs given."""
+    """Index of each pair in the text that was encoded."""
     too_long: int
-    """Pairs dropped because a side has more tokens than the model takes."""
+    """Pairs dropped because a side has more tokens than the model accepts."""
     pad_id: int = 0
-    """Id of padding."""
+    """Token id of padding."""
 
     @classmethod
     def encode(
@@ -85,14 +85,14 @@ class EncodedPairs:
         max_source_length: int,
         max_target_length: int,
     ) -> EncodedPairs:
-        """Tokenise pairs and drop those that are too long for the model, the end token counted.
+        """Tokenize pairs and drop those that are too long for the model, counting the end token.
 
         Raises:
-            DataError: no pair is left.
+            DataError: no pair fits.
         """
-        sources = [[*ids, source_tokenizer.eos_id] for ids in source_tokenizer.encode_batch([s for s, _ in pairs])]
-        bos, eos = target_tokenizer.bos_id, target_tokenizer.eos_id
-        targets = [[bos, *ids, eos] for ids in target_tokenizer.encode_batch([t for _, t in pairs])]
+        sources = source_tokenizer.encode_batch([source for source, _ in pairs], end_token=True)
+        encoded = target_tokenizer.encode_batch([target for _, target in pairs], end_token=True)
+        targets = [[target_tokenizer.bos_id, *ids] for ids in encoded]
         kept = [
             index
             for index, (source, target) in enumerate(zip(sources, targets, strict=True))
@@ -115,10 +115,10 @@ class EncodedPairs:
         return len(self.kept)
 
     def collate(self, rows: Ids, update_tokens: int) -> Batch:
-        """Pad the chosen pairs into one batch."""
+        """Pad the given pairs into one batch."""
         whole = self.target.padded(rows, self.pad_id)
         labels = whole[:, 1:]
-        # The end token is no input: what stands under the last label of each row becomes padding.
+        # The end token is never an input: where it would be, the input is padding.
         target = np.where(labels == self.pad_id, self.pad_id, whole[:, :-1])
         return Batch(
             self.source.padded(rows, self.pad_id),
@@ -132,16 +132,16 @@ class EncodedPairs:
 class BatchStream:
     """An endless, numbered stream of training batches, bucketed by length.
 
-    Every epoch sorts the pairs by target length, then source length, and breaks ties at random; the sorted pairs are
-    cut where a batch would exceed ``batch_tokens`` on its longer side, and the batches shuffled. Since the sorted
-    lengths never change, all epochs have the same cuts, and batch ``k`` is found without walking through those before.
+    Every epoch sorts the pairs by target length, then by source length, breaks ties at random, cuts them into batches
+    of at most ``batch_tokens`` on the longer side, and shuffles the batches. The sorted lengths never change, so all
+    epochs have the same cuts, and batch ``k`` is found without iterating over those before it.
 
     Args:
-        pairs: what to train on.
-        batch_tokens: tokens of a batch on its longer side, padding included; a longer pair is a batch of its own.
-        seed: with the epoch, determines composition and order.
-        accumulate: batches of one process that make an update.
-        rank: number of this process.
+        pairs: training pairs.
+        batch_tokens: maximum number of tokens on the longer side, with padding; a longer pair is a batch by itself.
+        seed: determines, together with the epoch, the composition and order of the batches.
+        accumulate: batches per update on each process.
+        rank: index of this process.
         world_size: number of processes.
     """
 
@@ -162,7 +162,7 @@ class BatchStream:
 
     @property
     def epoch_batches(self) -> int:
-        """Batches of an epoch, over all processes."""
+        """Batches per epoch, over all processes."""
         return len(self._cuts) - 1
 
     @cached_property
@@ -177,7 +177,7 @@ class BatchStream:
         return 1 - true / padded
 
     def batch(self, index: int) -> Batch:
-        """Batch ``index`` of this process, from 0."""
+        """Return batch ``index`` of this process, counted from 0."""
         step = index // self.accumulate
         per_update = self.accumulate * self.world_size
         update_tokens = sum(
@@ -187,28 +187,28 @@ class BatchStream:
         return self.pairs.collate(self._rows(index * self.world_size + self.rank), update_tokens)
 
     def start_at(self, step: int) -> Iterator[Batch]:
-        """All batches from the first one of update ``step`` (from 0) on, without end."""
+        """Yield batches forever, beginning with the first one of update ``step``, counted from 0."""
         index = step * self.accumulate
         while True:
             yield self.batch(index)
             index += 1
 
     def _rows(self, number: int) -> Ids:
-        """Pairs of the batch with this number, counted over all processes."""
-        epoch, place = divmod(number, self.epoch_batches)
+        """Pairs of a batch, whose number counts the batches of all processes."""
+        epoch, position = divmod(number, self.epoch_batches)
         rows, order = self._order(epoch)
-        cut = order[place]
+        cut = order[position]
         return rows[self._cuts[cut] : self._cuts[cut + 1]]
 
     def _shuffle(self, epoch: int) -> tuple[Ids, Ids]:
-        """Pairs in sorted order with ties broken by the epoch's chance, and the order of the batches."""
+        """The sorted pairs with ties broken at random, and the order of the batches."""
         random = np.random.default_rng((self.seed, epoch))
         rows = _sorted_rows(self.pairs, random.permutation(len(self.pairs)))
         return rows, random.permutation(self.epoch_batches)
 
 
 def in_order(pairs: EncodedPairs, batch_tokens: int) -> Iterator[Batch]:
-    """Every pair once, in batches sorted by length: for validation."""
+    """Yield every pair once, in batches sorted by length, for validation."""
     rows = _sorted_rows(pairs)
     cuts = length_cuts(pairs, rows, batch_tokens)
     for begin, end in pairwise(cuts.tolist()):
@@ -217,12 +217,12 @@ def in_order(pairs: EncodedPairs, batch_tokens: int) -> Iterator[Batch]:
 
 
 def evenly_spaced(total: int, count: int) -> Ids:
-    """At most ``count`` of the numbers below ``total``, rising, the first and the last among them."""
+    """At most ``count`` evenly spaced, increasing integers from 0 to ``total - 1``."""
     return np.linspace(0, total - 1, min(count, total)).round().astype(np.int64)
 
 
 def length_cuts(pairs: EncodedPairs, rows: Ids, batch_tokens: int) -> Ids:
-    """Where to cut sorted rows so that no batch exceeds ``batch_tokens`` on its longer side; from 0 to the end."""
+    """Boundaries, from 0 to ``len(rows)``, of batches with at most ``batch_tokens`` on the longer side."""
     widths = np.maximum(pairs.source.length[rows], pairs.target.length[rows] - 1).tolist()
     cuts, begin, widest = [0], 0, 0
     for end, width in enumerate(widths):
@@ -234,7 +234,7 @@ def length_cuts(pairs: EncodedPairs, rows: Ids, batch_tokens: int) -> Ids:
 
 
 def _sorted_rows(pairs: EncodedPairs, tie_break: Ids | None = None) -> Ids:
-    """Rows by target length; source lengths rise and fall in turn, so that they never jump between neighbours."""
+    """Rows sorted by target length; source lengths alternately increase and decrease, so neighbors differ little."""
     target, source = pairs.target.length, pairs.source.length
     snake = np.where(target % 2 == 0, source, -source)
     keys = (snake, target) if tie_break is None else (tie_break, snake, target)

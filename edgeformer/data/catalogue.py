@@ -1,4 +1,4 @@
-"""The named corpora: what they are, where they come from, and the files they are pinned to."""
+"""The named corpora: their descriptions, origins and pinned files."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _MULTI30K_SHA256 = {
 
 @dataclass(frozen=True, kw_only=True)
 class PinnedFile:
-    """A file of a corpus, known by its hash."""
+    """A file of a corpus, identified by its hash."""
 
     folder: str
-    """Subfolder of the cache, and of the data folder where it exists there."""
+    """Subfolder of the cache folder and, optionally, of the data folder."""
     name: str
-    """File name without ``.gz``; a local file may have that suffix or not."""
+    """File name without ``.gz``; a local file may have this suffix or not."""
     url: str
-    """Where to download it."""
+    """Address to download it from."""
     sha256: str
-    """Hash of the content after gzip decompression; of the archive itself for zip."""
+    """SHA-256 of the content after gzip decompression, or of the zip archive itself."""
     member: str = ""
-    """The text file inside a zip archive."""
+    """Path of the text file inside a zip archive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,23 +56,25 @@ class Corpus:
     name: str
     """The value of ``data.corpus`` in a recipe."""
     description: str
-    """One line for people."""
+    """One line for humans."""
     source_language: str
     """BCP 47 tag."""
     target_language: str
     """BCP 47 tag."""
     licence: str
-    """What one may do with it."""
+    """License as the corpus states it."""
     pairs: int
-    """Sentence pairs before filtering, all parts together."""
+    """Number of sentence pairs before filtering, over all parts."""
     origin: str
-    """Address for people, or how it is made."""
+    """Address for humans, or how the corpus is generated."""
     train: tuple[PinnedFile, ...] = ()
-    """Aligned files or one tab-separated file; empty for the generated corpus."""
+    """Two aligned files or one tab-separated file; empty for the generated corpus."""
     valid: tuple[PinnedFile, ...] = ()
     """The corpus's own validation files; split from ``train`` if empty."""
     test: tuple[PinnedFile, ...] = ()
     """The corpus's own test files; split from ``train`` if empty."""
+    tokenized: bool = False
+    """The text is already tokenized, so BLEU must not tokenize it again."""
 
 
 def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> Corpus:
@@ -90,7 +92,7 @@ def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> Corpus:
             for name in names
         )
 
-    form = "lower-cased, normalised and tokenised by its authors" if tokenized else "raw text"
+    form = "lowercased, normalized and tokenized by its authors" if tokenized else "raw text"
     return Corpus(
         name=f"multi30k-en-{target}{'-tok' if tokenized else ''}",
         description=f"Multi30k task 1, image captions, {form}; test2016",
@@ -102,6 +104,7 @@ def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> Corpus:
         train=files("train"),
         valid=files("val"),
         test=files("test_2016_flickr"),
+        tokenized=tokenized,
     )
 
 

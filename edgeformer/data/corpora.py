@@ -1,4 +1,4 @@
-"""Loading of a corpus, named or from files, ready to train on."""
+"""Loading of a corpus to train on, named or from files."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime.files import write_atomically
 
 REPORT_FILE = "report.json"
-"""In a folder with a corpus that is ready to train on; written last, so that what is without it is not complete."""
+"""Written last into the folder of a prepared corpus, so that a folder without it is incomplete."""
 
 
 class Provenance(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Where the text comes from; goes into checkpoints and bundles."""
+    """Where the text comes from; recorded in checkpoints and bundles."""
 
     name: str
     """Name of the corpus, or ``files``."""
     licence: str
-    """Licence as the corpus states it; empty for a user's own files."""
+    """License as the corpus states it; empty for a user's own files."""
     origin: str
-    """Address for people; empty for a user's own files."""
+    """Address for humans; empty for a user's own files."""
     sha256: dict[str, str]
-    """Hash of each file's content, decompressed, by file name; of the archive for a named zip."""
+    """SHA-256 of each file's decompressed content by file name; of the archive itself for a named zip."""
     distilled: dict[str, Any] = {}
-    """Where the training targets are a teacher's: which teacher, how it was asked, and what it was given."""
+    """If a teacher wrote the training targets: the teacher, its decoding options and its input; else empty."""
 
     @property
     def tokenize(self) -> str:
-        """sacreBLEU's tokenizer for the text: none where it is tokenised already."""
-        return "none" if self.name.endswith("-tok") else "13a"
+        """sacreBLEU's tokenizer for the text: ``none`` if the corpus is already tokenized."""
+        corpus = CORPORA.get(self.name)
+        return "none" if corpus is not None and corpus.tokenized else "13a"
 
 
 class CorpusReport(msgspec.Struct, kw_only=True, frozen=True):
@@ -53,25 +54,25 @@ class CorpusReport(msgspec.Struct, kw_only=True, frozen=True):
     target_language: str
     """BCP 47 tag; empty for a user's own files."""
     pairs: dict[str, int]
-    """Sentence pairs of ``train``, ``valid`` and ``test``."""
+    """Number of sentence pairs in ``train``, ``valid`` and ``test``."""
     filter: FilterReport
-    """What the filters dropped."""
+    """How many pairs the filters dropped."""
     files: dict[str, dict[str, str]]
-    """Names of the source and the target file of each part, in this order, and their SHA-256."""
+    """Name and SHA-256 of the source file and then of the target file of each part."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelCorpus:
-    """Sentence pairs in three parts; a corpus's own validation and test are never filtered."""
+    """Sentence pairs in three parts; a corpus's own validation and test parts are never filtered."""
 
     train: list[Pair]
-    """To learn from."""
+    """Pairs to train on."""
     valid: list[Pair]
-    """To choose a checkpoint by."""
+    """Pairs to choose a checkpoint with."""
     test: list[Pair]
-    """To score once; a source sentence can occur with several targets where the corpus has them."""
+    """Pairs to report scores on; a source sentence occurs several times if the corpus has several targets for it."""
     report: FilterReport
-    """What the filters dropped."""
+    """How many pairs the filters dropped."""
     provenance: Provenance
     """Where the text comes from."""
     source_language: str = ""
@@ -83,18 +84,18 @@ class ParallelCorpus:
 def load_corpus(config: DataConfig, data_dir: Path | None = None, progress: Progress | None = None) -> ParallelCorpus:
     """Read, filter and split the text that a recipe names.
 
-    Files of a named corpus are looked for in ``data_dir`` and its subfolders ``multi30k`` and ``tatoeba``, then in the
-    cache folder, then downloaded. Own files and folders are relative to ``data_dir`` if given, else to the current
-    folder.
+    Files of a named corpus are searched for in ``data_dir`` and its subfolders ``multi30k`` and ``tatoeba``, then in
+    the cache folder, and finally downloaded. The user's own files and folders are relative to ``data_dir`` if it is
+    given, else to the current folder.
 
     Args:
         config: section ``[data]`` of a recipe.
-        data_dir: a folder with corpora.
-        progress: told about downloads; left out, a bar is drawn if standard error is a terminal.
+        data_dir: folder with corpora.
+        progress: called during downloads; by default a bar is drawn if standard error is a terminal.
 
     Raises:
         ConfigError: neither or both of a corpus and files are given, or the corpus is unknown.
-        DataError: a file is missing, empty, damaged or not the pinned one, or too few sentences are left.
+        DataError: a file is missing, empty, damaged or does not match its pinned hash, or too few sentences are left.
     """
     if bool(config.corpus) == bool(config.train):
         raise ConfigError("Give either `data.corpus` or `data.train`.")
@@ -135,16 +136,16 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None, progress: Prog
 
 
 def read_report(folder: Path) -> CorpusReport:
-    """What a folder says about the corpus in it.
+    """Read the report of a prepared corpus.
 
     Raises:
-        DataError: it has no report, so that it is not complete, or a damaged one.
+        DataError: the report is missing, so the corpus is incomplete, or it is damaged.
     """
     try:
         return msgspec.json.decode((folder / REPORT_FILE).read_bytes(), type=CorpusReport)
     except FileNotFoundError:
         raise DataError(
-            f"`{folder}` holds no complete corpus, since it has no {REPORT_FILE}; write one with "
+            f"`{folder}` does not hold a complete corpus, since it has no {REPORT_FILE}; write one with "
             "`edgeformer data prepare`, or complete it with `edgeformer distill --resume`."
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -154,11 +155,11 @@ def read_report(folder: Path) -> CorpusReport:
 
 
 def _load_folder(config: DataConfig, folder: Path, data_dir: Path | None) -> ParallelCorpus:
-    """Read what ``edgeformer data prepare`` or ``edgeformer distill`` has written."""
+    """Read a folder written by ``edgeformer data prepare`` or ``edgeformer distill``."""
     if not folder.is_dir():
         raise ConfigError(
-            f"`data.corpus` must be one of {', '.join(CORPORA)}, or a folder that `edgeformer data prepare` or "
-            f"`edgeformer distill` has written, but is `{config.corpus}`, and there is no folder `{folder.absolute()}`."
+            f"`data.corpus` must be one of {', '.join(CORPORA)}, or a folder written by `edgeformer data prepare` or "
+            f"`edgeformer distill`, but is `{config.corpus}`, and there is no folder `{folder.absolute()}`."
         )
     report = read_report(folder)
     expected = {str(folder / name): sha256 for files in report.files.values() for name, sha256 in files.items()}
@@ -170,7 +171,7 @@ def _load_folder(config: DataConfig, folder: Path, data_dir: Path | None) -> Par
     hashes = corpus.provenance.sha256
     if changed := [file for file, sha256 in hashes.items() if expected.get(file, sha256) != sha256]:
         raise DataError(
-            f"`{'` and `'.join(changed)}` changed after the corpus was written; write it again, or give the files as "
+            f"`{'` and `'.join(changed)}` changed after the corpus was written; write it again, or pass the files as "
             "your own with `data.train`, `data.valid` and `data.test`."
         )
     names = {Path(file).name if file in expected else file: sha256 for file, sha256 in hashes.items()}
@@ -189,7 +190,7 @@ def _provenance(corpus: Corpus | None, hashes: dict[str, str]) -> Provenance:
 
 
 def _generate(config: DataConfig, hashes: dict[str, str]) -> list[Pair]:
-    from edgeformer.data.dates import generate_dates  # Babel is needed for this corpus alone
+    from edgeformer.data.dates import generate_dates  # only this corpus needs Babel
 
     pairs = generate_dates(seed=config.seed)
     hashes["generated"] = _sha256("".join(f"{source}\t{target}\n" for source, target in pairs).encode("utf-8"))
@@ -200,7 +201,7 @@ def _read_own(files: Sequence[str], data_dir: Path | None, hashes: dict[str, str
     paths = [str((data_dir or Path()) / file) for file in files]
     pairs = read_pairs(paths)
     if not pairs:
-        raise DataError(f"`{'` and `'.join(paths)}` must hold sentence pairs, but there is none; give other files.")
+        raise DataError(f"`{'` and `'.join(paths)}` must hold sentence pairs, but is empty; give other files.")
     hashes.update({file: _sha256(read_content(path)) for file, path in zip(files, paths, strict=True)})
     return pairs
 
@@ -217,7 +218,7 @@ def _read_pinned(
 
 
 def _obtain(file: PinnedFile, data_dir: Path | None, progress: Progress | None) -> Path:
-    """Path of a file whose content has the pinned hash."""
+    """Path of a local or downloaded file whose content has the pinned hash."""
     cache = cache_folder() / file.folder
     folders = [cache] if data_dir is None else [data_dir, data_dir / file.folder, cache]
     for path in (folder / f"{file.name}{suffix}" for folder in folders for suffix in ("", ".gz")):
@@ -230,18 +231,18 @@ def _obtain(file: PinnedFile, data_dir: Path | None, progress: Progress | None) 
         file,
         content,
         file.url,
-        "The site has changed the file: put the pinned version into a folder and give that with --data",
+        "The site has changed the file: put the pinned version into a folder and pass the folder with --data",
     )
     write_atomically(path, content)
     return path
 
 
-def _verify(file: PinnedFile, content: bytes, place: str | Path, advice: str) -> None:
-    found = _sha256(decompress(content, place))
-    if found != file.sha256:
+def _verify(file: PinnedFile, content: bytes, origin: str | Path, advice: str) -> None:
+    sha256 = _sha256(decompress(content, origin))
+    if sha256 != file.sha256:
         own = f'data.train = ["{file.name}:{file.member}"]' if file.member else "data.train"
         raise DataError(
-            f"`{place}` has SHA-256 {found}, but the corpus is pinned to {file.sha256}. "
+            f"`{origin}` has SHA-256 {sha256}, but the corpus is pinned to {file.sha256}. "
             f"{advice}, or train on this version as your own file with {own}."
         )
 

@@ -1,8 +1,8 @@
 """The corpus ``dates-en-fr``: dates, times, numbers and units as CLDR writes them in English and French.
 
-Real parallel text with no download: the Unicode Common Locale Data Repository, through Babel. French keeps CLDR's
-typography, with U+202F and U+00A0 for its two no-break spaces. Every source has exactly one target, and all that the
-target says can be derived from the source: two-digit years are left out, since French writes four.
+Real parallel text without a download: the Unicode Common Locale Data Repository, through Babel. French keeps CLDR's
+typography, with U+202F and U+00A0 as its two no-break spaces. Every source has exactly one target, and the target can
+always be derived from the source: two-digit years are left out, since French writes four digits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SOURCE, _TARGET = Locale("en"), Locale("fr")
 _FIRST_DAY = date(1900, 1, 1).toordinal()
 _LAST_DAY = date(2099, 12, 31).toordinal()
 
-# Each one's French can be derived from its English; those on a 12-hour clock would contradict the times of `_time`.
+# The French form can be derived from the English one. Skeletons on a 12-hour clock would contradict `_time`.
 _DATE_SKELETONS = (
     "yMd",
     "yMEd",
@@ -92,27 +92,27 @@ def generate_dates(*, size: int = 60_000, seed: int = 1) -> list[Pair]:
     The text depends on the arguments and on Babel's release of CLDR.
 
     Raises:
-        DataError: there are not that many distinct pairs.
+        DataError: there are fewer than ``size`` distinct pairs.
     """
     random = Random(seed)
     makers = list(_MAKERS)
     drawn = random.choices(makers, weights=[_MAKERS[maker] for maker in makers], k=4 * size)
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     ambiguous: set[str] = set()
     for maker in drawn:
         source, target = maker(random)
         if source in ambiguous:
             continue
-        if found.setdefault(source, target) != target:
-            del found[source]
+        if targets.setdefault(source, target) != target:
+            del targets[source]
             ambiguous.add(source)
-        elif len(found) == size:
-            return list(found.items())
-    raise DataError(f"`dates-en-fr` has too few distinct pairs for a size of {size:,}; ask for fewer.")
+        elif len(targets) == size:
+            return list(targets.items())
+    raise DataError(f"`dates-en-fr` has fewer than {size:,} distinct pairs; request fewer.")
 
 
 def _both(formatter: Callable[..., str], *args: Any, **options: Any) -> Pair:
-    """One value in both languages."""
+    """Format a value in both languages."""
     return formatter(*args, locale=_SOURCE, **options), formatter(*args, locale=_TARGET, **options)
 
 
@@ -142,7 +142,7 @@ def _date_and_time(random: Random) -> Pair:
 
 
 def _amount(random: Random) -> int:
-    """A number of one to six digits, each length as often."""
+    """A number of one to six digits, every length equally likely."""
     return random.randrange(10 ** random.randint(1, 6))
 
 
@@ -163,7 +163,7 @@ def _percentage(random: Random) -> Pair:
 
 def _money(random: Random) -> Pair:
     currency = random.choice(_CURRENCIES)
-    amount = _amount(random) / (1 if currency == "JPY" else random.choice((1, 100)))  # the yen has no cents
+    amount = _amount(random) / (1 if currency == "JPY" else random.choice((1, 100)))  # yen have no cents
     return _both(format_currency, amount, currency, format_type=random.choice(("standard", "name")))
 
 
@@ -181,7 +181,7 @@ def _relative_time(random: Random) -> Pair:
 
 
 def _unlike_long(random: Random, make: Callable[[str], Pair]) -> Pair:
-    """The long form, or the short one where English tells them apart ("3 days" is both, and French has two)."""
+    """The long form, or the short form where they differ in English ("3 days" is both, but French has two forms)."""
     long, short = make("long"), make("short")
     return random.choice((long, short)) if short[0] != long[0] else long
 
@@ -199,4 +199,4 @@ _MAKERS: dict[_Maker, int] = {
     _measure: 10,
     _relative_time: 4,
 }
-"""How often each kind is drawn; small kinds fill up, since pairs are distinct."""
+"""Relative frequency of each kind; a small kind is soon exhausted, since pairs are distinct."""

@@ -1,85 +1,104 @@
-"""Download of pinned files into a cache folder."""
+"""Download of a corpus file."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import edgeformer
 from edgeformer.errors import DataError
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with the file's name, the bytes so far, and the bytes in all where the server says so."""
+if TYPE_CHECKING:
+    from pooch import Pooch
 
+Progress = Callable[[str, int, int | None], None]
+"""Called with the file name, the number of bytes received, and the total number of bytes if the server states it."""
+
+_ATTEMPTS = 3
 _CHUNK = 1 << 16
 _TIMEOUT_SECONDS = 30.0
 
 
 def cache_folder() -> Path:
-    """``$EDGEFORMER_CACHE``, else ``~/.cache/edgeformer``."""
+    """``$EDGEFORMER_CACHE``, or ``~/.cache/edgeformer`` if it is not set."""
     return Path(os.environ.get("EDGEFORMER_CACHE") or Path.home() / ".cache" / "edgeformer")
 
 
-def download(url: str, *, attempts: int = 3, pause_seconds: float = 1.0, progress: Progress | None = None) -> bytes:
-    """Fetch a file of a few megabytes.
+def download(url: str, *, progress: Progress | None = None) -> bytes:
+    """Fetch a file of a few megabytes, in at most three attempts; a response of 4xx is final.
 
     Args:
-        url: an http or https address.
-        attempts: tries before giving up; an answer of 4xx is final.
-        pause_seconds: wait before the second try, doubled before each further one.
-        progress: told about every chunk; left out, a bar is drawn if standard error is a terminal.
+        url: http or https address.
+        progress: called for every chunk; by default a bar is drawn if standard error is a terminal.
 
     Raises:
-        DataError: the file cannot be had.
+        DataError: the download failed.
     """
-    from http.client import HTTPException  # the network is rarely needed: keep it out of start-up
-    from urllib.error import HTTPError
+    # The network is rarely needed: keep it out of start-up.
+    import pooch
+    from requests import HTTPError, RequestException
 
-    reason: Exception | None = None
-    for attempt in range(attempts):
-        if attempt:
-            time.sleep(pause_seconds * 2 ** (attempt - 1))
-        try:
-            with _reporting(progress) as report:
-                return _fetch(url, report)
-        except HTTPError as error:
-            error.close()
-            reason = error
-            if 400 <= error.code < 500:
-                break
-        except (OSError, HTTPException) as error:  # URLError, timeouts and broken connections are OSErrors
-            reason = error
+    pooch.get_logger().setLevel("WARNING")
     name = url.rpartition("/")[2]
-    raise DataError(
-        f"`{name}` cannot be downloaded from {url}: {reason}. "
+
+    def fetch(url: str, path: str, registry: Pooch) -> None:
+        headers = {"User-Agent": f"edgeformer/{edgeformer.__version__}"}
+        with _reporting(progress) as report:
+            get = pooch.HTTPDownloader(_Bar(name, report), _CHUNK, timeout=_TIMEOUT_SECONDS, headers=headers)
+            try:
+                get(url, path, registry)
+            except HTTPError as error:
+                if error.response is not None and error.response.status_code < 500:
+                    raise _failure(url, error) from None
+                raise
+
+    with TemporaryDirectory() as folder:
+        registry = pooch.create(folder, "", registry={name: None}, urls={name: url}, retry_if_failed=_ATTEMPTS - 1)
+        try:
+            return Path(registry.fetch(name, downloader=fetch)).read_bytes()
+        except (RequestException, OSError) as error:
+            raise _failure(url, error) from None
+
+
+def _failure(url: str, reason: Exception) -> DataError:
+    return DataError(
+        f"`{url.rpartition('/')[2]}` cannot be downloaded from {url}: {reason}. "
         "Check the network, or put the file into a folder and give that with --data."
     )
 
 
-def _fetch(url: str, report: Progress) -> bytes:
-    from urllib.request import Request, urlopen
+@dataclass
+class _Bar:
+    """Passes the progress of one attempt on, in the form in which pooch reports it."""
 
-    name = url.rpartition("/")[2]
-    request = Request(url, headers={"User-Agent": f"edgeformer/{edgeformer.__version__}"})
-    with urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
-        length = response.headers.get("Content-Length")
-        total = int(length) if length and length.isdecimal() else None
-        content = bytearray()
-        while chunk := response.read(_CHUNK):
-            content += chunk
-            report(name, len(content), total)
-    if total is not None and len(content) != total:
-        raise ConnectionError(f"the connection broke off after {len(content):,} of {total:,} bytes")
-    return bytes(content)
+    name: str
+    report: Progress
+    total: int = 0
+    """Bytes of the file, or 0 if the server does not state them."""
+    done: int = 0
+
+    def update(self, size: int) -> None:
+        """Count a chunk; the last one may be shorter than its nominal size."""
+        self.done = min(self.done + size, self.total or sys.maxsize)
+        self.report(self.name, self.done, self.total or None)
+
+    def reset(self) -> None:
+        """Start again, before the full size is reported at the end."""
+        self.done = 0
+
+    def close(self) -> None:
+        """Do nothing; the caller closes the bar."""
 
 
 @contextmanager
 def _reporting(progress: Progress | None) -> Iterator[Progress]:
-    """The caller's progress, or a bar on a terminal, or nothing."""
+    """The caller's progress, a bar on a terminal, or nothing."""
     if progress is not None:
         yield progress
     elif not sys.stderr.isatty():

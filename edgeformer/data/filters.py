@@ -1,4 +1,4 @@
-"""Which sentence pairs to train on."""
+"""Filtering of the sentence pairs to train on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from edgeformer.data.text import Pair
 
 
 class FilterReport(msgspec.Struct, kw_only=True, frozen=True):
-    """How many pairs were kept, and why the others were not; a pair counts under the first reason that applies."""
+    """Number of pairs kept, and dropped by reason; a pair counts under the first reason that applies."""
 
     kept: int
-    """Pairs left."""
+    """Pairs kept."""
     empty: int
-    """Pairs with a side of white space only."""
+    """Pairs with a side of nothing but whitespace."""
     too_long: int
     """Pairs with a side of more than ``max_words`` words."""
     ratio: int
@@ -30,11 +30,11 @@ class FilterReport(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def dropped(self) -> int:
-        """Pairs left out."""
+        """Pairs dropped."""
         return self.empty + self.too_long + self.ratio + self.duplicate
 
     def summary(self) -> str:
-        """One line for people."""
+        """One line for humans."""
         reasons = {
             "empty": self.empty,
             "too long": self.too_long,
@@ -48,12 +48,12 @@ class FilterReport(msgspec.Struct, kw_only=True, frozen=True):
 def filter_pairs(
     pairs: Iterable[Pair], *, max_words: int = 80, max_ratio: float = 9.0
 ) -> tuple[list[Pair], FilterReport]:
-    """Drop empty, overlong, ill-matched and repeated pairs; the order of the others is kept.
+    """Drop pairs that are empty, too long, of very different lengths, or repeated; keep the order of the others.
 
     Args:
         pairs: source and target sentences.
-        max_words: longest side to keep, in words separated by white space.
-        max_ratio: largest ratio between the lengths of the sides in words, one word added to each.
+        max_words: maximum number of whitespace-separated words on either side.
+        max_ratio: maximum ratio between the numbers of words of the sides, after adding one to each.
     """
     kept: dict[Pair, None] = {}  # an ordered set
     dropped = {"empty": 0, "too_long": 0, "ratio": 0, "duplicate": 0}

@@ -1,4 +1,4 @@
-"""Writing of a corpus as plain text files."""
+"""Writing of a corpus to plain text files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomi
 
 
 def write_corpus(corpus: ParallelCorpus, folder: Path, *, overwrite: bool = False) -> None:
-    """Write ``train``, ``valid`` and ``test`` with the languages as suffixes, and their report, all or nothing.
+    """Write ``train``, ``valid`` and ``test``, with the languages as suffixes, and their report; atomic.
 
-    Where the languages are not known, or are the same, the suffixes are ``source`` and ``target``.
+    The suffixes are ``source`` and ``target`` if the languages are unknown or the same.
 
     Raises:
-        DataError: as for :func:`ensure_writable`.
+        DataError: see :func:`ensure_writable`.
     """
     ensure_writable(folder, overwrite=overwrite)
     with staged_folder(folder, overwrite=overwrite) as staged:
@@ -28,7 +28,7 @@ def write_corpus(corpus: ParallelCorpus, folder: Path, *, overwrite: bool = Fals
 
 
 def write_parts(corpus: ParallelCorpus, folder: Path) -> CorpusReport:
-    """Write the text of each part; gives the report, which is to follow once all is there."""
+    """Write the text of each part and return the report, which is to be written last."""
     languages = corpus.source_language, corpus.target_language
     if languages[0] == languages[1] or not all(re.fullmatch(r"[\w-]+", language) for language in languages):
         languages = "source", "target"
@@ -50,7 +50,7 @@ def write_parts(corpus: ParallelCorpus, folder: Path) -> CorpusReport:
 
 
 def write_report(folder: Path, report: CorpusReport) -> None:
-    """Declare the corpus in a folder complete."""
+    """Write the report, which marks the corpus in a folder as complete."""
     write_atomically(folder / REPORT_FILE, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
 
 
@@ -58,8 +58,8 @@ def ensure_writable(folder: Path, *, overwrite: bool) -> None:
     """Check that a corpus may be written to a folder.
 
     Raises:
-        DataError: the folder exists and is not to be overwritten, holds something else than a prepared corpus, or is
-            the current folder or a mount point.
+        DataError: the folder exists and may not be overwritten, holds anything but a prepared corpus, or is the
+            current folder or a mount point.
     """
     if not folder.exists():
         return
@@ -75,4 +75,6 @@ def ensure_writable(folder: Path, *, overwrite: bool) -> None:
     parts = ("train", "valid", "test")
     foreign = [name for name in entries if name != REPORT_FILE and name.partition(".")[0] not in parts]
     if REPORT_FILE not in entries or foreign:
-        raise DataError(f"`{folder}` holds other files than a prepared corpus; give another folder with --out.")
+        raise DataError(
+            f"`{folder}` holds files that are not part of a prepared corpus; give another folder with --out."
+        )

@@ -1,4 +1,4 @@
-"""Splitting of a corpus so that no source sentence is on two sides."""
+"""Splitting of a corpus so that no source sentence is in two parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgeformer.errors import DataError
 
 
 class Split(NamedTuple):
-    """Three parts that share no source sentence, each in the corpus's order."""
+    """Three parts that share no source sentence, in the order of the corpus."""
 
     train: list[Pair]
     valid: list[Pair]
@@ -19,18 +19,18 @@ class Split(NamedTuple):
 
 
 def split_by_source(pairs: Sequence[Pair], *, valid_size: int, test_size: int, seed: int) -> Split:
-    """Split by a hash of the source sentence; all pairs of one source go to one part.
+    """Split by a hash of the source sentence; all pairs of a source go to the same part.
 
-    The part of a sentence depends on the seed and the set of source sentences, not on their order or repetition.
+    The part depends on the seed and the set of source sentences, not on their order or repetitions.
 
     Args:
         pairs: source and target sentences.
-        valid_size: distinct source sentences for validation; the number of pairs can be larger.
-        test_size: the same for the test.
-        seed: another seed gives another split.
+        valid_size: number of distinct source sentences for validation; there may be more pairs.
+        test_size: number of distinct source sentences for testing.
+        seed: determines the split.
 
     Raises:
-        DataError: no source sentence would be left to train on.
+        DataError: no source sentence would be left for training.
     """
     sources = {source for source, _ in pairs}
     if len(sources) <= valid_size + test_size:

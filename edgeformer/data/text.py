@@ -1,4 +1,4 @@
-"""Reading of parallel text: plain, gzip or zip files, aligned or tab-separated."""
+"""Reading of parallel text from plain, gzip or zip files, aligned or tab-separated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_pairs(files: Sequence[str | Path]) -> list[Pair]:
     """Read parallel text.
 
     Args:
-        files: two files with one sentence a line, aligned, or one file of ``source<TAB>target`` lines (further columns
+        files: two aligned files with one sentence per line, or one file of ``source<TAB>target`` lines (further columns
             are ignored; an empty line is a pair of empty sentences).
 
     Raises:
@@ -30,9 +30,7 @@ def read_pairs(files: Sequence[str | Path]) -> list[Pair]:
     if len(files) == 1:
         return [_split_columns(line, number, files[0]) for number, line in enumerate(read_lines(files[0]), start=1)]
     if len(files) != 2:
-        raise DataError(
-            f"Parallel text takes one tab-separated file or two aligned files, but {len(files)} were given."
-        )
+        raise DataError(f"Parallel text is one tab-separated file or two aligned files, but {len(files)} were given.")
     source, target = (read_lines(file) for file in files)
     if len(source) != len(target):
         raise DataError(
@@ -43,7 +41,7 @@ def read_pairs(files: Sequence[str | Path]) -> list[Pair]:
 
 
 def read_lines(file: str | Path) -> list[str]:
-    r"""Lines of a UTF-8 file, empty ones included, ended by ``\n`` or ``\r\n`` alone; a byte-order mark is dropped.
+    r"""Lines of a UTF-8 file, including empty lines; only ``\n`` and ``\r\n`` end a line; a byte-order mark is dropped.
 
     Raises:
         DataError: the file is missing, damaged or not UTF-8.
@@ -61,17 +59,17 @@ def read_lines(file: str | Path) -> list[str]:
         ) from None
     lines = text.split("\n")
     if not lines[-1]:
-        lines.pop()  # what follows the last line's end is no line
+        lines.pop()  # the text ended with a line feed
     return [line.removesuffix("\r") for line in lines]
 
 
 def written_lines(lines: Iterable[str]) -> bytes:
-    """Content of a file that :func:`read_lines` reads back; a line feed inside a line becomes a space."""
+    """Content of a file that :func:`read_lines` reads back; line feeds inside a line become spaces."""
     return "".join(line.replace("\n", " ") + "\n" for line in lines).encode("utf-8")
 
 
 def read_content(file: str | Path) -> bytes:
-    """Bytes of a file: decompressed if its name ends in ``.gz``, a member if it has the form ``archive.zip:member``.
+    """Content of a file, decompressed if its name ends in ``.gz``, or of a member given as ``archive.zip:member``.
 
     Raises:
         DataError: the file or the member is missing or damaged.
@@ -88,8 +86,8 @@ def read_content(file: str | Path) -> bytes:
         return decompress(Path(file).read_bytes(), file)
     except FileNotFoundError:
         raise DataError(
-            f"`{file}` does not exist; check the path, which is relative to the folder of --data, or without it to the "
-            "current one."
+            f"`{file}` does not exist; check the path, which is relative to the folder of --data or, without it, to "
+            "the current folder."
         ) from None
     except (zlib.error, zipfile.BadZipFile) as error:
         raise DataError(f"`{file}` is damaged: {error}. Fetch it again.") from None
@@ -98,7 +96,7 @@ def read_content(file: str | Path) -> bytes:
 
 
 def decompress(content: bytes, name: str | Path) -> bytes:
-    """The content itself, or what it holds if the file's name ends in ``.gz``.
+    """Decompress the content of a file whose name ends in ``.gz``; return that of others as it is.
 
     Raises:
         DataError: the gzip stream is damaged.

@@ -1,4 +1,4 @@
-"""Training of tokenizers: word level, byte-level BPE (Sennrich et al. 2016), byte-level unigram (Kudo 2018)."""
+"""Training of tokenizers: word-level, byte-level BPE (Sennrich et al. 2016) and byte-level unigram (Kudo 2018)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,35 @@ SPECIAL_TOKENS = (
     runtime_tokenizer.BOS_TOKEN,
     runtime_tokenizer.EOS_TOKEN,
 )
-"""In the order of their ids, from 0."""
+"""In the order of their ids, which begin at 0."""
 
-_WORD_PATTERN = r" ?\w+| ?[^\w\s]|\s"
-"""A word or a punctuation mark with the space before it, or one white-space character of any other kind."""
+_SUBWORDS, _NO_LIMIT = 8000, 2**31
+"""Default vocabulary sizes of the subword kinds and of the word kind."""
+
+_CLITIC = r"['\u2019](?:s|m|d|re|ve|ll)(?![\w'\u2019])"
+"""The end of an English contraction: ``'s`` of ``it's``."""
+
+_WORD_PATTERN = "|".join(
+    (
+        r" ?\w+?(?=n['\u2019]t(?!\w))",  # `do` of `don't` …
+        r"n['\u2019]t(?!\w)",  # … and `n't`
+        _CLITIC,
+        rf" ?\w+(?!{_CLITIC})['\u2019](?=\w)",  # an elision: `l'` of `l'homme`
+        r" ?\w+",
+        r" ?[^\w\s]",
+        r"\s",
+    )
+)
+"""A word, an elision, the end of a contraction or a punctuation mark, with the space before it, or one white-space
+character of any other kind. Splits French and English as the tokenizers of spaCy do."""
 
 _SPACE_PATTERN = r" ?<| ?[^\s<]+|\s"
-"""What stands between white space, with the space before it. ``<``, with which the special tokens begin, stays alone,
-so that no merge can spell one of them."""
+"""Text between whitespace, with the space before it. ``<``, which begins every special token, is always separate, so no
+merge can spell a special token."""
 
 
 def train_tokenizers(pairs: Sequence[tuple[str, str]], config: TokenizerConfig) -> tuple[Tokenizer, Tokenizer]:
-    """Train the tokenizers of both sides; one object, twice, where ``config.shared`` is set.
+    """Train the source and target tokenizers, which are the same object if ``config.shared`` is set.
 
     Raises:
         ConfigError: the vocabulary size is below the minimum.
@@ -44,20 +61,20 @@ def train_tokenizers(pairs: Sequence[tuple[str, str]], config: TokenizerConfig) 
 
 
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
-    """Train one tokenizer; the same texts in the same order give the same tokenizer.
+    """Train a tokenizer; the same texts in the same order always give the same tokenizer.
 
-    Byte-level kinds reproduce any text. The word kind reproduces text of known words, white space included, and has
-    ``<unk>`` for others. Where ``config.lowercase`` is set, text comes back in lower case.
+    Byte-level kinds decode to exactly the text they encoded. So does the word kind, whitespace included, except that
+    unknown words become ``<unk>``. If ``config.lowercase`` is set, the decoded text is in lower case.
 
     Raises:
         ConfigError: the vocabulary size is below the minimum.
         DataError: there is no text.
     """
-    minimum = minimum_vocab_size(config)
-    if config.vocab_size < minimum:
+    minimum, limit = minimum_vocab_size(config), max_vocab_size(config)
+    if limit < minimum:
         raise ConfigError(
             f"`tokenizer.vocab_size` must be at least {minimum} for kind `{config.kind}` "
-            f"(special tokens and alphabet), but is {config.vocab_size}."
+            f"(special tokens and alphabet), but is {limit}."
         )
     tokenizer = _untrained(config)
     tokenizer.train_from_iterator(_non_empty(texts), trainer=_trainer(config))
@@ -67,15 +84,22 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
 
 
 def minimum_vocab_size(config: TokenizerConfig) -> int:
-    """Special tokens plus the 256 bytes, or plus one word."""
+    """Special tokens plus the 256 bytes, or plus one word for the word kind."""
     return len(SPECIAL_TOKENS) + (1 if config.kind == "word" else len(pre_tokenizers.ByteLevel.alphabet()))
 
 
+def max_vocab_size(config: TokenizerConfig) -> int:
+    """``config.vocab_size``, or the default of ``config.kind``."""
+    if config.vocab_size is None:
+        return _NO_LIMIT if config.kind == "word" else _SUBWORDS
+    return config.vocab_size
+
+
 def _untrained(config: TokenizerConfig) -> Tokenizer:
-    """The pipeline around the model: normaliser, pre-tokenizer, decoder."""
+    """The pipeline around the model: normalizer, pre-tokenizer and decoder."""
     normalizer: list[normalizers.Normalizer] = [normalizers.Lowercase()] if config.lowercase else []
     if config.kind == "word" or config.split == "space":
-        # A space before the text makes its first word the same token as inside a sentence; the decoder takes it off.
+        # With a space before it, the first word is the same token as inside a sentence; the decoder strips the space.
         normalizer.append(normalizers.Prepend(" "))
     pre_tokenizer: list[pre_tokenizers.PreTokenizer] = []
     if config.split_digits:
@@ -90,7 +114,7 @@ def _untrained(config: TokenizerConfig) -> Tokenizer:
         if config.split == "space":
             pre_tokenizer.append(pre_tokenizers.Split(Regex(_SPACE_PATTERN), behavior="isolated"))
             tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
-        # ByteLevel's own pattern never joins letters and punctuation, so no merge can spell a special token.
+        # ByteLevel's own pattern separates letters from punctuation, so no merge can spell a special token.
         pre_tokenizer.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=config.split != "space"))
     if normalizer:
         tokenizer.normalizer = normalizers.Sequence(normalizer)
@@ -99,16 +123,16 @@ def _untrained(config: TokenizerConfig) -> Tokenizer:
 
 
 def _trainer(config: TokenizerConfig) -> trainers.Trainer:
-    special = list(SPECIAL_TOKENS)
+    special, limit = list(SPECIAL_TOKENS), max_vocab_size(config)
     if config.kind == "word":
-        return trainers.WordLevelTrainer(vocab_size=config.vocab_size, special_tokens=special, show_progress=False)
+        return trainers.WordLevelTrainer(vocab_size=limit, special_tokens=special, show_progress=False)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     if config.kind == "bpe":
         return trainers.BpeTrainer(
-            vocab_size=config.vocab_size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+            vocab_size=limit, special_tokens=special, initial_alphabet=alphabet, show_progress=False
         )
     return trainers.UnigramTrainer(
-        vocab_size=config.vocab_size,
+        vocab_size=limit,
         special_tokens=special,
         initial_alphabet=alphabet,
         unk_token=runtime_tokenizer.UNK_TOKEN,
@@ -117,10 +141,10 @@ def _trainer(config: TokenizerConfig) -> trainers.Trainer:
 
 
 def _reproducible(tokenizer: Tokenizer) -> models.Unigram:
-    """The trained unigram model without what its trainer leaves to chance.
+    """The trained unigram model without the randomness of its trainer.
 
-    The library sums in the order of a randomly seeded hash map: scores differ in their last digits, equal ones change
-    places, and the bytes that the text lacks get scores just below the lowest in any order.
+    The library sums in the order of a randomly seeded hash map: the last digits of scores vary, pieces with equal
+    scores change places, and bytes missing from the text get scores just below the lowest one, in any order.
     """
     model = json.loads(tokenizer.to_str())["model"]
     special, pieces = model["vocab"][: len(SPECIAL_TOKENS)], dict(model["vocab"][len(SPECIAL_TOKENS) :])
@@ -139,5 +163,5 @@ def _non_empty(texts: Iterable[str]) -> Iterator[str]:
     iterator = (text for text in texts if text)
     first = next(iterator, None)
     if first is None:
-        raise DataError("A tokenizer needs text to train on, but every sentence is empty; check `data.train`.")
+        raise DataError("Training a tokenizer needs text, but every sentence is empty; check `data.train`.")
     return chain([first], iterator)

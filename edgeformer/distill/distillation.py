@@ -31,11 +31,10 @@ from edgeformer.distill.folder import (
     writing,
 )
 from edgeformer.errors import ConfigError
-from edgeformer.quality.evaluation import too_long
 from edgeformer.quality.scores import sentence_bleu
 from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.contract import MANIFEST_FILE
-from edgeformer_runtime.files import held, staged_folder
+from edgeformer_runtime.files import locked_folder, staged_folder
 from edgeformer_runtime.translator import Translation, Translator
 
 CHUNK = 1024
@@ -81,7 +80,7 @@ def distill(
     if resume and (out / REPORT_FILE).is_file():
         return _complete(out, settings)
     progress = None if resume else _begin(teacher, out, recipe, data_dir, settings)
-    with held(out):
+    with locked_folder(out):
         return _translate_rest(teacher, out, progress or resumed(out, recipe, settings), max_batch_tokens, report)
 
 
@@ -124,7 +123,7 @@ def _begin(
     if out.is_dir() and any(out.iterdir()):
         raise ConfigError(f"`{out}` is not empty; choose another --out, or continue the work in it with --resume.")
     ensure_writable(out, overwrite=False)
-    defaults = teacher.options()
+    defaults = teacher.defaults
     job = Job(
         teacher=teacher.bundle.path.resolve().name,
         **{"beam_size": defaults.beam_size, "length_penalty": defaults.length_penalty, **settings},
@@ -183,7 +182,7 @@ def _finish(out: Path, progress: Progress) -> CorpusReport:
 def _translated(teacher: Translator, pairs: Sequence[Pair], **options: Any) -> dict[str, Translation]:
     """Translations of the distinct sources, except those with more tokens than the teacher accepts."""
     sources = list(dict.fromkeys(source for source, _ in pairs))
-    excluded = too_long(teacher.session, teacher.source_tokenizer, sources)
+    excluded = teacher.too_long(sources)
     texts = [source for index, source in enumerate(sources) if index not in excluded]
     return dict(zip(texts, teacher.translate(texts, return_scores=False, **options), strict=True))
 

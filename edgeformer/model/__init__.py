@@ -1,1 +1,1 @@
-"""Model families: their configurations (light) and their torch modules (imported only when built)."""
+"""Model families: lightweight configurations, and torch modules that are imported only when a model is built."""

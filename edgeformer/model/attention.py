@@ -1,4 +1,4 @@
-"""Multi-head attention: the projections, and the kernel that may be exchanged for export."""
+"""Multi-head attention: projections, and a kernel that the exporter can replace."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from edgeformer.model.transformer_config import TransformerConfig
 
 
 class AttentionKernel(Protocol):
-    """Computes softmax(query keyᵀ / scale) value. The exporter puts a kernel of the target engine in place of
-    torch's."""
+    """Computes ``softmax(scale * query @ keyᵀ) @ value``. The exporter replaces torch's kernel with the engine's."""
 
     def __call__(
         self,
@@ -27,16 +26,16 @@ class AttentionKernel(Protocol):
         scale: float,
         dropout: float,
     ) -> Tensor:
-        """Attend from each query to all keys that are not padding.
+        """Attend from each query to all keys except padding.
 
         Args:
             query: ``(N, Q, H * E)``.
             key: ``(N, H, S, E)``.
             value: ``(N, H, S, F)``.
-            padding: ``(N, S)``, int32, 1 for a true token and 0 for padding; none if all are true.
-            causal: let query ``i`` see keys ``0 … i`` only.
+            padding: ``(N, S)``, int32, 1 for a token and 0 for padding; ``None`` if there is no padding.
+            causal: restrict query ``i`` to keys ``0 … i``.
             scale: factor of the scores.
-            dropout: probability of dropping an attention weight.
+            dropout: dropout probability of the attention weights.
 
         Returns:
             Context, ``(N, Q, H * F)``.
@@ -46,7 +45,7 @@ class AttentionKernel(Protocol):
 def torch_attention(
     query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None, causal: bool, scale: float, dropout: float
 ) -> Tensor:
-    """Torch's own kernel, safe in half precision and for rows that are all padding (they give zeros)."""
+    """Torch's own kernel, safe in half precision and for rows of padding only, whose context is zero."""
     # (N, Q, H * E) -> (N, H, Q, E)
     query = query.view(*query.shape[:2], key.shape[1], key.shape[3]).transpose(1, 2)
     mask = None if padding is None else padding[:, None, None, :].to(torch.bool)
@@ -56,7 +55,7 @@ def torch_attention(
 
 
 def attention_probabilities(query: Tensor, key: Tensor, padding: Tensor | None, scale: float) -> Tensor:
-    """What a kernel weighs values by, ``(N, H, Q, S)``; zero on padding. Arguments as in :class:`AttentionKernel`."""
+    """Attention weights ``(N, H, Q, S)``, zero on padding. See :class:`AttentionKernel` for the arguments."""
     # (N, Q, H * E) -> (N, H, Q, E)
     query = query.view(*query.shape[:2], key.shape[1], key.shape[3]).transpose(1, 2)
     scores = torch.matmul(query * scale, key.transpose(2, 3))
@@ -66,9 +65,9 @@ def attention_probabilities(query: Tensor, key: Tensor, padding: Tensor | None, 
 
 
 class MultiHeadAttention(nn.Module):
-    """Attention with H heads of free key and value widths (Vaswani et al. 2017, section 3.2).
+    """Attention with H heads whose key and value widths are free (Vaswani et al. 2017, section 3.2).
 
-    Keys and values are projected apart from the queries, so that they can be computed once and kept.
+    Keys and values are projected separately from queries, so that they can be computed once and cached.
     """
 
     kernel: AttentionKernel = staticmethod(torch_attention)
@@ -89,7 +88,7 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(config.heads * self.value_width, config.d_model, bias=config.attention_output_bias)
 
     def project_query(self, x: Tensor) -> Tensor:
-        """``(…, D) -> (…, H * E)``."""
+        """Queries: ``(…, D) -> (…, H * E)``."""
         return self._project(self.query, x)
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,7 +100,7 @@ class MultiHeadAttention(nn.Module):
         return key, value
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Query ``(…, H * E)``, key ``(…, H * E)`` and value ``(…, H * F)`` of the same positions ``(…, D)``."""
+        """Queries ``(…, H * E)``, keys ``(…, H * E)`` and values ``(…, H * F)`` of the same positions ``(…, D)``."""
         return self._project(self.query, x), self._project(self.key, x), self._project(self.value, x)
 
     def attend(
@@ -112,27 +111,27 @@ class MultiHeadAttention(nn.Module):
         return self.kernel(query, key, value, padding=padding, causal=causal, scale=self.scale, dropout=dropout)
 
     def weights(self, query: Tensor, key: Tensor, padding: Tensor) -> Tensor:
-        """What :meth:`attend` weighs values by, as the mean over the heads.
+        """Attention weights of :meth:`attend`, averaged over the heads.
 
         Args:
             query: projected queries, ``(N, Q, H * E)``.
             key: ``(N, H, S, E)``.
-            padding: ``(N, S)``, int32, 1 for a true token and 0 for padding.
+            padding: ``(N, S)``, int32, 1 for a token and 0 for padding.
 
         Returns:
-            ``(N, Q, S)``, float32; zero on padding.
+            ``(N, Q, S)``, float32, zero on padding.
         """
         return attention_probabilities(query.float(), key.float(), padding, self.scale).mean(1)
 
     def forward(self, x: Tensor, memory: Tensor, *, padding: Tensor | None = None, causal: bool = False) -> Tensor:
-        """Attend from ``x`` ``(N, Q, D)`` to ``memory`` ``(N, S, D)``; returns ``(N, Q, D)``."""
+        """Attend from ``x`` ``(N, Q, D)`` to ``memory`` ``(N, S, D)``; return ``(N, Q, D)``."""
         key, value = self.project_memory(memory)
         context: Tensor = self.output(self.attend(self.project_query(x), key, value, padding=padding, causal=causal))
         return context
 
     def _project(self, linear: nn.Linear, x: Tensor) -> Tensor:
         if self.shared:
-            # (…, H * E) -> (…, H, E), one small projection, and back
+            # (…, H * E) -> (…, H, E) -> (…, H * E)
             projected: Tensor = linear(x.view(*x.shape[:-1], self.heads, -1)).flatten(-2)
         else:
             projected = linear(x)

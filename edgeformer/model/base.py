@@ -1,46 +1,58 @@
-"""What every model family must offer: one teacher-forced forward, and an encoder and a step with explicit state."""
+"""The interface of every model family: a teacher-forced forward pass, and an encoder and a step with explicit state."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 from torch import Tensor, nn
 
 from edgeformer_runtime.contract import StateTensor
 
 State = dict[str, Tensor]
-"""The decoder's state by the names of :meth:`EncoderDecoder.state_table`. A value: nobody changes it in place."""
+"""The decoder's state, by the names in :meth:`EncoderDecoder.state_table`. A value: it is never modified in place."""
 
 
 class EncoderDecoder(nn.Module, ABC):
     """A sequence-to-sequence model that can be trained, exported and decoded step by step.
 
-    Letters: N sentences, K beams, R = N * K rows, S source length, T target length, V target vocabulary. Row ``r`` of a
-        step belongs to sentence ``r // K``; K is ``token.shape[0] // N``.
+    Shapes: N sentences, K beams, R = N * K rows, S source length, T target length, V target vocabulary, D model width,
+    H heads, E and F head widths of keys and values, Q queries; I input width and U units of a recurrent layer, C width
+    of the encoder's outputs. Row ``r`` of a step belongs to sentence ``r // K``, where K is ``token.shape[0] // N``.
     """
 
     source_vocab_size: int
-    """Token ids of the source are below this."""
+    """Number of source token ids."""
     target_vocab_size: int
-    """V."""
+    """Number of target token ids (V)."""
     max_source_length: int
-    """Longest source the model takes, in tokens, end token included."""
+    """Maximum source length in tokens, including the end token."""
     max_target_length: int
-    """Largest number of steps, the one that yields the end token included."""
+    """Maximum number of steps, including the one that yields the end token."""
     has_attention: bool = False
-    """Whether the model attends to single source positions and has :meth:`step_with_attention`."""
+    """Whether the model attends to source positions and implements :meth:`step_with_attention`."""
+    has_features: bool = False
+    """Whether the logits of :meth:`forward` are ``projection(features(...))``. Training then computes the loss without
+    holding all logits, which takes less time and memory. A class that overrides :meth:`forward` declares it again."""
+    projection: nn.Linear
+    """Maps :meth:`features` to logits, with or without a bias; needed by a model with ``has_features``."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "forward" in vars(cls) and "has_features" not in vars(cls):
+            cls.has_features = False
 
     @abstractmethod
     def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
-        """Teacher-forced logits, for training and as the reference of every parity check.
+        """Compute teacher-forced logits, for training and as the reference of every parity check.
 
         Args:
             source: token ids padded at the end, ``(N, S)``, int64.
-            source_length: true lengths, ``(N,)``, int64.
-            target: target ids that begin with the start token, ``(N, T)``, int64.
+            source_length: lengths without padding, ``(N,)``, int64.
+            target: target ids beginning with the start token, ``(N, T)``, int64.
 
         Returns:
-            Logits of the token after each target token, ``(N, T, V)``.
+            Logits of the token that follows each target token, ``(N, T, V)``.
         """
 
     @abstractmethod
@@ -49,7 +61,7 @@ class EncoderDecoder(nn.Module, ABC):
 
         Args:
             source: token ids padded at the end, ``(N, S)``, int64.
-            source_length: true lengths, ``(N,)``, int64.
+            source_length: lengths without padding, ``(N,)``, int64.
         """
 
     @abstractmethod
@@ -59,22 +71,37 @@ class EncoderDecoder(nn.Module, ABC):
         Args:
             token: last token of each row, ``(R,)``, int64.
             position: index of that token in the target, ``()``, int64.
-            state: all tensors of the state table.
+            state: every tensor of the state table.
 
         Returns:
-            Logits of the next token, ``(R, V)``, and the new cache and recurrent tensors (constants are not returned).
+            Logits of the next token, ``(R, V)``, and the new cache and recurrent tensors, without the constants.
         """
 
     @abstractmethod
     def state_table(self) -> tuple[StateTensor, ...]:
-        """Every tensor of the state, in the order in which the exported graphs list them."""
+        """Describe every tensor of the state, in the order in which the exported graphs list them."""
 
-    def step_with_attention(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
-        """:meth:`step`, and the attention that this step pays to each source position.
+    def features(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
+        """Return what :meth:`forward` projects to logits.
 
-        A model with ``has_attention`` overrides it; nothing but pictures and alignments needs it.
+        A model with ``has_features`` overrides it; only training needs it.
+
+        Args:
+            source: as for :meth:`forward`.
+            source_length: as for :meth:`forward`.
+            target: as for :meth:`forward`.
 
         Returns:
-            What :meth:`step` returns, and weights ``(R, S)``, float32, that are zero on padding and add up to one.
+            Features of each target position, ``(N, T, D)``, where D is the input width of ``projection``.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no attention weights")
+        raise NotImplementedError(f"{type(self).__name__} has no features")
+
+    def step_with_attention(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
+        """Like :meth:`step`, but also return the attention weight of each source position.
+
+        Models with ``has_attention`` override it; only attention maps and alignments need it.
+
+        Returns:
+            The results of :meth:`step`, and weights ``(R, S)``, float32, which are zero on padding and sum to one.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not expose attention weights")

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from edgeformer.errors import ConfigError
 from edgeformer.model.base import EncoderDecoder, State
@@ -127,7 +127,21 @@ class _Check:
         for row in (0, len(logits) - 1):
             alone = self.forward(*self.alone(row))
             self.compare(logits[row], alone[0], "`forward` sees padding or the other sentences of a batch")
+        if self.model.has_features:
+            with suppress(_StopError):
+                self.check_features(logits)
         return logits
+
+    def check_features(self, expected: Tensor) -> None:
+        """Projected features of all rows against the logits ``(R, T, V)`` of ``forward``."""
+        projection = getattr(self.model, "projection", None)
+        if not isinstance(projection, nn.Linear):
+            self.stop(f"`projection` must be an nn.Linear, but is {type(projection).__name__}")
+        features = self.call("`features`", self.model.features, self.row_source, self.row_length, self.target)
+        self.tensor("result of `features`", features, "float32", (*self.target.shape, projection.in_features))
+        problem = "`projection` of `features` gives other logits than `forward`"
+        logits = self.tensor("`projection` of `features`", projection(features), "float32", tuple(expected.shape))
+        self.compare(logits, expected, problem)
 
     def forward(self, source: Tensor, length: Tensor, target: Tensor) -> Tensor:
         """Checked logits ``(rows, T, V)``."""
@@ -181,7 +195,7 @@ class _Check:
         for tensor in self.table:
             if tensor.kind == "cache":
                 dtype = getattr(torch, tensor.dtype)
-                state[tensor.name] = torch.zeros(_shape(tensor, sizes), dtype=dtype, device=self.device)
+                state[tensor.name] = torch.zeros(tensor.shape(sizes), dtype=dtype, device=self.device)
             elif tensor.axes[0] == ROWS:
                 state[tensor.name] = state[tensor.name].repeat_interleave(beams, 0)
         outputs, attended, weights = [], [], []
@@ -237,8 +251,8 @@ class _Check:
             found = _listed(state) if isinstance(state, dict) else type(state).__name__
             self.stop(f"{method} must return a dict of {_listed(names)}, but returns {found}")
         for tensor in wanted:
-            shape = _shape(tensor, sizes)
-            self.tensor(f"state `{tensor.name}` of {method}", state[tensor.name], tensor.dtype, shape)
+            what = f"state `{tensor.name}` of {method}"
+            self.tensor(what, state[tensor.name], tensor.dtype, tensor.shape(sizes))
         return state
 
     def tensor(self, what: str, value: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
@@ -275,10 +289,6 @@ class _Check:
     def note(self, problem: str, where: str = "") -> None:
         """One problem; a second time says nothing new."""
         self.problems.setdefault(problem, where)
-
-
-def _shape(tensor: StateTensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes)
 
 
 def _listed(names: Any) -> str:

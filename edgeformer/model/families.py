@@ -1,4 +1,4 @@
-"""The model families that ship with the package. Imports no torch until a model is built."""
+"""The model families that ship with the package. Torch is not imported until a model is built."""
 
 from __future__ import annotations
 
@@ -48,8 +48,11 @@ TRANSFORMER = Family(
         "edge": presets.edge,
         "base": presets.base,
         "free_widths": presets.free_widths,
+        "free_widths_small": presets.free_widths_small,
+        "incremental": presets.incremental,
         "shared_heads": presets.shared_heads,
         "word_level": presets.word_level,
+        "word_level_small": presets.word_level_small,
     },
 )
 SSRU = Family(

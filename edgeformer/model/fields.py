@@ -1,4 +1,4 @@
-"""Types of the fields that configurations of several families share. Imports no torch."""
+"""Field types shared by the configurations of several families. Does not import torch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from msgspec import Meta
 Size = Annotated[int, Meta(ge=1)]
 """A width, a depth or a length."""
 Probability = Annotated[float, Meta(ge=0, lt=1)]
-"""A probability of dropping."""
+"""A dropout probability."""
 Tying = Literal["none", "decoder", "all"]
-"""Which share one table: nothing; target embedding and output projection; those and the source embedding."""
+"""Tables sharing a weight: none; the target embedding and the output projection; these and the source embedding."""

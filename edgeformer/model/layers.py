@@ -1,4 +1,4 @@
-"""Parts of the Transformer around its attention: embeddings with positions, residuals, feed-forward, encoder layer."""
+"""Parts of the Transformer besides attention: embedding with positions, residual, feed-forward and encoder layer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """Position table ``(length, width)``: sines in even and cosines in odd columns (Vaswani et al. 2017, section
-    3.5)."""
+    """Position table ``(length, width)`` with sines in even columns and cosines in odd ones (Vaswani et al. 2017,
+    section 3.5)."""
     position = torch.arange(length, dtype=torch.float64)[:, None]
     frequency = torch.exp(-math.log(10_000.0) * torch.arange(0, width, 2, dtype=torch.float64) / width)
     table = torch.stack((torch.sin(position * frequency), torch.cos(position * frequency)), dim=-1)
@@ -24,7 +24,7 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 
 class Embedding(nn.Module):
-    """Token embedding plus position, for a whole sequence or for one position."""
+    """Token embedding plus position, for a whole sequence or a single position."""
 
     positions: Tensor
 
@@ -44,7 +44,7 @@ class Embedding(nn.Module):
         return embedded
 
     def at(self, token: Tensor, position: Tensor) -> Tensor:
-        """``(R,)`` tokens that all stand at ``position``, ``()``: ``(R, D)``."""
+        """Embed tokens ``(R,)`` that are all at ``position`` ``()``; return ``(R, D)``."""
         embedded: Tensor = self.tokens(token) * self.scale + functional.embedding(position, self.positions)
         return embedded
 
@@ -60,12 +60,12 @@ class Residual(nn.Module):
         self.dropout_after_norm = config.dropout_after_norm
 
     def before(self, x: Tensor) -> Tensor:
-        """The sublayer's input."""
+        """Return the input of the sublayer."""
         normed: Tensor = self.norm(x) if self.pre else x
         return normed
 
     def after(self, x: Tensor, update: Tensor) -> Tensor:
-        """The stream ``x`` with the sublayer's output added."""
+        """Add the output of the sublayer to the stream ``x``."""
         summed: Tensor
         if self.pre:
             summed = x + self.dropout(update)
@@ -77,7 +77,7 @@ class Residual(nn.Module):
 
 
 class FeedForward(nn.Sequential):
-    """Two linear layers with an activation between them, applied at each position."""
+    """Two linear layers with an activation between them, applied to each position."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(

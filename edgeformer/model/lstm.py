@@ -1,4 +1,4 @@
-"""LSTM encoder-decoder: the encoder's layers with their exchangeable kernel, the decoder's cells, the model."""
+"""LSTM encoder-decoder: encoder layers with a replaceable kernel, decoder cells, and the model."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from edgeformer_runtime.contract import ROWS, StateTensor
 
 
 class LSTMKernel(Protocol):
-    """Runs one layer over a padded batch. The exporter puts a kernel of the target engine in place of torch's."""
+    """Runs one layer over a padded batch. The exporter replaces torch's kernel with the engine's."""
 
     def __call__(self, lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Read each row up to its true length, in both directions if the layer has two.
+        """Read each row without its padding, in both directions if the layer is bidirectional.
 
         Args:
-            lstm: the layer's weights; one layer, time first.
+            lstm: weights of one layer, time first.
             x: ``(S, N, I)``.
-            length: true lengths, ``(N,)``, int64.
+            length: lengths without padding, ``(N,)``, int64.
 
         Returns:
-            Outputs ``(S, N, directions * H)``, zero on padding, and the hidden and cell state after the last true
-            position of each direction, ``(directions, N, H)`` each.
+            Outputs ``(S, N, directions * U)``, zero on padding, and the final hidden and cell state of each direction,
+            ``(directions, N, U)`` each.
         """
 
 
@@ -39,7 +39,7 @@ def torch_lstm(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor
 
 
 class LSTMLayer(nn.Module):
-    """One layer of the encoder (Hochreiter and Schmidhuber 1997), in one direction or in both."""
+    """A layer of the encoder (Hochreiter and Schmidhuber 1997), unidirectional or bidirectional."""
 
     kernel: LSTMKernel = staticmethod(torch_lstm)
 
@@ -51,17 +51,16 @@ class LSTMLayer(nn.Module):
                 if name.startswith("bias"):
                     bias.zero_()
                 if name.startswith("bias_ih"):
-                    bias[hidden_size : 2 * hidden_size] = 1.0  # forget gates begin open
+                    bias[hidden_size : 2 * hidden_size] = 1.0  # forget gates start open
 
     def forward(self, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs ``(S, N, directions * H)``, and the final hidden and cell state, directions side by side, ``(N,
-        directions * H)`` each."""
+        """Return outputs ``(S, N, directions * U)`` and final hidden and cell states, ``(N, directions * U)`` each."""
         outputs, hidden, cell = self.kernel(self.lstm, x, length)
         return outputs, torch.cat(hidden.unbind(0), dim=1), torch.cat(cell.unbind(0), dim=1)
 
 
 class LSTMCell(nn.Module):
-    """One layer of the decoder. All gates come from one product, in the order input, forget, output, candidate."""
+    """A layer of the decoder. One product yields all gates, in the order input, forget, output, candidate."""
 
     def __init__(self, in_width: int, hidden_size: int) -> None:
         super().__init__()
@@ -69,18 +68,18 @@ class LSTMCell(nn.Module):
         self.gates = nn.Linear(in_width + hidden_size, 4 * hidden_size)
         nn.init.zeros_(self.gates.bias)
         with torch.no_grad():
-            self.gates.bias[hidden_size : 2 * hidden_size] = 1.0  # forget gates begin open
+            self.gates.bias[hidden_size : 2 * hidden_size] = 1.0  # forget gates start open
 
     def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden and cell state, ``(R, H)`` each, after an input ``(R, I)``."""
+        """Return the hidden and cell state, ``(R, U)`` each, after an input ``(R, I)``."""
         return self._advance(self.gates(torch.cat((x, hidden), dim=1)), cell)
 
     def project(self, x: Tensor) -> Tensor:
-        """The first ``x.shape[-1]`` columns' part of the gates, ``(…, 4 * H)``: for many positions in one product."""
+        """Contribution of the first ``x.shape[-1]`` input columns to the gates, ``(…, 4 * U)``."""
         return nn.functional.linear(x, self.gates.weight[:, : x.shape[-1]], self.gates.bias)
 
     def finish(self, projected: Tensor, rest: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden and cell state from :meth:`project` of a part of the input and the ``rest`` of ``cat(x, hidden)``."""
+        """Return the hidden and cell state, given :meth:`project` of a part and the rest of ``cat(x, hidden)``."""
         weight = self.gates.weight[:, self.in_width + self.hidden_size - rest.shape[1] :]
         return self._advance(projected + nn.functional.linear(rest, weight), cell)
 
@@ -98,10 +97,10 @@ class LSTMModel(EncoderDecoder):
         config: sizes and variations.
         source_vocab_size: entries of the source vocabulary.
         target_vocab_size: entries of the target vocabulary.
-        context_width: width of what a subclass puts beside each embedding.
+        context_width: width of the context that a subclass concatenates to each embedding.
 
     Raises:
-        ValueError: the vocabularies cannot share one table as the configuration wants.
+        ValueError: the vocabularies cannot share a table as configured.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class LSTMModel(EncoderDecoder):
         )
 
     def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
-        """Teacher-forced logits ``(N, T, V)``; see :meth:`EncoderDecoder.forward`."""
+        """Compute teacher-forced logits ``(N, T, V)``; see :meth:`EncoderDecoder.forward`."""
         _, state = self.encode_layers(source, source_length)
         x = self.dropout(self.embed_target(target))
         for index, cell in enumerate(self.decoder_cells()):
@@ -149,11 +148,11 @@ class LSTMModel(EncoderDecoder):
         return logits
 
     def encode(self, source: Tensor, source_length: Tensor) -> State:
-        """The first states of the decoder's layers; see :meth:`EncoderDecoder.encode`."""
+        """Return the initial states of the decoder's layers; see :meth:`EncoderDecoder.encode`."""
         return self.encode_layers(source, source_length)[1]
 
     def step(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State]:
-        """Logits ``(R, V)`` of the next token; see :meth:`EncoderDecoder.step`."""
+        """Compute logits ``(R, V)`` of the next token; see :meth:`EncoderDecoder.step`."""
         del position
         x, new_state = self.step_layers(self.embed_target(token), state)
         return self.projection(x), new_state
@@ -176,8 +175,7 @@ class LSTMModel(EncoderDecoder):
         return embedded
 
     def encode_layers(self, source: Tensor, source_length: Tensor) -> tuple[Tensor, State]:
-        """Outputs of the last encoder layer ``(S, N, output_width)``, zero on padding, and the decoder's first
-        states."""
+        """Return the last encoder layer's outputs ``(S, N, C)``, zero on padding, and the decoder's initial states."""
         x, state = self.source_embedding(source.T) * self.embedding_scale, {}
         for index, layer in enumerate(self.encoder_layers):
             x, hidden, cell = layer(self.dropout(x), source_length)
@@ -187,7 +185,7 @@ class LSTMModel(EncoderDecoder):
         return x, state
 
     def step_layers(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run all cells once: the last hidden state ``(R, H)``, and the states after an input ``(R, I)``."""
+        """Run all cells once on an input ``(R, I)``; return the last hidden state ``(R, U)`` and all new states."""
         new_state = {}
         for index, cell in enumerate(self.cells):
             x, memory = cell(x, state[f"hidden.{index}"], state[f"cell.{index}"])

@@ -1,4 +1,4 @@
-"""Masks from lengths, as tensors of the graph."""
+"""Masks computed from lengths, as part of the graph."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from torch import Tensor
 
 
 def length_mask(length: Tensor, size: int) -> Tensor:
-    """``(N, size)``, int32: 1 for the first ``length`` positions of each row and 0 for padding."""
+    """Return ``(N, size)``, int32: 1 for the first ``length`` positions of each row, and 0 for padding."""
     return (torch.arange(size, device=length.device) < length[:, None]).to(torch.int32)

@@ -1,4 +1,4 @@
-"""Causal self-attention of a decoder layer, with its cache."""
+"""Causal self-attention of a decoder layer and its cache."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from edgeformer_runtime.contract import PAST_AXIS, ROWS, StateTensor
 
 
 class CacheKernel(Protocol):
-    """Adds one position to a cache of keys and values and attends to all of it. The exporter puts a kernel of the
-    target engine in place of torch's."""
+    """Adds a position to a cache of keys and values and attends to the whole cache. The exporter replaces torch's
+    kernel with the engine's."""
 
     axis: str
-    """The cache's axis of positions: P if it grows, T if it is written in place."""
+    """Name of the cache's axis of positions, which tells whether it grows or is written in place."""
 
     def __call__(
         self,
@@ -32,20 +32,20 @@ class CacheKernel(Protocol):
         """Attend from one new position of every row.
 
         Args:
-            attention: knows heads, widths and scale.
+            attention: the module, for its heads, widths and scale.
             query: projected, ``(R, 1, H * E)``.
             key: projected, ``(R, 1, H * E)``.
             value: projected, ``(R, 1, H * F)``.
-            past: keys ``(R, H, axis, E)`` and values ``(R, H, axis, F)`` of the positions before.
-            state: the decoder's state, and what else the step has for inputs.
+            past: keys ``(R, H, axis, E)`` and values ``(R, H, axis, F)`` of the previous positions.
+            state: the decoder's state and the other inputs of the step.
 
         Returns:
-            Context ``(R, 1, H * F)``, and keys and values with the new position.
+            Context ``(R, 1, H * F)``, and keys and values that include the new position.
         """
 
 
 class GrowingCache:
-    """Keys and values are appended along P."""
+    """Appends keys and values along P."""
 
     axis = PAST_AXIS
 
@@ -68,7 +68,7 @@ class GrowingCache:
 
 
 class CausalSelfAttention(nn.Module):
-    """Every position attends to itself and to those before it (Vaswani et al. 2017, section 3.2.3)."""
+    """Every position attends to itself and all previous ones (Vaswani et al. 2017, section 3.2.3)."""
 
     cache: CacheKernel = GrowingCache()
 
@@ -78,17 +78,17 @@ class CausalSelfAttention(nn.Module):
         self._key_name, self._value_name = f"self_key.{index}", f"self_value.{index}"
 
     def forward(self, x: Tensor) -> Tensor:
-        """All positions at once: ``(N, T, D) -> (N, T, D)``."""
+        """Compute all positions at once: ``(N, T, D) -> (N, T, D)``."""
         y: Tensor = self.attention(x, x, causal=True)
         return y
 
     def initial(self, sentences: int) -> dict[str, Tensor]:
-        """Nothing: a cache starts empty."""
+        """Return no tensors: a cache starts empty."""
         del sentences
         return {}
 
     def step(self, x: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """One position of every row: ``(R, 1, D) -> (R, 1, D)``, and keys and values with this position."""
+        """Compute one position of every row, ``(R, 1, D) -> (R, 1, D)``, and keys and values that include it."""
         attention = self.attention
         past = state[self._key_name], state[self._value_name]
         context, keys, values = self.cache(attention, *attention.project(x), past, state)

@@ -2,46 +2,73 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Self
-
 import torch
 from torch import Tensor
 
 from edgeformer.model.base import EncoderDecoder, State
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.contract import SENTENCES, StateTensor
+from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES
 from edgeformer_runtime.decoding.best_tokens import best_tokens
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 
 
-@dataclass(frozen=True)
 class TorchState:
-    """State tensors of a torch model, by the names of its state table."""
+    """The state of one batch; see :class:`~edgeformer_runtime.decoding.session.AttentiveState`.
 
-    tensors: State
-    table: tuple[StateTensor, ...]
+    The model's own ``step`` is pure. Here each of its results replaces the tensors before it.
+
+    Args:
+        model: the model, in evaluation mode.
+        tensors: outputs of its encoder, with one row per sentence.
+    """
+
+    def __init__(self, model: EncoderDecoder, tensors: State) -> None:
+        self._model, self._table = model, model.state_table()
+        self._device = next(model.parameters()).device
+        self.tensors = dict(tensors)
+        """State tensors by the names of the model's state table."""
+        self.length = 0
+        """Steps made so far."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by all tensors."""
+        """Size of all state tensors, in bytes."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
-    def select(self, rows: IntArray, sentences: IntArray | None) -> Self:
-        """Reorder, repeat and drop; see :class:`~edgeformer_runtime.decoding.session.DecoderState`."""
-        selected = dict(self.tensors)
-        for entry in self.table:
+    @torch.inference_mode()
+    def step(self, token: IntArray) -> FloatArray:
+        """Advance every row, in place; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.step`."""
+        logits, new_tensors = self._model.step(*self._inputs(token), self.tensors)
+        self._advance(new_tensors)
+        return logits.float().cpu().numpy()
+
+    @torch.inference_mode()
+    def attend(self, token: IntArray) -> FloatArray:
+        """Advance every row, in place; see :meth:`~edgeformer_runtime.decoding.session.AttentiveState.attend`."""
+        _, new_tensors, weights = self._model.step_with_attention(*self._inputs(token), self.tensors)
+        self._advance(new_tensors)
+        return weights.float().cpu().numpy()
+
+    def select(self, rows: IntArray, sentences: IntArray | None) -> None:
+        """Reorder, repeat and drop, in place; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.select`."""
+        for entry in self._table:
             index = sentences if entry.axes[0] == SENTENCES else rows
             if index is not None:
                 tensor = self.tensors[entry.name]
-                selected[entry.name] = tensor.index_select(0, torch.from_numpy(index).to(tensor.device))
-        return type(self)(selected, self.table)
+                self.tensors[entry.name] = tensor.index_select(0, torch.from_numpy(index).to(self._device))
+
+    def _inputs(self, token: IntArray) -> tuple[Tensor, Tensor]:
+        """Token ``(R,)`` and position ``()`` on the model's device."""
+        return torch.from_numpy(token).to(self._device), torch.tensor(self.length, device=self._device)
+
+    def _advance(self, new_tensors: State) -> None:
+        self.tensors, self.length = {**self.tensors, **new_tensors}, self.length + 1
 
 
 class TorchSession:
     """A model in evaluation mode, on the device where its weights are."""
 
-    rows_in_pairs = False
+    row_multiple = 1
 
     def __init__(self, model: EncoderDecoder, special: SpecialTokens | None = None) -> None:
         self.model = model.eval()
@@ -54,28 +81,10 @@ class TorchSession:
     @torch.inference_mode()
     def start(self, source: IntArray, source_length: IntArray) -> TorchState:
         """Run the encoder; see :meth:`~edgeformer_runtime.decoding.session.StepSession.start`."""
-        table = self.model.state_table()
-        tensors = self.model.encode(self._tensor(source), self._tensor(source_length))
-        for entry in table:
+        tensors = self.model.encode(*(torch.from_numpy(array).to(self._device) for array in (source, source_length)))
+        sizes = {ROWS: len(source), PAST_AXIS: 0}
+        for entry in self.model.state_table():
             if entry.kind == "cache":
-                shape = [len(source), *(0 if isinstance(axis, str) else axis for axis in entry.axes[1:])]
-                tensors[entry.name] = torch.empty(shape, dtype=getattr(torch, entry.dtype), device=self._device)
-        return TorchState(tensors, table)
-
-    @torch.inference_mode()
-    def step(self, token: IntArray, position: int, state: TorchState) -> tuple[FloatArray, TorchState]:
-        """Advance every row; see :meth:`~edgeformer_runtime.decoding.session.StepSession.step`."""
-        where = torch.tensor(position, device=self._device)
-        logits, new_tensors = self.model.step(self._tensor(token), where, state.tensors)
-        return logits.float().cpu().numpy(), TorchState({**state.tensors, **new_tensors}, state.table)
-
-    @torch.inference_mode()
-    def attend(self, token: IntArray, position: int, state: TorchState) -> tuple[FloatArray, TorchState]:
-        """Advance every row, with attention; see
-        :meth:`~edgeformer_runtime.decoding.session.AttentiveSession.attend`."""
-        where = torch.tensor(position, device=self._device)
-        _, new_tensors, weights = self.model.step_with_attention(self._tensor(token), where, state.tensors)
-        return weights.float().cpu().numpy(), TorchState({**state.tensors, **new_tensors}, state.table)
-
-    def _tensor(self, array: IntArray) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+                dtype = getattr(torch, entry.dtype)
+                tensors[entry.name] = torch.empty(entry.shape(sizes), dtype=dtype, device=self._device)
+        return TorchState(self.model, tensors)

@@ -1,4 +1,4 @@
-"""The simpler simple recurrent unit, which stands in a decoder layer where self-attention would."""
+"""The simpler simple recurrent unit, which takes the place of a decoder layer's self-attention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgeformer_runtime.contract import ROWS, StateTensor
 
 
 class SSRU(nn.Module):
-    """A recurrence of one gate and one cell, whose step costs the same at every position.
+    """A recurrence with one gate and one cell, whose steps all cost the same.
 
     Kim et al. 2019, "From Research to Production and Back: Ludicrously Fast Neural Machine Translation", section 3.1::
 
@@ -28,7 +28,7 @@ class SSRU(nn.Module):
         self._name = f"ssru_cell.{index}"
 
     def forward(self, x: Tensor) -> Tensor:
-        """All positions: ``(N, T, D) -> (N, T, D)``. The products are taken at once; only the cell goes one by one."""
+        """Compute all positions, ``(N, T, D) -> (N, T, D)``: the products at once, and only the cell step by step."""
         forget = self.forget(x).float().sigmoid()
         update = (1 - forget) * self.candidate(x)
         cell, cells = torch.zeros_like(update[:, 0]), []
@@ -38,13 +38,13 @@ class SSRU(nn.Module):
         return torch.stack(cells, 1).relu()
 
     def initial(self, sentences: int) -> dict[str, Tensor]:
-        """The cell before the first token: zeros, ``(N, 1, D)``."""
+        """Return the cell before the first token, zeros ``(N, 1, D)``."""
         return {self._name: self.forget.weight.new_zeros((sentences, 1, self.forget.out_features))}
 
     def step(self, x: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """One position of every row: ``(R, 1, D) -> (R, 1, D)``, and the cell after it."""
+        """Compute one position of every row, ``(R, 1, D) -> (R, 1, D)``, and the cell after it."""
         cell, candidate = state[self._name], self.candidate(x)
-        # f * c + (1 - f) * w, with one product less
+        # f * c + (1 - f) * w with one product fewer
         cell = candidate + self.forget(x).sigmoid() * (cell - candidate)
         return cell.relu(), {self._name: cell}
 

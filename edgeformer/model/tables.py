@@ -1,4 +1,4 @@
-"""The tables over a vocabulary: both embeddings and the output projection, tied as the configuration says."""
+"""The embeddings and the output projection, tied as configured."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from edgeformer.model.fields import Tying
 
 
 class Tables(NamedTuple):
-    """Modules whose weights may be one tensor."""
+    """Modules that may share a weight."""
 
     source: nn.Embedding
-    """``(source vocabulary, D)``."""
+    """Weight ``(source vocabulary, D)``."""
     target: nn.Embedding
-    """``(V, D)``."""
+    """Weight ``(V, D)``."""
     projection: nn.Linear
     """Weight ``(V, D)``."""
 
@@ -23,22 +23,22 @@ class Tables(NamedTuple):
 def vocabulary_tables(
     source_vocab_size: int, target_vocab_size: int, width: int, tied: Tying, *, bias: bool = False
 ) -> Tables:
-    """Make the tables; all weights have standard deviation ``width ** -0.5``, which suits scaling and tying.
+    """Make the tables; all weights have a standard deviation of ``width ** -0.5``, which suits scaling and tying.
 
     Args:
         source_vocab_size: entries of the source embedding.
         target_vocab_size: entries of the target embedding and of the output projection.
-        width: D, of all tables.
-        tied: which share one weight.
-        bias: give the projection a bias.
+        width: width of all tables (D).
+        tied: tables that share one weight.
+        bias: whether the projection has a bias.
 
     Raises:
-        ValueError: all are to share one weight, but the vocabularies differ in size.
+        ValueError: ``tied`` is ``all``, but the vocabularies differ in size.
     """
     if tied == "all" and source_vocab_size != target_vocab_size:
         raise ValueError(
-            f'`tied_embeddings` = "all" needs one vocabulary for both sides, but they have {source_vocab_size} and '
-            f"{target_vocab_size} entries."
+            '`tied_embeddings` = "all" needs one vocabulary for both sides, but the vocabularies have '
+            f"{source_vocab_size} and {target_vocab_size} entries."
         )
     target = nn.Embedding(target_vocab_size, width)
     source = target if tied == "all" else nn.Embedding(source_vocab_size, width)

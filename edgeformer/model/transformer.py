@@ -1,7 +1,7 @@
-"""The Transformer: teacher-forced forward for training, encoder and step with explicit state for the device.
+"""The Transformer: a teacher-forced forward pass, and an encoder and a step with explicit state.
 
 The families ``transformer`` and ``ssru`` differ in the sublayer that looks back at the target: causal self-attention
-with a cache that grows, or a recurrence with a state of fixed size.
+with a growing cache, or a recurrence with a state of fixed size.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ SOURCE_MASK = "source_mask"
 
 
 class TargetLayer(Protocol):
-    """A sublayer of the decoder that carries information from one target position to the next."""
+    """A sublayer of the decoder that passes information from one target position to the next."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """All positions at once: ``(N, T, D) -> (N, T, D)``; position ``t`` sees those up to ``t``."""
+        """Compute all positions at once, ``(N, T, D) -> (N, T, D)``; position ``t`` sees only those up to ``t``."""
 
     def initial(self, sentences: int) -> dict[str, Tensor]:
-        """Its recurrent state tensors before the first token, with ``sentences`` rows."""
+        """Return the recurrent state tensors before the first token, with ``sentences`` rows."""
 
     def step(self, x: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """One position of every row: ``(R, 1, D) -> (R, 1, D)``, and its state tensors after it."""
+        """Compute one position of every row, ``(R, 1, D) -> (R, 1, D)``, and the state tensors after it."""
 
     def state_table(self) -> tuple[StateTensor, ...]:
-        """Its state tensors."""
+        """Describe the state tensors."""
 
 
 TargetLayerType = Callable[[TransformerConfig, int], TargetLayer]
-"""Builds the target layer of the decoder layer with the given index."""
+"""Builds the target layer of a decoder layer, given the index of the latter."""
 
 
 class DecoderLayer(nn.Module):
-    """A sublayer over the target, cross-attention and feed-forward."""
+    """A sublayer over the target, cross-attention and a feed-forward network."""
 
     target_layer: TargetLayer
 
@@ -54,7 +54,7 @@ class DecoderLayer(nn.Module):
         self.feed_forward, self.feed_forward_residual = FeedForward(config), Residual(config)
 
     def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensor:
-        """All target positions at once: ``(N, T, D) -> (N, T, D)``."""
+        """Compute all target positions at once: ``(N, T, D) -> (N, T, D)``."""
         x = self.target_residual.after(x, self.target_layer(self.target_residual.before(x)))
         query = self.cross_residual.before(x)
         x = self.cross_residual.after(x, self.cross_attention(query, memory, padding=padding))
@@ -64,7 +64,7 @@ class DecoderLayer(nn.Module):
     def step(
         self, x: Tensor, state: Mapping[str, Tensor], cross_key: Tensor, cross_value: Tensor, padding: Tensor
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """One position of every row.
+        """Compute one position of every row.
 
         Args:
             x: ``(R, 1, D)``.
@@ -93,19 +93,20 @@ class DecoderLayer(nn.Module):
 
 
 class Transformer(EncoderDecoder):
-    """Encoder and decoder stacks with embeddings and output projection, tied as the configuration says.
+    """Encoder and decoder stacks with embeddings and an output projection, tied as configured.
 
     Args:
         config: sizes and variations.
         source_vocab_size: entries of the source vocabulary.
         target_vocab_size: entries of the target vocabulary.
-        target_layer: the decoder layers' sublayer over the target, such as ``CausalSelfAttention`` or ``SSRU``.
+        target_layer: builds the sublayer over the target, such as ``CausalSelfAttention`` or ``SSRU``.
 
     Raises:
-        ValueError: the vocabularies cannot share one table as the configuration wants.
+        ValueError: the vocabularies cannot share a table as configured.
     """
 
     has_attention = True
+    has_features = True
 
     def __init__(
         self,
@@ -130,18 +131,24 @@ class Transformer(EncoderDecoder):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-        tables = vocabulary_tables(source_vocab_size, target_vocab_size, config.d_model, config.tied_embeddings)
+        tables = vocabulary_tables(
+            source_vocab_size,
+            target_vocab_size,
+            config.d_model,
+            config.tied_embeddings,
+            bias=config.output_bias,
+        )
         self.source_embedding = Embedding(config, tables.source, config.max_source_length)
         self.target_embedding = Embedding(config, tables.target, config.max_target_length)
         self.projection = tables.projection
 
     def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
-        """Teacher-forced logits ``(N, T, V)``; see :meth:`EncoderDecoder.forward`."""
+        """Compute teacher-forced logits ``(N, T, V)``; see :meth:`EncoderDecoder.forward`."""
         logits: Tensor = self.projection(self.features(source, source_length, target))
         return logits
 
     def features(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
-        """What :meth:`forward` projects to logits, ``(N, T, D)``."""
+        """Compute what :meth:`forward` projects to logits, ``(N, T, D)``."""
         memory, padding = self._encode(source, source_length)
         x = self.target_embedding(target)
         for layer in self.decoder_layers:
@@ -150,7 +157,7 @@ class Transformer(EncoderDecoder):
         return normed
 
     def encode(self, source: Tensor, source_length: Tensor) -> State:
-        """Encode once, and project keys and values for every decoder layer; see :meth:`EncoderDecoder.encode`."""
+        """Encode, and project keys and values for every decoder layer; see :meth:`EncoderDecoder.encode`."""
         memory, padding = self._encode(source, source_length)
         state = {SOURCE_MASK: padding}
         for index, layer in enumerate(self._decoder()):
@@ -159,12 +166,12 @@ class Transformer(EncoderDecoder):
         return state
 
     def step(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State]:
-        """Logits ``(R, V)`` of the next token; see :meth:`EncoderDecoder.step`."""
+        """Compute logits ``(R, V)`` of the next token; see :meth:`EncoderDecoder.step`."""
         logits, new_state, _ = self._step(token, position, state)
         return logits, new_state
 
     def step_with_attention(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
-        """The last layer's cross-attention, as the mean over its heads; see
+        """Return the last layer's cross-attention, averaged over its heads; see
         :meth:`EncoderDecoder.step_with_attention`."""
         logits, new_state, query = self._step(token, position, state)
         last = self._decoder()[-1].cross_attention
@@ -173,7 +180,7 @@ class Transformer(EncoderDecoder):
         return logits, new_state, weights.flatten(0, 1)
 
     def state_table(self) -> tuple[StateTensor, ...]:
-        """Source mask and cross-attention keys and values from the encoder, and the target layers' state."""
+        """The source mask, the keys and values of cross-attention, and the state of the target layers."""
         heads, widths = self.config.heads, {"key": self.config.key_width, "value": self.config.value_width}
         table = [StateTensor(name=SOURCE_MASK, kind="constant", dtype="int32", axes=(SENTENCES, SOURCE_AXIS))]
         for index, layer in enumerate(self._decoder()):
@@ -184,7 +191,7 @@ class Transformer(EncoderDecoder):
         return tuple(table)
 
     def _step(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
-        """Logits, new state, and the last layer's projected queries ``(N, K, H * E)``."""
+        """Return logits, the new state, and the last layer's projected queries ``(N, K, H * E)``."""
         x = self.target_embedding.at(token, position)[:, None]
         new_state: State = {}
         query = x
@@ -196,7 +203,7 @@ class Transformer(EncoderDecoder):
         return self.projection(self.decoder_norm(x).flatten(0, 1)), new_state, query
 
     def _encode(self, source: Tensor, source_length: Tensor) -> tuple[Tensor, Tensor]:
-        """Memory ``(N, S, D)`` and mask ``(N, S)``."""
+        """Return the memory ``(N, S, D)`` and the mask ``(N, S)``."""
         padding = length_mask(source_length, source.shape[1])
         x = self.source_embedding(source)
         for layer in self.encoder_layers:

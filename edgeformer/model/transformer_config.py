@@ -1,39 +1,44 @@
-"""Configuration and presets of the families ``transformer`` and ``ssru``. Imports no torch."""
+"""Configuration and presets of the families ``transformer`` and ``ssru``. Does not import torch.
+
+A preset named after what sets it apart has the sizes and dropouts of a published model; one that ends in ``_small`` is
+a smaller relative of such a model, which trains on a CPU.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from edgeformer.model.fields import Probability, Size, Tying
 
 
 class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """A Transformer as in Vaswani et al. 2017, with the variations found in the field."""
+    """The Transformer of Vaswani et al. 2017, and variations found in the field."""
 
     d_model: Size = 512
-    """Width of embeddings and residual stream (D)."""
+    """Width of the embeddings and the residual stream (D)."""
     d_ff: Size = 2048
     """Width of the feed-forward layers."""
     heads: Size = 8
-    """Attention heads (H)."""
+    """Number of attention heads (H)."""
     encoder_layers: Size = 6
-    """Encoder depth."""
+    """Number of encoder layers."""
     decoder_layers: Size = 6
-    """Decoder depth."""
+    """Number of decoder layers."""
     d_k: Size | None = None
-    """Width of a head's queries and keys (E); ``d_model / heads`` if left out."""
+    """Width of a head's queries and keys (E); by default ``d_model / heads``."""
     d_v: Size | None = None
-    """Width of a head's values; ``d_model / heads`` if left out."""
+    """Width of a head's values (F); by default ``d_model / heads``."""
     attention_bias: bool = True
-    """Biases in the query, key and value projections."""
+    """Whether the query, key and value projections have biases."""
     attention_output_bias: bool = True
-    """A bias in the projection after attention."""
+    """Whether the projection after attention has a bias."""
     attention_scale: Literal["d_k", "d_model"] = "d_k"
-    """Scores are divided by the square root of this width."""
+    """Width whose square root divides the scores."""
     share_head_projection: bool = False
-    """One ``E x E`` projection each for queries, keys and values, shared by all heads; needs ``d_k = d_v = d_model /
+    """Share one ``E × E`` projection each for queries, keys and values among all heads; needs ``d_k = d_v = d_model /
     heads``."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Fixed sines and cosines, or a trained table."""
@@ -42,24 +47,26 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     norm: Literal["pre", "post"] = "post"
     """LayerNorm before each sublayer, or after the residual sum."""
     dropout_after_norm: bool = False
-    """With post-norm, drop the normalised sum and not the sublayer's output."""
+    """With post-norm, apply dropout to the normalized sum instead of the sublayer's output."""
     activation: Literal["relu", "gelu", "silu"] = "relu"
     """Activation of the feed-forward layers."""
     tied_embeddings: Tying = "decoder"
-    """Which share one table: nothing; target embedding and output projection; those and the source embedding."""
+    """Tables sharing a weight: none; the target embedding and the output projection; these and the source embedding."""
+    output_bias: bool = False
+    """Whether the output projection has a bias, which is never tied."""
     dropout: Probability = 0.1
-    """Dropout on embeddings and sublayer outputs."""
+    """Dropout of embeddings and sublayer outputs."""
     attention_dropout: Probability = 0.0
-    """Dropout on attention weights."""
+    """Dropout of attention weights."""
     activation_dropout: Probability = 0.0
-    """Dropout behind the activation."""
+    """Dropout after the activation."""
     max_source_length: Size = 256
-    """Longest source in tokens, end token included."""
+    """Maximum source length in tokens, including the end token."""
     max_target_length: Size = 256
-    """Largest number of decoding steps."""
+    """Maximum number of decoding steps."""
 
     def __post_init__(self) -> None:
-        """Check what depends on several fields; msgspec reports a ``ValueError`` as a validation error."""
+        """Check constraints between fields; msgspec reports a ``ValueError`` as a validation error."""
         if (self.d_k is None or self.d_v is None) and self.d_model % self.heads:
             raise ValueError(f"`d_model` must be a multiple of `heads`, but is {self.d_model} with {self.heads} heads")
         if self.positions == "sinusoidal" and self.d_model % 2:
@@ -74,12 +81,12 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
 
     @property
     def key_width(self) -> int:
-        """E, the width of a head's queries and keys."""
+        """Width of a head's queries and keys (E)."""
         return self.d_k or self.d_model // self.heads
 
     @property
     def value_width(self) -> int:
-        """Width of a head's values."""
+        """Width of a head's values (F)."""
         return self.d_v or self.d_model // self.heads
 
 
@@ -89,8 +96,8 @@ def tiny() -> TransformerConfig:
 
 
 def edge() -> TransformerConfig:
-    """256/1024, 4 heads, 6+2 layers: a deep encoder and a shallow decoder, since the decoder's depth sets the
-    latency."""
+    """256/1024, 4 heads, 6+2 layers: a deep encoder and a shallow decoder, since the depth of the decoder
+    determines the latency."""
     return TransformerConfig(d_model=256, d_ff=1024, heads=4, encoder_layers=6, decoder_layers=2, tied_embeddings="all")
 
 
@@ -100,25 +107,46 @@ def base() -> TransformerConfig:
 
 
 def free_widths() -> TransformerConfig:
-    """Heads whose key and value widths are chosen apart from ``d_model``, no biases around attention, LayerNorm after
-    the residual sum: the attention of the notebook "Transformer pytorch"."""
+    """Heads whose key and value widths are independent of ``d_model`` = 512, no biases around attention, unscaled
+    embeddings, LayerNorm after the residual sum: the attention of the notebook "Transformer pytorch"."""
     return TransformerConfig(
-        d_model=256,
-        d_ff=1024,
-        heads=4,
-        encoder_layers=3,
-        decoder_layers=3,
         d_k=32,
         d_v=48,
         attention_bias=False,
         attention_output_bias=False,
+        scale_embeddings=False,
         tied_embeddings="none",
+        attention_dropout=0.1,
+    )
+
+
+def free_widths_small() -> TransformerConfig:
+    """A smaller relative of :func:`free_widths`: 256/1024, 4 heads, 3+3 layers."""
+    return replace(free_widths(), d_model=256, d_ff=1024, heads=4, encoder_layers=3, decoder_layers=3)
+
+
+def incremental() -> TransformerConfig:
+    """24/48, 8 heads, 2+2 layers, no biases around attention but one in the output projection, dropout of a half: the
+    Transformer with a step-by-step decoder of the article "PyTorch系列之机器翻译｜注意力机制｜Transformer"."""
+    return TransformerConfig(
+        d_model=24,
+        d_ff=48,
+        heads=8,
+        encoder_layers=2,
+        decoder_layers=2,
+        attention_bias=False,
+        attention_output_bias=False,
+        tied_embeddings="none",
+        output_bias=True,
+        dropout=0.5,
+        attention_dropout=0.5,
     )
 
 
 def shared_heads() -> TransformerConfig:
     """Learned positions, one small projection shared by all heads, scores divided by the square root of ``d_model``,
-    dropout behind the norm; 256/1024, 8 heads, 6+6 layers, 100 positions: the article "Transformer详解（附代码）"."""
+    LayerNorm before dropout, which is 0, a bias in the output projection; 256/1024, 8 heads, 6+6 layers, 100 positions:
+    the article "Transformer详解（附代码）"."""
     return TransformerConfig(
         d_model=256,
         d_ff=1024,
@@ -130,15 +158,22 @@ def shared_heads() -> TransformerConfig:
         attention_scale="d_model",
         dropout_after_norm=True,
         tied_embeddings="none",
+        output_bias=True,
+        dropout=0.0,
         max_source_length=100,
         max_target_length=100,
     )
 
 
 def word_level() -> TransformerConfig:
-    """512/2048, 8 heads, 6+6 layers, scaled embeddings, two vocabularies, 80 words: the English-French model of the
+    """512/2048, 8 heads, 6+6 layers, 80 positions, dropout on attention weights too: the English-French model of the
     notebook "Transformer的pytorch实现"; its words need ``tokenizer.kind = "word"`` and ``tokenizer.shared = false``."""
-    return TransformerConfig(tied_embeddings="none", max_source_length=82, max_target_length=82)
+    return TransformerConfig(tied_embeddings="none", attention_dropout=0.1, max_source_length=80, max_target_length=80)
+
+
+def word_level_small() -> TransformerConfig:
+    """A smaller relative of :func:`word_level`, for CPUs: 128/512, 4 heads, 3+3 layers."""
+    return replace(word_level(), d_model=128, d_ff=512, heads=4, encoder_layers=3, decoder_layers=3)
 
 
 def bergamot() -> TransformerConfig:

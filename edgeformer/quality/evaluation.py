@@ -1,41 +1,22 @@
-"""Quality and speed of a bundle or a torch model on a test set: both run through the same decode loop."""
+"""Quality and speed of a bundle or a run on a test set."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgeformer.data.text import read_lines
-from edgeformer.errors import ConfigError, DataError
+from edgeformer.errors import DataError
 from edgeformer.quality.scores import Scores, metrics, score
-from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.decoding.loop import Counters
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import AnySession
 from edgeformer_runtime.errors import InputError
-from edgeformer_runtime.tokenizer import Tokenizer
-from edgeformer_runtime.translator import EMPTY, Translation, Translator, translate_texts
+from edgeformer_runtime.translator import AnyTranslator, Translation
 
 CHUNK = 256
-"""Texts translated between two reports of progress; sorted by length over the whole file."""
-
-
-@dataclass(frozen=True)
-class System:
-    """Something that translates: a bundle or a run."""
-
-    kind: str
-    """``bundle fp32``, ``bundle int8`` or ``torch``."""
-    session: AnySession
-    """Its model."""
-    source_tokenizer: Tokenizer
-    """Tokenizer of the source side."""
-    target_tokenizer: Tokenizer
-    """Tokenizer of the target side."""
-    options: DecodeOptions
-    """Its decoding defaults."""
+"""Number of texts translated between two reports of progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,91 +33,48 @@ class Evaluation:
     """From text to text."""
     counters: Counters
     """Where the time went."""
-    cut: int
-    """Sources that were cut."""
-
-
-def open_system(path: Path, *, device: str = "cpu", threads: int = 0) -> System:
-    """Open a bundle, or a run folder with torch.
-
-    Raises:
-        BundleError, CheckpointError: neither can be read there.
-        ConfigError: nothing is there.
-        DeviceError: the device is not to be had.
-    """
-    if not path.exists():
-        raise ConfigError(f"`{path}` does not exist; give the folder of a run or of a bundle.")
-    if (path / MANIFEST_FILE).exists() or not path.is_dir():
-        translator = Translator(path, device=device, threads=threads)
-        precision = "+".join(sorted(set(translator.bundle.manifest.precision.values())))
-        tokenizers = translator.source_tokenizer, translator.target_tokenizer
-        return System(f"bundle {precision}", translator.session, *tokenizers, translator.options())
-
-    import torch
-
-    from edgeformer.model.session import TorchSession
-    from edgeformer.train.run import Run
-    from edgeformer_runtime.errors import DeviceError
-
-    if device not in {"cpu", "cuda"} or (device == "cuda" and not torch.cuda.is_available()):
-        raise DeviceError(
-            f"torch cannot use device `{device}` on this machine; use cpu or, with a CUDA build of torch, cuda."
-        )
-    if threads:
-        torch.set_num_threads(threads)
-    run = Run.open(path)
-    session = TorchSession(run.load_model().to(device))
-    generation = run.info.generation
-    options = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
-    return System("torch", session, run.source_tokenizer, run.target_tokenizer, options)
+    truncated: int
+    """Number of source texts that were truncated."""
 
 
 def evaluate_text(
-    system: System,
+    translator: AnyTranslator,
     source: Path,
     reference: Path,
+    options: DecodeOptions | None = None,
     *,
-    beam_size: int | None = None,
-    length_penalty: float | None = None,
     tokenize: str = "13a",
-    truncate: bool = False,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Evaluation:
     """Translate a file and score it.
 
     Args:
-        system: what translates.
-        source: text, a sentence per line.
+        translator: a bundle or a run.
+        source: text, one sentence per line.
         reference: its translation, line by line.
-        beam_size: hypotheses kept; the system's default if none.
-        length_penalty: the system's default if none.
+        options: decoding options; the translator's defaults if ``None``.
         tokenize: sacreBLEU's tokenizer.
-        truncate: cut lines that have more tokens than the model takes.
-        progress: called with the fraction done, 0 … 1.
+        progress: called with the fraction done, 0 to 1.
 
     Raises:
-        DataError: a file cannot be read, or the numbers of lines differ.
-        InputError: a line has more tokens than the model takes and may not be cut, or is not valid Unicode.
-        ConfigError: the tokenizer of sacreBLEU is unknown.
+        DataError: a file cannot be read, or the files differ in their number of lines.
+        InputError: a line is not valid Unicode, or has more tokens than the model accepts and may not be truncated.
+        ConfigError: the tokenizer is unknown to sacreBLEU.
     """
     texts, references = aligned_lines(source, reference)
     metrics(tokenize)
-    options = system.options
-    if beam_size is not None:
-        options = replace(options, beam_size=beam_size)
-    if length_penalty is not None:
-        options = replace(options, length_penalty=length_penalty)
+    options = options or translator.defaults
     counters, begin = Counters(), time.perf_counter()
-    found = translate_all(system, texts, options, counters, progress, truncate=truncate)
+    output = translate_all(translator, texts, options, counters, progress)
     seconds = time.perf_counter() - begin
-    translations = [translation.text for translation in found]
+    translations = [translation.text for translation in output]
     return Evaluation(
         scores=score(translations, references, tokenize),
         translations=translations,
         beam_size=options.beam_size,
         sentences_per_second=len(texts) / seconds if seconds else 0.0,
         counters=counters,
-        cut=sum(translation.cut > 0 for translation in found),
+        truncated=sum(translation.source.truncated > 0 for translation in output),
     )
 
 
@@ -144,7 +82,7 @@ def aligned_lines(source: Path, reference: Path) -> tuple[list[str], list[str]]:
     """Lines of a text and of its translation.
 
     Raises:
-        DataError: a file cannot be read, or the numbers of lines differ.
+        DataError: a file cannot be read, or the files differ in their number of lines.
     """
     texts, references = read_lines(source), read_lines(reference)
     if len(texts) != len(references):
@@ -155,51 +93,36 @@ def aligned_lines(source: Path, reference: Path) -> tuple[list[str], list[str]]:
 
 
 def translate_all(
-    system: System,
+    translator: AnyTranslator,
     texts: Sequence[str],
     options: DecodeOptions,
     counters: Counters | None = None,
     progress: Callable[[float], None] = lambda fraction: None,
-    *,
-    truncate: bool = False,
 ) -> list[Translation]:
-    """Translate texts in their order.
+    """Translate texts in chunks, with reports of progress in between.
 
     Args:
-        system: what translates.
+        translator: a bundle or a run.
         texts: sentences.
-        options: how to search.
+        options: decoding options.
         counters: receives times and counts.
-        progress: called with the fraction done, 0 … 1.
-        truncate: cut texts that have more tokens than the model takes.
+        progress: called with the fraction done, 0 to 1.
+
+    Returns:
+        The translations, in the order of the texts.
 
     Raises:
-        InputError: a text has more tokens than the model takes and may not be cut, or is not valid Unicode.
+        InputError: a text is not valid Unicode, or has more tokens than the model accepts and may not be truncated.
     """
-    translations = [EMPTY] * len(texts)
-    # Similar lengths meet in a batch although progress is shown between chunks.
+    # Sorted, so that a batch has texts of similar lengths although it is made within a chunk.
     order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+    translations: dict[int, Translation] = {}
     for start in range(0, len(order), CHUNK):
-        block = order[start : start + CHUNK]
+        chunk = order[start : start + CHUNK]
         try:
-            output = translate_texts(
-                system.session,
-                system.source_tokenizer,
-                system.target_tokenizer,
-                [texts[index] for index in block],
-                options,
-                counters,
-                truncate=truncate,
-            )
+            output = translator.translate([texts[index] for index in chunk], options, counters=counters)
         except InputError as error:
-            raise error.at(block[error.index]) from None
-        for index, translation in zip(block, output, strict=True):
-            translations[index] = translation
+            raise error.at(chunk[error.index]) from None
+        translations.update(zip(chunk, output, strict=True))
         progress(min(1.0, (start + CHUNK) / len(order)))
-    return translations
-
-
-def too_long(session: AnySession, tokenizer: Tokenizer, texts: Sequence[str]) -> set[int]:
-    """Positions of the texts that have more tokens, end token included, than a model takes."""
-    lengths = (len(ids) + 1 for ids in tokenizer.encode_batch(texts))
-    return {index for index, length in enumerate(lengths) if length > session.max_source_length}
+    return [translations[index] for index in range(len(texts))]

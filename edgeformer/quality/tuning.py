@@ -1,10 +1,10 @@
-"""Search for a length penalty that gives a high BLEU on the validation set.
+"""Search for a length penalty with a high BLEU on the validation set.
 
-BLEU hardly changes over a wide range of penalties, and where in it the highest is depends on the sentences. So the
-penalty nearest to 1 is taken of those that are not surely worse.
+BLEU hardly changes over a wide range of penalties, and which of them scores highest depends on the sentences. Of the
+penalties that are not significantly worse than the highest, the one nearest to 1 is chosen.
 
-Beam search keeps what is most probable, whatever the penalty; only the order of what it has finished depends on it. So
-one search, ranked anew for each penalty, gives what a search with each of them would.
+The penalty decides the order of the finished hypotheses, not which ones beam search keeps. So a single search, ranked
+again for each penalty, gives the same result as one search per penalty.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.corpora import load_corpus
 from edgeformer.errors import CheckpointError, ConfigError, DataError
 from edgeformer.quality.bootstrap import difference_error, sentence_counts
-from edgeformer.quality.evaluation import System, aligned_lines, too_long, translate_all
+from edgeformer.quality.evaluation import aligned_lines, translate_all
 from edgeformer.quality.scores import bleu_metric
+from edgeformer.quality.translators import is_bundle
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import TextOrigin
-from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.decoding.search import normalised
-from edgeformer_runtime.translator import Translation
+from edgeformer_runtime.translator import AnyTranslator, Translation
 
 PENALTIES = tuple(tenth / 10 for tenth in range(21))
 """0 to 2 in steps of a tenth."""
@@ -35,46 +35,44 @@ PENALTIES = tuple(tenth / 10 for tenth in range(21))
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """What one length penalty gives."""
+    """The result of one length penalty."""
 
     length_penalty: float
-    """Exponent of the length that divides a score."""
+    """Exponent of the length by which scores are divided."""
     bleu: float
-    """Corpus BLEU, 0 … 100."""
+    """Corpus BLEU, 0 to 100."""
     error: float
-    """Half of the interval in which the difference from the highest BLEU lies with 95 % certainty, by paired
-    bootstrap."""
+    """Half the width of the 95 % confidence interval of the difference from the highest BLEU, by paired bootstrap."""
     length_ratio: float
     """Words of the output over those of the references."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """All candidates, and the one to take."""
+    """All candidates, and which to use."""
 
     beam_size: int
     """Hypotheses kept per sentence."""
     candidates: tuple[Candidate, ...]
-    """In the order of their penalties."""
+    """Sorted by penalty."""
     chosen: Candidate
-    """That with the penalty nearest to 1, of those whose BLEU is below the highest by no more than the error of that
-    difference."""
+    """The one whose penalty is nearest to 1, among those whose BLEU is not significantly below the highest."""
     sentences: int
-    """Validation sentences translated."""
+    """Number of validation sentences translated."""
     too_long: int
-    """Validation sentences left out, since the model does not take so many tokens."""
+    """Number of validation sentences left out because they have more tokens than the model accepts."""
     bleu_signature: str
     """sacreBLEU's signature."""
 
     @property
     def generation(self) -> Generation:
-        """Decoding defaults that follow."""
+        """The resulting decoding defaults."""
         return Generation(beam_size=self.beam_size, length_penalty=self.chosen.length_penalty)
 
 
 def tune(
     path: Path,
-    system: System,
+    translator: AnyTranslator,
     data_dir: Path | None = None,
     *,
     beam_size: int | None = None,
@@ -85,28 +83,29 @@ def tune(
 
     Args:
         path: the model's folder, a run or a bundle.
-        system: the model, opened.
-        data_dir: folder to look for the corpus in.
-        beam_size: hypotheses kept; the model's default if none.
+        translator: the opened model.
+        data_dir: folder to look for the corpus files in.
+        beam_size: hypotheses kept; the model's default if ``None``.
         penalties: which to compare; the model's own is added.
-        progress: called with the fraction of the search done, 0 … 1.
+        progress: called with the fraction of the search done, 0 to 1.
 
     Raises:
         CheckpointError: the model's folder does not say what it was trained on.
-        ConfigError: the beam has one hypothesis, of which there is no order.
-        DataError: the corpus cannot be read, is not that of the training, or has no validation pair for the model.
-        OptionError: a penalty is out of its range.
+        ConfigError: the beam size is 1, which leaves nothing to rank.
+        DataError: the corpus cannot be read, is not the training corpus, or has no validation pair that fits the model.
+        OptionError: a penalty is out of range.
     """
-    options = replace(system.options, beam_size=beam_size or system.options.beam_size, length_penalty=0.0)
+    defaults = translator.defaults
+    options = replace(defaults, beam_size=beam_size or defaults.beam_size, length_penalty=0.0)
     options = replace(options, n_best=options.beam_size)
     if options.beam_size == 1:
         raise ConfigError("A length penalty changes nothing with a beam of 1; give `--beam` 2 or more.")
-    penalties = sorted({*penalties, system.options.length_penalty})
+    penalties = sorted({*penalties, defaults.length_penalty})
     for penalty in penalties:
         replace(options, length_penalty=penalty).verify()
-    text = validation_text(path, data_dir).fitting(system)
+    text = validation_text(path, data_dir).fitting(translator)
     bleu = bleu_metric(text.tokenize)
-    translations = translate_all(system, text.sources, options, progress=progress)
+    translations = translate_all(translator, text.sources, options, progress=progress)
     outputs = [[best_text(translation, penalty) for translation in translations] for penalty in penalties]
     results = [bleu.corpus_score(output, [text.references]) for output in outputs]
     counts = [sentence_counts(output, text.references, text.tokenize) for output in outputs]
@@ -120,11 +119,11 @@ def tune(
         )
         for penalty, result, mine in zip(penalties, results, counts, strict=True)
     ]
-    as_good = [one for one in candidates if candidates[highest].bleu - one.bleu <= one.error]
+    as_good = [candidate for candidate in candidates if candidates[highest].bleu - candidate.bleu <= candidate.error]
     return Tuning(
         beam_size=options.beam_size,
         candidates=tuple(candidates),
-        chosen=min(as_good, key=lambda one: (abs(one.length_penalty - 1), -one.bleu)),
+        chosen=min(as_good, key=lambda candidate: (abs(candidate.length_penalty - 1), -candidate.bleu)),
         sentences=len(text.sources),
         too_long=text.too_long,
         bleu_signature=str(bleu.get_signature()),
@@ -132,15 +131,15 @@ def tune(
 
 
 def best_text(translation: Translation, length_penalty: float) -> str:
-    """The best of all hypotheses of a search without length penalty, had it been one with this.
+    """The text that a search with a length penalty finds, from the result of a search without one.
 
     Args:
-        translation: all that the beam has finished, with plain log-probabilities for scores.
-        length_penalty: exponent of the length that divides them.
+        translation: all hypotheses that the beam finished, with undivided log-probabilities as scores.
+        length_penalty: exponent of the length by which these are divided.
     """
     return max(
         translation.hypotheses,
-        key=lambda found: normalised(found.score or 0.0, len(found.ids) + found.finished, length_penalty),
+        key=lambda best: normalised(best.score or 0.0, len(best.ids) + best.finished, length_penalty),
     ).text
 
 
@@ -151,19 +150,19 @@ class ValidationText:
     sources: list[str]
     """Source sentences."""
     references: list[str]
-    """Their references, in lower case if the model writes lower case only."""
+    """Their references, lowercased if the model writes lower case only."""
     tokenize: str
     """sacreBLEU's tokenizer for them."""
     too_long: int = 0
-    """Sentences that were left out, since the model does not take so many tokens."""
+    """Number of sentences left out because they have more tokens than the model accepts."""
 
-    def fitting(self, system: System) -> ValidationText:
-        """Those that a model takes.
+    def fitting(self, translator: AnyTranslator) -> ValidationText:
+        """The sentences that are not too long for a model.
 
         Raises:
-            DataError: there is none.
+            DataError: all of them are too long.
         """
-        excluded = too_long(system.session, system.source_tokenizer, self.sources)
+        excluded = translator.too_long(self.sources)
         kept = [index for index in range(len(self.sources)) if index not in excluded]
         if not kept:
             raise DataError("No validation pair is short enough for the model; give others with `data.valid`.")
@@ -180,18 +179,18 @@ def validation_text(path: Path, data_dir: Path | None = None) -> ValidationText:
 
     Args:
         path: the model's folder, a run or a bundle.
-        data_dir: folder to look for the corpus in.
+        data_dir: folder to look for the corpus files in.
 
     Raises:
         CheckpointError: the model's folder does not say what it was trained on.
-        DataError: the corpus cannot be read, or is not that of the training.
+        DataError: the corpus cannot be read, or is not the training corpus.
     """
     recipe, trained_on = _training(path)
     corpus = load_corpus(recipe.data, data_dir)
     if trained_on not in (TextOrigin(), _origin(msgspec.to_builtins(corpus.provenance))):
         raise DataError(
-            f"`{path}` was trained on other text than is found now, of which the validation pairs may be among what it "
-            "has learned; give the same files with --data."
+            f"`{path}` was trained on other text than these files contain, so their validation pairs may be among its "
+            "training pairs; give the same files with --data."
         )
     references = [target.lower() if recipe.tokenizer.lowercase else target for _, target in corpus.valid]
     return ValidationText([source for source, _ in corpus.valid], references, corpus.provenance.tokenize)
@@ -202,12 +201,12 @@ def file_text(path: Path, source: Path, reference: Path) -> ValidationText:
 
     Args:
         path: the model's folder, a run or a bundle.
-        source: text, a sentence per line.
+        source: text, one sentence per line.
         reference: its translation, line by line.
 
     Raises:
         CheckpointError: the model's folder does not say what it was trained on.
-        DataError: a file cannot be read, or the numbers of lines differ.
+        DataError: a file cannot be read, or the files differ in their number of lines.
     """
     lowercase = _training(path)[0].tokenizer.lowercase
     sources, references = aligned_lines(source, reference)
@@ -216,8 +215,8 @@ def file_text(path: Path, source: Path, reference: Path) -> ValidationText:
 
 def _training(path: Path) -> tuple[Recipe, TextOrigin]:
     """The recipe of a run or a bundle, and where its text came from, as far as that is recorded."""
-    if not (path / MANIFEST_FILE).exists():
-        from edgeformer.train.run import Run  # which needs torch
+    if not is_bundle(path):
+        from edgeformer.train.run import Run  # needs torch
 
         run = Run.open(path)
         return run.recipe, _origin(run.info.provenance)

@@ -1,1 +1,1 @@
-"""Training on pytorch-lightning, and the run folder it leaves."""
+"""Training, and the run folder that it writes."""

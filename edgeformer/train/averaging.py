@@ -18,25 +18,25 @@ _NAME = re.compile(r"step-(\d{8})\.safetensors")
 
 
 def weights_path(folder: Path, step: int) -> Path:
-    """File of the weights after an update."""
+    """Return the file of the weights after an update."""
     return folder / f"step-{step:08d}.safetensors"
 
 
 def best_steps(validations: Iterable[Validation], count: int) -> list[int]:
-    """Steps of the ``count`` validations with the lowest loss, best first; the later one of equals."""
+    """Return the steps of the ``count`` validations with the lowest loss, best first; ties go to the later one."""
     ranked = sorted(validations, key=lambda validation: (validation.loss, -validation.step))
     return [validation.step for validation in ranked[:count]]
 
 
 def averaged_steps(validations: Sequence[Validation], config: TrainConfig) -> list[int]:
-    """Steps of the checkpoints that the recipe averages, were training to end now."""
+    """Return the steps of the checkpoints that the recipe would average if training ended now."""
     if config.average_of == "last":
         return [validation.step for validation in validations[-config.average :]]
     return best_steps(validations, config.average)
 
 
 def keep_only(folder: Path, steps: Iterable[int]) -> None:
-    """Delete the weights of all other updates."""
+    """Delete the weights of all updates but these."""
     kept = set(steps)
     for path in folder.iterdir():
         match = _NAME.fullmatch(path.name)
@@ -45,10 +45,10 @@ def keep_only(folder: Path, steps: Iterable[int]) -> None:
 
 
 def load_average(model: EncoderDecoder, paths: Sequence[Path]) -> None:
-    """Put the mean of several checkpoints into a model; what is no float is taken from the first.
+    """Load the mean of several checkpoints into a model; tensors of integers are taken from the first.
 
     Raises:
-        CheckpointError: no path is given, or a file is missing, damaged, or of another model.
+        CheckpointError: ``paths`` is empty, or a file is missing, damaged, or belongs to another model.
     """
     if not paths:
         raise CheckpointError("There is no checkpoint to average; train until the first validation.")
@@ -65,7 +65,7 @@ def load_average(model: EncoderDecoder, paths: Sequence[Path]) -> None:
 
 
 def _state(model: EncoderDecoder) -> dict[str, torch.Tensor]:
-    """A copy of the weights, in double precision, so that the mean does not depend on the order."""
+    """Copy the weights to double precision, so that the mean does not depend on their order."""
     return {
         name: tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor.clone()
         for name, tensor in model.state_dict().items()

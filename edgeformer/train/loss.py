@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 CHUNK = 2**18
-"""Logits handled at a time on CPU: in fp32 they stay within a core's cache, which matters for large vocabularies."""
+"""Logits processed at a time on CPU: in fp32 they fit a core's cache, which matters for large vocabularies."""
 PROJECTED_CHUNK = 2**22
-"""The same where the projection is part of the work: enough rows for an efficient matrix product."""
+"""The same if the projection is included: enough rows for an efficient matrix product."""
 GPU_CHUNK = 2**26
-"""The same on other devices: it bounds the memory, with few kernels to launch."""
+"""The same on other devices: limits memory, but launches few kernels."""
 
 
 class LossSums(NamedTuple):
-    """Sums over true tokens, so that whoever accumulates them can divide by the right number."""
+    """Sums over true tokens, so that a caller who accumulates them can divide by the right count."""
 
     loss: Tensor
     """Label-smoothed cross-entropy in nats, ``()``, float32; the gradient flows through it."""
@@ -27,7 +27,7 @@ class LossSums(NamedTuple):
 
 
 def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, pad_id: int = 0) -> LossSums:
-    """Cross-entropy with label smoothing (Szegedy et al. 2016, section 7), summed over all labels that are not padding.
+    """Cross-entropy with label smoothing (Szegedy et al. 2016, section 7), summed over all labels except padding.
 
     The target distribution has ``1 - smoothing`` on the label and ``smoothing`` spread evenly over all V entries.
 
@@ -45,14 +45,14 @@ def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.
 def projected_cross_entropy(
     features: Tensor, projection: nn.Linear, labels: Tensor, smoothing: float = 0.0, pad_id: int = 0
 ) -> LossSums:
-    """:func:`smoothed_cross_entropy` of ``projection(features)``, whose logits are never held all at once.
+    """:func:`smoothed_cross_entropy` of ``projection(features)`` that never holds all logits at once.
 
-    Gradients are computed on the way, chunk by chunk, so call it for training only. Under autocast to bf16 the
-    probabilities are bf16, and each token's loss is good to about 0.002 nats; beyond 87 nats it is cut off.
+    Gradients are computed in the forward pass, chunk by chunk, so call it for training only. Under autocast to bf16,
+    probabilities are bf16, and a token's loss is accurate to about 0.002 nats and at most 87 nats.
 
     Args:
         features: ``(N, T, D)``.
-        projection: from D to V.
+        projection: maps D to V, with or without a bias.
         labels: ``(N, T)``, int64.
         smoothing: probability mass spread over the vocabulary.
         pad_id: label of padding.
@@ -111,12 +111,12 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = (None if one is None else one * grad_outputs[0] for one in ctx.saved_tensors)
+        scaled = (None if tensor is None else tensor * grad_outputs[0] for tensor in ctx.saved_tensors)
         return *scaled, None, None
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
-    """Works through the rows in chunks and keeps only the logits and one number per row for the backward pass.
+    """Processes rows in chunks and keeps only the logits and one number per row for the backward pass.
 
     Torch's own ``cross_entropy`` writes log-probabilities and, with smoothing, two dense gradients as large as the
     logits.
@@ -124,17 +124,17 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, smoothing: float, pad_id: int) -> tuple[Tensor, Tensor]:
-        normaliser = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-        mean = torch.zeros_like(normaliser)
+        normalizer = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+        mean = torch.zeros_like(normalizer)
         for part in _chunks(len(logits), logits.shape[1], logits.device, CHUNK):
             chunk = logits[part].float()
-            torch.logsumexp(chunk, -1, out=normaliser[part])
+            torch.logsumexp(chunk, -1, out=normalizer[part])
             if smoothing:
                 mean[part] = chunk.mean(-1)
         padding = labels == pad_id
-        nll = normaliser - logits.gather(1, labels[:, None])[:, 0].float()
-        loss = nll if not smoothing else torch.lerp(nll, normaliser - mean, smoothing)
-        ctx.save_for_backward(logits, labels, normaliser)
+        nll = normalizer - logits.gather(1, labels[:, None])[:, 0].float()
+        loss = nll if not smoothing else torch.lerp(nll, normalizer - mean, smoothing)
+        ctx.save_for_backward(logits, labels, normalizer)
         ctx.smoothing, ctx.pad_id = smoothing, pad_id
         nll_sum = nll.masked_fill(padding, 0).sum()
         ctx.mark_non_differentiable(nll_sum)
@@ -142,12 +142,12 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None, None]:
-        logits, labels, normaliser = ctx.saved_tensors
+        logits, labels, normalizer = ctx.saved_tensors
         scale = torch.where(labels == ctx.pad_id, 0, grad_outputs[0])[:, None]
         gradient = torch.empty_like(logits)
         for part in _chunks(len(logits), logits.shape[1], logits.device, CHUNK):
             # d loss / d logits = softmax - target distribution
-            chunk = torch.sub(logits[part], normaliser[part, None]).exp_()
+            chunk = torch.sub(logits[part], normalizer[part, None]).exp_()
             chunk.sub_(ctx.smoothing / logits.shape[1])
             chunk[torch.arange(len(chunk), device=chunk.device), labels[part]] += ctx.smoothing - 1
             gradient[part] = chunk.mul_(scale[part])

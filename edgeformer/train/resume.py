@@ -1,16 +1,13 @@
-"""Going on with an earlier training: what may change, and what must be there."""
+"""Resuming an earlier training: what may change, and what must be there."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
-import torch
 
 from edgeformer.config import Recipe
 from edgeformer.errors import CheckpointError
 from edgeformer.train.run import RESUME_FILE, Run, differing_keys
-from edgeformer.train.supervisor import Supervisor, limit_reached
+from edgeformer.train.stopping import LimitReached, limit_reached
 
 CHANGEABLE = frozenset(
     {
@@ -22,37 +19,37 @@ CHANGEABLE = frozenset(
         "description",
     }
 )
-"""Keys of a recipe that a resumed run may change, since they tell how training ends; any other would make it another
-training."""
+"""Keys of a recipe that may change when a run is resumed, since they say how training ends. Changing any other key
+would make it a different training."""
 
 
 def resumable_recipe(run: Run, recipe: Recipe | None) -> Recipe:
-    """The recipe to go on with; the run's own if none is given.
+    """Return the recipe to continue with: the given one, or the run's own if it is ``None``.
 
     Raises:
-        CheckpointError: another key than those of :data:`CHANGEABLE` differs.
+        CheckpointError: a key that is not in :data:`CHANGEABLE` differs.
     """
     if recipe is None:
         return run.recipe
-    trees = (msgspec.to_builtins(one) for one in (run.recipe, recipe))
-    if fixed := [key for key in differing_keys(*trees) if key not in CHANGEABLE]:
+    before, now = msgspec.to_builtins(run.recipe), msgspec.to_builtins(recipe)
+    if fixed := [key for key in differing_keys(before, now) if key not in CHANGEABLE]:
         raise CheckpointError(
             f"Run `{run.path}` cannot be resumed with another recipe; these keys differ: {', '.join(fixed)}. "
-            "Leave RECIPE out, or train into a new folder."
+            "Keep their values, or train into a new folder."
         )
     return recipe
 
 
-def limit_of_finished(run: Run, recipe: Recipe) -> str:
-    """The limit that keeps a finished run from going on; empty if there is something left to do."""
+def limit_of_finished(run: Run, recipe: Recipe) -> LimitReached | None:
+    """Return the limit that keeps a finished run from continuing; ``None`` if there is something left to train."""
     info = run.info
     if info.status != "finished" or not run.model_path.is_file():
-        return ""
+        return None
     return limit_reached(recipe.train, info.steps, info.minutes, info.validations)
 
 
 def require_checkpoint(run: Run) -> None:
-    """Make sure that a run which has made updates does not begin from nothing.
+    """Make sure that a run that has made updates does not start from scratch.
 
     Raises:
         CheckpointError: there is no checkpoint to resume from.
@@ -63,23 +60,3 @@ def require_checkpoint(run: Run) -> None:
             f"Run `{run.path}` cannot be resumed: it has made {run.info.steps:,} steps, but `{path}` is missing. "
             "Restore the file, or train again into a new folder."
         )
-
-
-def restore(path: Path, supervisor: Supervisor) -> int:
-    """Check a checkpoint and restore the counts; Lightning restores the rest. Returns its step, 0 if there is none.
-
-    Raises:
-        CheckpointError: the file is damaged.
-    """
-    if not path.is_file():
-        return 0
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        supervisor.load_state_dict(state["callbacks"][supervisor.state_key])
-        step = int(state["global_step"])
-    except Exception as error:  # torch.load raises RuntimeError, OSError, UnpicklingError and others
-        raise CheckpointError(
-            f"Checkpoint `{path}` is damaged: {str(error).splitlines()[0] if str(error) else error!r}. "
-            "Restore it, or train again into a new folder."
-        ) from None
-    return step

@@ -1,4 +1,4 @@
-"""The run folder: everything that training leaves behind, and the way back to a model."""
+"""The run folder: everything that training writes, and the way back to a model."""
 
 from __future__ import annotations
 
@@ -36,72 +36,72 @@ RESUME_FILE = "last.ckpt"
 
 SAMPLE_SIZE = 1000
 AFTER_DIVERGENCE = (
-    "To train further, begin anew in another folder with a lower `train.learning_rate` or more `train.warmup_steps`."
+    "To train further, start again in another folder with a lower `train.learning_rate` or more `train.warmup_steps`."
 )
-"""What to do then; resuming would only diverge again."""
-_LIBRARIES = ("edgeformer", "torch", "pytorch-lightning", "tokenizers", "safetensors", "sacrebleu", "numpy")
+"""Advice after divergence; resuming would only diverge again."""
+_LIBRARIES = ("edgeformer", "torch", "lightning-fabric", "tokenizers", "safetensors", "sacrebleu", "numpy")
 
 
 class Validation(msgspec.Struct, kw_only=True, frozen=True):
     """Figures of one validation."""
 
     step: int
-    """Updates before it; of an averaged model, the last one of its checkpoints."""
+    """Updates before it; for an averaged model, those before its last checkpoint."""
     loss: float
     """Label-smoothed cross-entropy per token, in nats."""
     perplexity: float
     """Exponential of the cross-entropy per token without smoothing."""
     bleu: float
-    """BLEU of greedy output, 0 to 100."""
+    """BLEU of greedy output, from 0 to 100."""
     exact_match: float
-    """Fraction of greedy outputs equal to the reference."""
+    """Fraction of greedy outputs that equal the reference."""
     sentences: int
-    """Sentences that were decoded."""
+    """Number of decoded sentences."""
     minutes: float
-    """Training time before it."""
+    """Training time before it, over all sessions."""
 
 
 class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
-    """What happened in a run."""
+    """What happened in a run. Written as ``run.json``."""
 
     status: Literal["running", "interrupted", "finished", "diverged"] = "running"
-    """A run is finished once it has a final model; one that diverged after its first validation has a model too."""
+    """``finished`` once there is a final model. A run that diverged after its first validation has a model, too."""
     stopped_by: str = ""
-    """Why training stopped, for people."""
+    """Why training stopped, as text for people."""
     steps: int = 0
-    """Updates made."""
+    """Updates of the weights."""
     minutes: float = 0.0
-    """Wall-clock time of training over all sessions, validation included."""
+    """Wall-clock time of training over all sessions, including validation."""
     tokens_per_second: float = 0.0
-    """True target tokens over the time of the updates, validation excluded."""
+    """True target tokens per second of the updates, excluding validation."""
     parameters: int = 0
-    """Trained numbers, shared ones counted once."""
+    """Number of trained parameters; shared ones count once."""
     source_vocab_size: int = 0
-    """Entries of the source vocabulary."""
+    """Size of the source vocabulary."""
     target_vocab_size: int = 0
-    """Entries of the target vocabulary."""
+    """Size of the target vocabulary."""
     train_pairs: int = 0
-    """Pairs trained on."""
+    """Number of training pairs."""
     valid_pairs: int = 0
-    """Pairs the validation loss is taken over."""
+    """Number of validation pairs, over which the loss is computed."""
     too_long: int = 0
-    """Training pairs dropped because they have more tokens than the model takes."""
+    """Training pairs dropped because they have more tokens than the model accepts."""
     padding: float = 0.0
-    """Fraction of padding in training batches."""
+    """Fraction of padding among the tokens of the training batches."""
     validations: tuple[Validation, ...] = ()
     """All validations, oldest first."""
     averaged_steps: tuple[int, ...] = ()
-    """Steps of the checkpoints whose mean is the final model."""
+    """Steps of the checkpoints that were averaged into the final model."""
     final: Validation | None = None
     """Validation of the final model."""
     filters: FilterReport | None = None
-    """What the corpus filters dropped; none in a run of an earlier version."""
+    """What the corpus filters dropped; ``None`` if an earlier version wrote the run."""
     provenance: dict[str, Any] = {}
-    """Where the text comes from."""
+    """Origin of the text."""
     versions: dict[str, str] = {}
-    """Versions of Python and of the libraries that matter."""
+    """Versions of Python and of the libraries that a result depends on."""
     generation: Generation = Generation()
-    """Decoding defaults, which `edgeformer tune` finds and a bundle takes over."""
+    """Decoding defaults. `edgeformer tune` sets them, and `edgeformer export` copies them into the bundle."""
 
 
 class Run:
@@ -111,8 +111,10 @@ class Run:
 
         recipe.json  run.json  metrics.csv  sample.tsv
         tokenizer.json, or source.tokenizer.json and target.tokenizer.json
-        model.safetensors            once finished or diverged
-        checkpoints/last.ckpt        to resume from
+        model.safetensors            the final model, once finished or diverged
+        training.png                 a picture of metrics.csv
+        tensorboard/                 the same metrics, if TensorBoard is installed
+        checkpoints/last.ckpt        the checkpoint to resume from
         checkpoints/step-*.safetensors
     """
 
@@ -140,7 +142,7 @@ class Run:
         sample: Sequence[tuple[str, str]],
         info: RunInfo,
     ) -> Run:
-        """Write a new run folder, at once or not at all.
+        """Write a new run folder, as a whole or not at all.
 
         Raises:
             CheckpointError: the folder exists and is not empty.
@@ -162,7 +164,7 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
-        """Read a run folder; the model itself is read by :meth:`load_model`.
+        """Read a run folder, except for the model itself; see :meth:`load_model`.
 
         Raises:
             CheckpointError: the folder is missing or damaged, or its model family cannot be used here.
@@ -182,24 +184,24 @@ class Run:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ConfigError, OSError) as error:
             reason = str(error).removesuffix(".")
             raise CheckpointError(
-                f"Run `{path}` is damaged: `{file}` cannot be used ({reason}). Put that file back, or train again "
+                f"Run `{path}` is damaged: `{file}` cannot be used ({reason}). Restore the file, or train again "
                 "into a new folder."
             ) from None
         return cls(path, recipe, info)
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of weights and resume state."""
+        """Folder of the weights and of the checkpoint to resume from."""
         return self.path / CHECKPOINT_FOLDER
 
     @property
     def model_path(self) -> Path:
-        """File of the final weights."""
+        """File of the final model's weights."""
         return self.path / MODEL_FILE
 
     @property
     def sample(self) -> list[tuple[str, str]]:
-        """Some training pairs, to calibrate quantization with and to show."""
+        """A sample of the training pairs, for calibrating quantization and for showing."""
         try:
             text = (self.path / SAMPLE_FILE).read_bytes().decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -207,14 +209,14 @@ class Run:
         return [(source, target) for source, _, target in (line.partition("\t") for line in text.split("\n") if line)]
 
     def build_model(self) -> EncoderDecoder:
-        """An untrained model as the recipe says."""
+        """Build the untrained model that the recipe describes."""
         return build_model(self.recipe, self.source_tokenizer.vocab_size, self.target_tokenizer.vocab_size)
 
     def load_model(self) -> EncoderDecoder:
-        """The final model, in evaluation mode.
+        """Load the final model, in evaluation mode.
 
         Raises:
-            CheckpointError: the run has no final model, or its weights are damaged or of another model.
+            CheckpointError: the run has no final model, or its weights are damaged or belong to another model.
         """
         if not self.model_path.is_file() and self.info.status == "diverged":
             raise CheckpointError(
@@ -229,12 +231,12 @@ class Run:
         return load_weights(self.build_model(), self.model_path).eval()
 
     def update(self, **changes: Any) -> None:
-        """Change fields of :attr:`info` and write it."""
+        """Replace fields of :attr:`info` and write ``run.json``."""
         self.info = msgspec.structs.replace(self.info, **changes)
         write_atomically(self.path / INFO_FILE, _json(self.info))
 
     def write_recipe(self) -> None:
-        """Write :attr:`recipe`, after a resume that changed a limit."""
+        """Write :attr:`recipe` again, which resuming may have changed."""
         write_atomically(self.path / RECIPE_FILE, _json(self.recipe))
 
     def write_sample(self, sample: Sequence[tuple[str, str]]) -> None:
@@ -243,10 +245,10 @@ class Run:
 
 
 def refuse_used(path: Path) -> None:
-    """Make sure that a run can be created.
+    """Make sure that a run can be created at a path.
 
     Raises:
-        CheckpointError: the path is in use.
+        CheckpointError: there is a file, or a folder that is not empty.
         ConfigError: it is the current folder or a mount point.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -258,7 +260,7 @@ def refuse_used(path: Path) -> None:
 
 
 def _require_family(path: Path, tree: Any) -> None:
-    """Make sure that a recipe's family is there; one that names none is damaged otherwise."""
+    """Make sure that a recipe's family is installed; a recipe without a family is refused elsewhere."""
     model = tree.get("model") if isinstance(tree, dict) else None
     family = model.get("family") if isinstance(model, dict) else None
     if not isinstance(family, str):
@@ -275,7 +277,7 @@ def _require_family(path: Path, tree: Any) -> None:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that a result depends on."""
+    """Return the versions of Python and of the libraries that a result depends on."""
     versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:
@@ -285,20 +287,20 @@ def library_versions() -> dict[str, str]:
     return versions
 
 
-def differing_keys(one: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Dotted keys at which two trees differ."""
+def differing_keys(left: Mapping[str, Any], right: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return the dotted keys whose values differ between two trees."""
     keys = []
-    for key in sorted({*one, *other}):
-        left, right = one.get(key), other.get(key)
-        if isinstance(left, dict) and isinstance(right, dict):
-            keys += differing_keys(left, right, f"{prefix}{key}.")
-        elif left != right:
+    for key in sorted({*left, *right}):
+        before, after = left.get(key), right.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            keys += differing_keys(before, after, f"{prefix}{key}.")
+        elif before != after:
             keys.append(f"{prefix}{key}")
     return keys
 
 
 def _lines(pairs: Sequence[tuple[str, str]]) -> bytes:
-    """Tab-separated text of at most :data:`SAMPLE_SIZE` pairs."""
+    """Return tab-separated text of at most :data:`SAMPLE_SIZE` pairs."""
     lines = ("\t".join(text.replace("\t", " ").replace("\n", " ") for text in pair) for pair in pairs[:SAMPLE_SIZE])
     return "".join(f"{line}\n" for line in lines).encode("utf-8")
 

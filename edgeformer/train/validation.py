@@ -1,4 +1,4 @@
-"""Validation: loss over all pairs, and BLEU and exact matches of really decoded output."""
+"""Validation: loss over all pairs, and BLEU and exact matches of decoded output."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Validator:
     """Scores a model on the validation pairs."""
 
     encoded: EncodedPairs
-    """Pairs that fit the model."""
+    """Validation pairs that fit the model."""
     references: Sequence[str]
-    """Target text of each of them."""
+    """Target text of each pair."""
     target_tokenizer: Tokenizer
-    """Turns output into text."""
+    """Converts output to text."""
     batch_tokens: int
-    """Tokens of a batch of the loss."""
+    """Maximum batch size for the loss, in tokens."""
     sentences: int
-    """How many to decode, spread evenly over all."""
+    """Maximum number of sentences to decode, spread evenly over all."""
     label_smoothing: float
-    """As in training."""
+    """Probability mass spread over the vocabulary, as in training."""
     lowercase: bool = False
-    """Compare lower-cased text, since the tokenizer makes it so."""
+    """Lower-case the references, since the tokenizer lower-cases."""
     tokenized: bool = False
-    """References are tokenised already: BLEU must not do it again."""
+    """The references are already tokenized, so BLEU does not tokenize them."""
 
     def __call__(self, model: EncoderDecoder, *, step: int, minutes: float, bf16: bool = False) -> Validation:
-        """Validate; the model's mode and the random state stay as they are."""
+        """Validate a model, whose mode and random state do not change."""
         was_training = model.training
         model.eval()
         try:
@@ -62,7 +62,7 @@ class Validator:
 
     @torch.inference_mode()
     def _losses(self, model: EncoderDecoder, bf16: bool) -> tuple[float, float]:
-        """Mean smoothed and plain cross-entropy per token."""
+        """Return the mean smoothed and plain cross-entropy per token."""
         device = next(model.parameters()).device
         loss = nll = tokens = 0.0
         with torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext():
@@ -78,7 +78,7 @@ class Validator:
         return loss / tokens, nll / tokens
 
     def _decoded(self, model: EncoderDecoder) -> tuple[float, float, int]:
-        """BLEU, fraction of exact matches, and the number of sentences decoded greedily."""
+        """Return BLEU, the fraction of exact matches, and the number of sentences, decoded greedily."""
         rows = evenly_spaced(len(self.encoded), self.sentences)
         if not len(rows):
             return 0.0, 0.0, 0

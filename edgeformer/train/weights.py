@@ -15,10 +15,10 @@ from edgeformer_runtime.files import write_atomically
 
 
 def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:
-    """Read a safetensors file into a model of exactly its tensors; shared tensors are stored once.
+    """Load a safetensors file into a model that has exactly its tensors; shared tensors are stored once.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or of another model.
+        CheckpointError: the file is missing, damaged, or belongs to another model.
     """
     try:
         load_model(model, path)
@@ -26,12 +26,12 @@ def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:
         raise CheckpointError(f"Weights `{path}` are damaged: {error}. Restore the file or train again.") from None
     except RuntimeError as error:
         cause = shorten(str(error), 240, placeholder=" …")
-        raise CheckpointError(f"Weights `{path}` are of another model, or of an earlier version: {cause}.") from None
+        raise CheckpointError(f"Weights `{path}` belong to another model or an earlier version: {cause}.") from None
     return model
 
 
 def save_weights(model: EncoderDecoder, path: Path) -> None:
-    """Write a model's weights as safetensors, shared ones once; the whole file or nothing."""
+    """Write a model's weights as safetensors, shared ones once. The file is replaced as a whole."""
     stored: dict[tuple[int, torch.Size], str] = {}
     for name, tensor in model.state_dict().items():
         stored.setdefault((tensor.data_ptr(), tensor.shape), name)

@@ -107,7 +107,7 @@ def export_run(
         model_graphs = model_graphs or ModelGraphs(run, target, for_cuda=for_cuda, progress=progress)
         manifest = write_graphs(model_graphs, folder, precision, keep or {}, progress)
         # The bundle lacks only examples, card and figures now, so it can be run to make them.
-        translator = Translator(folder)
+        translator = Translator.open(folder)
         parity = _compare(model_graphs, translator, precision, progress)
         progress(EXAMPLES, 0.0)
         _write_golden(model_graphs, translator, precision)

@@ -87,7 +87,7 @@ class ModelGraphs:
         self.special = SpecialTokens()
         self.model = run.load_model()
         check_model(self.model)
-        self.pairs = sample_pairs(run, self.model, self.special)
+        self.pairs = sample_pairs(run, self.model)
         self._optimised = cache(self._optimise)
         self._ranges = cache(self._calibrate)
 

@@ -9,7 +9,6 @@ from typing import TypeVar
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.train.run import Run
 from edgeformer_export.writer import ExportError
-from edgeformer_runtime.bundle.manifest import SpecialTokens
 
 
 @dataclass(frozen=True)
@@ -23,18 +22,18 @@ class SamplePair:
     """Target ids without special tokens."""
 
 
-def sample_pairs(run: Run, model: EncoderDecoder, special: SpecialTokens) -> list[SamplePair]:
+def sample_pairs(run: Run, model: EncoderDecoder) -> list[SamplePair]:
     """The run's sample, without pairs that are too long for the model or blank.
 
     Raises:
         ExportError: nothing is left.
     """
-    sources = run.source_tokenizer.encode_batch([source for source, _ in run.sample])
+    sources = run.source_tokenizer.encode_batch([source for source, _ in run.sample], end_token=True)
     targets = run.target_tokenizer.encode_batch([target for _, target in run.sample])
     pairs = [
-        SamplePair(text, [*source, special.eos], target)
+        SamplePair(text, source, target)
         for (text, _), source, target in zip(run.sample, sources, targets, strict=True)
-        if text.strip() and len(source) < model.max_source_length and len(target) < model.max_target_length
+        if text.strip() and len(source) <= model.max_source_length and len(target) < model.max_target_length
     ]
     if not pairs:
         raise ExportError(f"Run `{run.path}` has no sample of its training text; train it again with this version.")

@@ -1,10 +1,10 @@
 """Run encoder-decoder bundles on onnxruntime. Needs neither torch nor onnx.
 
 >>> from edgeformer_runtime import Translator
->>> Translator("bundle").translate(["A dog runs."], beam_size=4)[0].text  # doctest: +SKIP
+>>> Translator.open("bundle").translate(["A dog runs."], beam_size=4)[0].text  # doctest: +SKIP
 'Un chien court.'
 
-Names are imported when first used, so that importing the package, for its errors say, does not load onnxruntime.
+Names are imported on first use, so that importing the package, for its errors say, does not load onnxruntime.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ModelError,
         OptionError,
     )
+    from edgeformer_runtime.source import Source
     from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "InputTooLongError",
     "ModelError",
     "OptionError",
+    "Source",
     "TextHypothesis",
     "Translation",
     "Translator",
@@ -60,6 +62,7 @@ _MODULES = {
         "OptionError",
     ),
     "decoding.options": ("DecodeOptions",),
+    "source": ("Source",),
     "translator": ("TextHypothesis", "Translation", "Translator"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -1,18 +1,18 @@
 """Where a model looks: attention weights of finished translations.
 
-They are computed afterwards, by feeding a translation through the attention graph. So decoding does the same work
-whether anybody asks for them or not, and any pair of sentences can be asked for.
+They are computed afterwards, by feeding a translation through the attention graph. So decoding costs the same whether
+or not they are wanted, and they are available for any pair of sentences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from edgeformer_runtime.decoding.batching import length_sorted_batches, pad
+from edgeformer_runtime.decoding.batching import length_sorted_batches
+from edgeformer_runtime.decoding.forced_steps import forced_attention, forced_batch
 from edgeformer_runtime.decoding.session import AttentiveSession, FloatArray
 
 
@@ -21,11 +21,11 @@ class Attention:
     """The weight of every source token for every target token."""
 
     source_tokens: tuple[str, ...]
-    """The source's tokens, its end token among them; S of them."""
+    """Source tokens, end token included; S of them."""
     target_tokens: tuple[str, ...]
-    """The translation's tokens, and its end token if it has one; T of them."""
+    """Tokens of the translation, including its end token if it has one; T of them."""
     weights: FloatArray
-    """``(T, S)``, float32; each row adds up to one."""
+    """``(T, S)``, float32; each row sums to 1."""
     finished: bool
     """Whether the last target token is the end token."""
 
@@ -38,41 +38,33 @@ class Attention:
 
 
 def attention_weights(
-    session: AttentiveSession[Any],
+    session: AttentiveSession,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
     max_batch_tokens: int = 4096,
 ) -> list[FloatArray]:
-    """Attention of the steps that yield given targets.
+    """Attention in the steps that produce given targets.
 
     Args:
         session: the model.
         sources: token ids of each sentence, end token included.
-        targets: token ids of each translation without start token; with the end token, or without it if its step is
-            not wanted.
-        max_batch_tokens: bound of sentences times longest source of a batch.
+        targets: token ids of each translation without the start token; with the end token if its step is wanted.
+        max_batch_tokens: maximum of sentences times longest source in a batch.
 
     Returns:
-        Weights of each pair, ``(T, S)``, float32: row ``t`` belongs to the step that yields target token ``t``.
+        Weights of each pair, ``(T, S)``, float32: row ``t`` belongs to the step that produces target token ``t``.
 
     Raises:
         BundleError: the model has no attention weights.
-        ValueError: a target has more tokens than the model takes.
+        ValueError: a target has more tokens than the model can produce.
     """
     if (longest := max(map(len, targets), default=0)) > session.max_target_length:
         raise ValueError(f"a target has {longest} tokens, more than the model's {session.max_target_length}")
     results: list[FloatArray] = [np.empty((0, 0), np.float32)] * len(sources)
-    for batch in length_sorted_batches([len(source) for source in sources], 1, max_batch_tokens):
-        source, source_length = pad([sources[index] for index in batch], session.special.pad)
-        given, steps = pad([[session.special.bos, *targets[index]][:-1] for index in batch], session.special.pad)
-        state = session.start(source, source_length)
-        columns = []
-        for position in range(given.shape[1]):
-            token = np.ascontiguousarray(given[:, position])
-            weights, state = session.attend(token, position, state)
-            columns.append(weights)
-        # T tensors (N, S) -> (N, T, S)
-        stacked = np.stack(columns, axis=1) if columns else np.empty((len(batch), 0, source.shape[1]), np.float32)
-        for row, index in enumerate(batch):
-            results[index] = stacked[row, : steps[row], : source_length[row]]
+    for indices in length_sorted_batches([len(source) for source in sources], 1, max_batch_tokens):
+        # The step that produces a token is fed the token before it, so the last token is not fed.
+        batch = forced_batch([(sources[index], targets[index][:-1]) for index in indices], session.special)
+        weights = forced_attention(session.start(batch.source, batch.source_length), batch.target)  # (N, T, S)
+        for row, index in enumerate(indices):
+            results[index] = weights[row, : len(targets[index]), : batch.source_length[row]]
     return results

@@ -17,6 +17,7 @@ plain integers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -47,7 +48,7 @@ entry, ``(N, K, T)``, int32. So beams change places and no cache is moved."""
 BEAM_WIDTH = "beam_width"
 """Decoder input: K, ``(1,)``, int32."""
 LOGITS = "logits"
-"""Decoder output: unnormalised log-probabilities of the next token, ``(R, V)``, float32."""
+"""Decoder output: unnormalized log-probabilities of the next token, ``(R, V)``, float32."""
 ATTENTION = "attention"
 """Attention output: weight of each source position in this step, ``(R, S)``, float32, zero on padding."""
 
@@ -98,6 +99,10 @@ class StateTensor(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
         """Name of the decoder's output; a constant has none and this is its name in the encoder's outputs."""
         return self.name if self.kind == "constant" else f"present.{self.name}"
 
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Shape of the tensor, given the size of each letter in its axes."""
+        return shape_of(self.axes, sizes)
+
     @property
     def in_place(self) -> bool:
         """Whether past and present are one buffer."""
@@ -107,6 +112,11 @@ class StateTensor(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     def from_encoder(self) -> bool:
         """Whether the encoder graph emits the first value, under the plain name."""
         return self.kind != "cache"
+
+
+def shape_of(axes: Sequence[str | int], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Replace the letters among axes by their sizes."""
+    return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
 
 
 def decoder_inputs(state: tuple[StateTensor, ...]) -> tuple[str, ...]:

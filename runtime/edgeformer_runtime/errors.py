@@ -72,8 +72,10 @@ class InputTooLongError(InputError):
     """
 
     def __init__(self, index: int, length: int, limit: int) -> None:
-        problem = f"has {length} tokens, but the model accepts at most {limit}; split it into sentences, or truncate it"
-        super().__init__(index, f"{problem} (`truncate`).")
+        super().__init__(
+            index,
+            f"has {length} tokens, but the model accepts at most {limit}; split it into sentences, or set `truncate`.",
+        )
         self.length, self.limit = length, limit
 
     def at(self, index: int) -> InputTooLongError:

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and folders that one process at a time works in."""
+"""Files and folders that appear as a whole or not at all, and folders that only one process uses at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgeformer_runtime.errors import ConfigError
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let errors about a temporary file or folder, such as a full disk, name ``path``, which it is for."""
+    """Make errors about a temporary file or folder, such as a full disk, name the final ``path`` instead."""
     try:
         yield
     except OSError as error:
@@ -30,9 +30,9 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that readers, and a crash, see the old or the new content and nothing between.
+    """Write a file so that a reader, even after a crash, sees either the old or the new content.
 
-    Missing folders above it are made.
+    Missing parent folders are created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
@@ -49,14 +49,16 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A new folder beside ``path`` that takes its name when the block ends without an error, else is removed.
+    """Yield a new folder beside ``path``, which is renamed to ``path`` if the block ends without an error.
+
+    Otherwise, it is removed.
 
     Args:
         path: missing, or an empty folder. See :func:`can_be_replaced`.
-        overwrite: replace what is at ``path``, whatever it holds.
+        overwrite: replace whatever is at ``path``.
 
     Raises:
-        OSError: something is at ``path`` and is not to be overwritten.
+        OSError: something is at ``path`` and ``overwrite`` is not set.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -69,7 +71,7 @@ def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         if not path.exists():
             incoming.replace(path)
         elif not overwrite:
-            path.rmdir()  # refuses a folder that has been filled meanwhile
+            path.rmdir()  # fails if the folder has been filled in the meantime
             incoming.replace(path)
         else:
             path.replace(outgoing)
@@ -81,13 +83,13 @@ def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Keep other processes that ask for it out of a folder. The lock leaves no file, and ends with the process.
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes that would lock it. The lock leaves no file and ends with the process.
 
-    Nothing is held where the system cannot: on Windows, and on some network drives.
+    Where locks are unsupported, on Windows and on some network drives, nothing is locked.
 
     Raises:
-        ConfigError: another process holds it.
+        ConfigError: another process has locked the folder.
     """
     if fcntl is None or not folder.is_dir():
         yield
@@ -98,9 +100,9 @@ def held(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(
-                f"Another process works in `{folder}`; wait for its end, or choose another folder."
+                f"`{folder}` is being used by another process; wait for it to finish, or choose another folder."
             ) from None
-        except OSError:  # no locks here
+        except OSError:  # locks are unsupported here
             pass
         yield
     finally:
@@ -108,5 +110,5 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def can_be_replaced(folder: Path) -> bool:
-    """Whether a folder can give its name to another: the current folder and mount points cannot."""
+    """Whether a folder can be replaced by another: the current folder and mount points cannot."""
     return folder.resolve() != Path.cwd() and not folder.is_mount()

@@ -91,15 +91,19 @@ class Tokenizer:
         """Token ids of a text, without special tokens.
 
         Raises:
-            InputError: the text is not valid Unicode (it holds a lone surrogate).
+            InputError: the text is not valid Unicode (it contains a lone surrogate).
         """
         return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, without special tokens and padding.
+    def encode_batch(self, texts: Sequence[str], *, end_token: bool = False) -> list[list[int]]:
+        """Token ids of each text, without padding.
+
+        Args:
+            texts: any texts.
+            end_token: append the end token, as encoders read it; otherwise there are no special tokens.
 
         Raises:
-            InputError: a text is not valid Unicode (it holds a lone surrogate).
+            InputError: a text is not valid Unicode (it contains a lone surrogate).
         """
         for index, text in enumerate(texts):
             try:
@@ -109,7 +113,8 @@ class Tokenizer:
                     index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
                 ) from None
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+        end = [self.eos_id] if end_token else []
+        return [encoding.ids + end for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of token ids, without special tokens."""

@@ -1,4 +1,4 @@
-"""Text in, text out: the class most users need."""
+"""Text in, text out: the class that most users need."""
 
 from __future__ import annotations
 
@@ -6,19 +6,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Generic, Unpack
 
 import numpy as np
 
 from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.decoding.loop import Counters, decode
-from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.decoding.search import Hypothesis
-from edgeformer_runtime.decoding.session import AnySession
-from edgeformer_runtime.engine.onnx_session import OnnxSession, available_cpus
-from edgeformer_runtime.errors import BundleError, InputError, InputTooLongError, OptionError
+from edgeformer_runtime.decoding.session import AnySession, AttentiveSession
+from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.errors import BundleError, InputError, OptionError
+from edgeformer_runtime.source import Source, encode_sources
 from edgeformer_runtime.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # whose default makes `Translator` short for `Translator[OnnxSession]`
+
+    SessionT_co = TypeVar("SessionT_co", bound=AnySession, covariant=True, default=OnnxSession)
+else:
+    from typing import TypeVar
+
+    SessionT_co = TypeVar("SessionT_co")
 
 
 @dataclass(frozen=True)
@@ -26,25 +37,29 @@ class TextHypothesis:
     """One possible translation."""
 
     text: str
-    """Detokenised text."""
+    """Detokenized text."""
     tokens: tuple[str, ...]
     """Tokens as the vocabulary writes them, without start and end token."""
     ids: tuple[int, ...]
-    """Their ids."""
+    """Token ids, without start and end token."""
     score: float | None
-    """Normalised log-probability (see :class:`DecodeOptions`); none if it was not asked for."""
+    """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if scores were not requested."""
     finished: bool
-    """Whether it ended by itself, and was not cut off at the length limit."""
+    """Whether it ended with the end token, rather than at the length limit."""
+
+
+BLANK = TextHypothesis(text="", tokens=(), ids=(), score=0.0, finished=True)
+"""What a blank text translates to."""
 
 
 @dataclass(frozen=True)
 class Translation:
     """The translation of one text."""
 
+    source: Source
+    """The text, and its tokens as the model read them."""
     hypotheses: tuple[TextHypothesis, ...]
     """``n_best`` translations, best first."""
-    cut: int = 0
-    """Source tokens that were left out, where texts may be cut."""
 
     @property
     def best(self) -> TextHypothesis:
@@ -67,219 +82,216 @@ class Translation:
         return self.best.score
 
 
-EMPTY = Translation((TextHypothesis("", (), (), 0.0, True),))
-"""What a text without anything but white space translates to."""
+class Translator(Generic[SessionT_co]):
+    """A model with its tokenizers, ready to translate. One object serves many threads.
 
-
-def encode_sources(
-    session: AnySession, tokenizer: Tokenizer, texts: Sequence[str], cut: dict[int, int] | None = None
-) -> dict[int, list[int]]:
-    """Source ids with end token by position in ``texts``; those of white space alone are left out.
+    :meth:`open` opens a bundle. Other engines are wrapped by the constructor.
 
     Args:
-        session: knows how many tokens the model takes.
-        tokenizer: of the source side.
-        texts: sentences.
-        cut: lets texts with more tokens be cut, and receives how many were left out, by position.
+        session: the model.
+        source_tokenizer: tokenizer of the source side.
+        target_tokenizer: tokenizer of the target side.
+        defaults: decoding options of calls that do not give others.
+        workers: number of batches that a call decodes at the same time.
+        truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
 
     Raises:
-        InputError: a text has more tokens than the model takes and may not be cut, or is not valid Unicode.
+        OptionError: ``workers`` is less than 1.
     """
-    encoded, eos, limit = tokenizer.encode_batch(texts), session.special.eos, session.max_source_length
-    sources = {index: [*encoded[index], eos] for index, text in enumerate(texts) if text.strip()}
-    for index, ids in sources.items():
-        if (surplus := len(ids) - limit) > 0:
-            if cut is None:
-                raise InputTooLongError(index, len(ids), limit)
-            cut[index] = surplus
-            del ids[limit - 1 : -1]
-    return sources
-
-
-def translate_texts(
-    session: AnySession,
-    source: Tokenizer,
-    target: Tokenizer,
-    texts: Sequence[str],
-    options: DecodeOptions,
-    counters: Counters | None = None,
-    *,
-    workers: int = 1,
-    truncate: bool = False,
-) -> list[Translation]:
-    """Translate with any session. Texts of white space alone are not decoded and give :data:`EMPTY`.
-
-    Raises:
-        InputTooLongError: a text has more tokens than the model takes, and ``truncate`` does not allow to cut it;
-            ``index`` counts within ``texts``.
-        OptionError: an option is out of its range.
-    """
-    cut: dict[int, int] = {}
-    sources = encode_sources(session, source, texts, cut if truncate else None)
-    translations = [EMPTY] * len(texts)
-    decoded = decode(session, list(sources.values()), options, counters, workers=workers)
-    for index, hypotheses in zip(sources, decoded, strict=True):
-        found = tuple(_with_text(hypothesis, target) for hypothesis in hypotheses)
-        translations[index] = Translation(found, cut.get(index, 0))
-    return translations
-
-
-class Translator:
-    """A bundle, ready to translate. One object serves many threads."""
 
     def __init__(
         self,
+        session: SessionT_co,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        defaults: DecodeOptions,
+        *,
+        workers: int = 1,
+        truncate: bool = False,
+    ) -> None:
+        if workers < 1:
+            raise OptionError(f"`workers` must be at least 1, but is {workers}.")
+        self.session = session
+        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
+        self.defaults, self.workers, self.truncate = defaults, workers, truncate
+
+    @staticmethod
+    def open(
         bundle: str | Path | Bundle,
         *,
         device: str = "cpu",
         threads: int = 0,
         workers: int = 1,
         truncate: bool = False,
-    ) -> None:
-        """Check and open a bundle.
+    ) -> Translator[OnnxSession]:
+        """Check and open a bundle; its manifest has the decoding defaults.
 
         Args:
-            bundle: its folder, or a bundle opened before.
+            bundle: the bundle's folder, or an opened bundle.
             device: ``cpu`` or ``cuda``.
-            threads: CPU threads of one operator; 0 takes all that this process may use, divided among the workers.
-            workers: batches of one call translated at the same time, with one copy of the weights. Several workers with
-                a thread each translate many sentences sooner than one with several threads; one sentence takes longer.
-            truncate: cut a text that has more tokens than the model takes, which is an error otherwise.
+            threads: CPU threads per operator; 0 divides all available CPUs among the workers.
+            workers: number of batches that a call decodes at the same time, sharing one copy of the weights. For many
+                sentences, several workers with one thread each are faster than one worker with several threads; for a
+                single sentence, they are slower.
+            truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
 
         Raises:
-            BundleError: the bundle is missing or damaged, or not for this runtime.
-            DeviceError: the device is unknown or not supported by the installed onnxruntime.
-            OptionError: there is no worker.
+            BundleError: the bundle is missing, damaged, or not for this runtime.
+            DeviceError: the device is unknown, or not supported by the installed onnxruntime.
+            OptionError: ``workers`` is less than 1.
         """
-        if workers < 1:
-            raise OptionError(f"`workers` must be at least 1, but is {workers}.")
-        self.workers, self.truncate = workers, truncate
-        self.bundle = bundle if isinstance(bundle, Bundle) else open_bundle(bundle)
-        manifest = self.bundle.manifest
-        threads = threads or max(1, available_cpus() // workers)
-        self.session = OnnxSession(self.bundle, device=device, threads=threads)
-        self.source_tokenizer = Tokenizer.from_file(self.bundle.file(manifest.tokenizers.source))
-        self.target_tokenizer = (
-            self.source_tokenizer
-            if manifest.tokenizers.target == manifest.tokenizers.source
-            else Tokenizer.from_file(self.bundle.file(manifest.tokenizers.target))
-        )
-        for side, tokenizer, size in (
-            ("source", self.source_tokenizer, manifest.source_vocab_size),
-            ("target", self.target_tokenizer, manifest.target_vocab_size),
-        ):
-            special = manifest.special
-            ids = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id)
-            if tokenizer.vocab_size > size or ids != (special.pad, special.bos, special.eos):
-                raise BundleError(
-                    f"Bundle `{self.bundle.path}`: the {side} tokenizer, of {tokenizer.vocab_size} tokens, is not the "
-                    "model's; export it again."
-                )
+        if not isinstance(bundle, Bundle):
+            bundle = open_bundle(bundle)
+        threads = threads or max(1, available_cpus() // max(1, workers))
+        files, generation = bundle.manifest.tokenizers, bundle.manifest.generation
+        session = OnnxSession(bundle, device=device, threads=threads)
+        source = Tokenizer.from_file(bundle.file(files.source))
+        target = source if files.target == files.source else Tokenizer.from_file(bundle.file(files.target))
+        _check_tokenizer(bundle, "source", source, bundle.manifest.source_vocab_size)
+        _check_tokenizer(bundle, "target", target, bundle.manifest.target_vocab_size)
+        defaults = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
+        return Translator(session, source, target, defaults, workers=workers, truncate=truncate)
 
-    def options(self, **changes: Any) -> DecodeOptions:
-        """The bundle's decoding defaults with some values changed.
+    @property
+    def bundle(self: Translator[OnnxSession]) -> Bundle:
+        """The bundle that was opened."""
+        return self.session.bundle
+
+    def options(self, **changes: Unpack[DecodeChanges]) -> DecodeOptions:
+        """The decoding defaults with some values changed.
 
         Raises:
             OptionError: a name is unknown.
         """
-        generation = self.bundle.manifest.generation
-        defaults = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
-        try:
-            return replace(defaults, **changes)
-        except TypeError:
-            known = DecodeOptions.__dataclass_fields__
-            unknown = ", ".join(f"`{name}`" for name in changes if name not in known)
-            raise OptionError(f"There is no decoding option {unknown}; known are {', '.join(known)}.") from None
+        return _changed(self.defaults, changes)
 
-    def translate(self, texts: Sequence[str], *, counters: Counters | None = None, **changes: Any) -> list[Translation]:
-        """Translate texts; the same text gives the same translation alone or among others.
+    def encode(self, texts: Sequence[str]) -> list[Source]:
+        """Encode texts as the model reads them.
+
+        Raises:
+            InputError: a text is not valid Unicode.
+            InputTooLongError: a text has more tokens than the model accepts, and may not be truncated.
+        """
+        limit = self.session.max_source_length
+        return encode_sources(self.source_tokenizer, texts, limit, truncate=self.truncate)
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        options: DecodeOptions | None = None,
+        *,
+        counters: Counters | None = None,
+        **changes: Unpack[DecodeChanges],
+    ) -> list[Translation]:
+        """Translate texts. A translation does not depend on the other texts of the call.
 
         Args:
-            texts: sentences; one with nothing but white space gives an empty translation.
+            texts: sentences; a blank one has an empty translation.
+            options: decoding options; the defaults if ``None``.
             counters: receives times and counts.
-            changes: fields of :class:`DecodeOptions` that differ from the bundle's defaults, such as ``beam_size=1``.
+            changes: fields of :class:`DecodeOptions` to change in ``options``, such as ``beam_size=1``.
 
         Raises:
-            InputTooLongError: a text has more tokens than the model takes, and may not be cut.
-            OptionError: an option is unknown or out of its range.
+            InputError: a text is not valid Unicode.
+            InputTooLongError: a text has more tokens than the model accepts, and may not be truncated.
+            OptionError: an option is unknown or out of range.
         """
         _refuse_string(texts)
-        return translate_texts(
-            self.session,
-            self.source_tokenizer,
-            self.target_tokenizer,
-            texts,
-            self.options(**changes),
-            counters,
-            workers=self.workers,
-            truncate=self.truncate,
-        )
-
-    def attention(
-        self, texts: Sequence[str], translations: Sequence[Translation], *, max_batch_tokens: int = 4096
-    ) -> list[Attention]:
-        """Attention weights of the best translation of each text.
-
-        Args:
-            texts: the sources.
-            translations: what :meth:`translate` made of them.
-            max_batch_tokens: bound of a batch's memory, in tokens.
-
-        Returns:
-            One per text; empty for a text of white space alone.
-
-        Raises:
-            BundleError: the model has no attention weights, or the bundle has changed since it was opened.
-            InputTooLongError: a text has more tokens than the model takes, and may not be cut.
-            OptionError: there are more texts than translations, or fewer.
-        """
-        _refuse_string(texts)
-        if len(texts) != len(translations):
-            raise OptionError(
-                f"`translations` must be those of `texts`, but there are {len(translations)} of {len(texts)} texts."
-            )
-        eos = self.session.special.eos
-        sources = encode_sources(self.session, self.source_tokenizer, texts, {} if self.truncate else None)
-        best = [translation.best for translation in translations]
-        targets = {index: [*best[index].ids, *[eos] * best[index].finished] for index in sources}
-        results = [Attention((), (), np.empty((0, 0), np.float32), finished=False)] * len(texts)
-        weights = attention_weights(self.session, list(sources.values()), list(targets.values()), max_batch_tokens)
-        for index, matrix in zip(sources, weights, strict=True):
-            results[index] = Attention(
-                tuple(self.source_tokenizer.tokens(sources[index])),
-                tuple(self.target_tokenizer.tokens(targets[index])),
-                matrix,
-                best[index].finished,
-            )
-        return results
+        options = _changed(options or self.defaults, changes)
+        sources = self.encode(texts)
+        ids = [source.ids for source in sources if source.ids]
+        decoded = iter(decode(self.session, ids, options, counters, workers=self.workers))
+        return [
+            Translation(source, tuple(map(self._detokenized, next(decoded))) if source.ids else (BLANK,))
+            for source in sources
+        ]
 
     def translate_stream(
-        self, texts: Iterable[str], *, chunk: int = 512, counters: Counters | None = None, **changes: Any
+        self,
+        texts: Iterable[str],
+        options: DecodeOptions | None = None,
+        *,
+        chunk: int = 512,
+        counters: Counters | None = None,
+        **changes: Unpack[DecodeChanges],
     ) -> Iterator[Translation]:
-        """Translate a stream of any length in order; holds ``chunk`` texts at a time. Arguments as in
-        :meth:`translate`."""
+        """Translate a stream of any length in order, ``chunk`` texts at a time; see :meth:`translate`."""
         _refuse_string(texts)
         if chunk < 1:
             raise OptionError(f"`chunk` must be at least 1, but is {chunk}.")
         iterator, done = iter(texts), 0
         while block := list(islice(iterator, chunk)):
             try:
-                yield from self.translate(block, counters=counters, **changes)
+                yield from self.translate(block, options, counters=counters, **changes)
             except InputError as error:
                 raise error.at(done + error.index) from None
             done += len(block)
 
+    def attention(
+        self: Translator[AttentiveSession], translations: Sequence[Translation], *, max_batch_tokens: int = 4096
+    ) -> list[Attention]:
+        """Attention weights of the best hypothesis of each translation.
+
+        Args:
+            translations: what :meth:`translate` returned.
+            max_batch_tokens: maximum batch size, in source tokens.
+
+        Returns:
+            The attention of each translation; empty for a blank text.
+
+        Raises:
+            BundleError: the model has no attention weights, or the bundle has changed since it was opened.
+        """
+        eos = self.session.special.eos
+        results = [Attention((), (), np.empty((0, 0), np.float32), finished=False)] * len(translations)
+        read = [index for index, translation in enumerate(translations) if translation.source.ids]
+        sources = [translations[index].source.ids for index in read]
+        targets = [(*best.ids, *[eos] * best.finished) for best in (translations[index].best for index in read)]
+        weights = attention_weights(self.session, sources, targets, max_batch_tokens)
+        for index, source, target, matrix in zip(read, sources, targets, weights, strict=True):
+            results[index] = Attention(
+                tuple(self.source_tokenizer.tokens(source)),
+                tuple(self.target_tokenizer.tokens(target)),
+                matrix,
+                translations[index].best.finished,
+            )
+        return results
+
+    def too_long(self, texts: Sequence[str]) -> set[int]:
+        """Positions of the texts that have more tokens, end token included, than the model accepts."""
+        limit = self.session.max_source_length
+        encoded = self.source_tokenizer.encode_batch(texts, end_token=True)
+        return {index for index, ids in enumerate(encoded) if len(ids) > limit}
+
+    def _detokenized(self, hypothesis: Hypothesis) -> TextHypothesis:
+        ids, tokenizer = hypothesis.ids, self.target_tokenizer
+        return TextHypothesis(
+            tokenizer.decode(ids), tuple(tokenizer.tokens(ids)), ids, hypothesis.score, hypothesis.finished
+        )
+
+
+AnyTranslator = Translator[AnySession]
+"""A translator whose kind of session does not matter."""
+
+
+def _changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:
+    valid = DecodeOptions.__dataclass_fields__
+    if unknown := [f"`{name}`" for name in changes if name not in valid]:
+        plural = "s" if len(unknown) > 1 else ""
+        raise OptionError(f"Unknown option{plural} {', '.join(unknown)}. Valid options: {', '.join(valid)}.")
+    return replace(options, **changes)
+
+
+def _check_tokenizer(bundle: Bundle, side: str, tokenizer: Tokenizer, vocab_size: int) -> None:
+    special = bundle.manifest.special
+    ids = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id)
+    if tokenizer.vocab_size > vocab_size or ids != (special.pad, special.bos, special.eos):
+        raise BundleError(
+            f"Bundle `{bundle.path}`: the {side} tokenizer, with {tokenizer.vocab_size} tokens, is not the model's; "
+            "export the bundle again."
+        )
+
 
 def _refuse_string(texts: Iterable[str]) -> None:
     if isinstance(texts, str):
-        raise OptionError("`texts` must be a list of strings, but is one string; write translate([text]).")
-
-
-def _with_text(hypothesis: Hypothesis, tokenizer: Tokenizer) -> TextHypothesis:
-    return TextHypothesis(
-        text=tokenizer.decode(hypothesis.ids),
-        tokens=tuple(tokenizer.tokens(hypothesis.ids)),
-        ids=hypothesis.ids,
-        score=hypothesis.score,
-        finished=hypothesis.finished,
-    )
+        raise OptionError("`texts` must be a list of strings, but is a string; write translate([text]).")

@@ -44,7 +44,7 @@ def test_a_processor_without_vnni_agrees(small_bundle_int8: Path, source: Path) 
         ((), "Name a processor"),
         (("--python", "here"), "is not NAME=COMMAND"),
         (("--python", "there=no-such-emulator -cpu x"), "`no-such-emulator` is not installed"),
-        (("--python", f"there={sys.executable} -c fail()"), "ended with 1: NameError"),
+        (("--python", f"there={sys.executable} -c fail()"), "exited with 1: NameError"),
     ],
 )
 def test_mistakes_are_explained(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,18 @@ import pytest
 pytest.importorskip("onnxscript")
 
 import msgspec
+import numpy as np
 from click.testing import CliRunner, Result
 
 from edgeformer.errors import ConfigError
+from edgeformer.markdown import markdown_table
 from edgeformer.train.run import Run
-from edgeformer_bench import grid, grid_models, grid_page, grid_report
 from edgeformer_bench.bandwidth import Bandwidth, read_bandwidth
-from edgeformer_bench.grid_report import Cell, Model, Report, Setting, SystemFacts
+from edgeformer_bench.grid import cli, lineup, models
+from edgeformer_bench.grid.figures import pictures
+from edgeformer_bench.grid.page import write_page
+from edgeformer_bench.grid.report import Cell, Model, Report, Setting, SystemFacts, resumed
+from edgeformer_bench.grid.tables import problems, tables
 from edgeformer_bench.rounds import Score
 from edgeformer_bench.start import Start
 from edgeformer_runtime.tokenizer import Tokenizer
@@ -29,7 +34,7 @@ QUICK = ("--rounds", "1", "--starts", "1")
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(grid.main, [str(argument) for argument in arguments])
+    return CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
 
 
 def content(folder: Path) -> dict[str, Any]:
@@ -39,7 +44,7 @@ def content(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _short_measurement_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "read_bandwidth", lambda threads: read_bandwidth(threads, (100_000,), seconds=0.01))
+    monkeypatch.setattr(cli, "read_bandwidth", lambda threads: read_bandwidth(threads, (100_000,), seconds=0.01))
 
 
 @pytest.fixture
@@ -68,12 +73,20 @@ def report() -> Report:
     facts = [
         SystemFacts(
             system="edgeformer int8",
+            kind="bundle",
             version="onnxruntime 1",
             start=Start(seconds=0.25, peak_mb=70.0, bytes=2_000_000),
             step_bytes=2_000_000,
             identical={"greedy": 7},
         ),
-        SystemFacts(system="CTranslate2 float32", version="ctranslate2 4", identical={"greedy": 6}),
+        SystemFacts(system="CTranslate2 int8", kind="ctranslate2", weights="int8", identical={"greedy": 5}),
+        SystemFacts(
+            system="CTranslate2 float32",
+            kind="ctranslate2",
+            weights="float32",
+            version="ctranslate2 4",
+            identical={"greedy": 6},
+        ),
         SystemFacts(system="optimum", error="`optimum` is not installed"),
     ]
     return Report(
@@ -105,15 +118,15 @@ def test_figures_of_a_cell(report: Report) -> None:
 
 
 def test_tables_and_problems(report: Report) -> None:
-    tables = {rows.title: rows for rows in grid_report.tables(report)}
-    assert all(len(row) == len(rows.columns) for rows in tables.values() for row in rows.rows)
-    cell = tables["tiny: batch 1, greedy, 10 → 31 tokens, 1 thread(s)"]
-    assert cell.rows[0] == ("edgeformer int8", "31.0", "30.5–31.5", "1.00", "1.000", "1,000", "2.00")
-    assert cell.rows[2] == ("torch eager", *"–" * 6)
-    memory = next(rows for title, rows in tables.items() if title.startswith("tiny: weights read in a step"))
+    by_title = {rows.title: rows for rows in tables(report)}
+    assert all(len(row) == len(rows.columns) for rows in by_title.values() for row in rows.rows)
+    cell = by_title["tiny: batch 1, greedy, 10 → 31 tokens, 1 thread"]
+    assert cell.rows[0] == ("edgeformer int8", "31.0", "30.5", "31.5", "1.00", "1.000", "1,000", "2.00")
+    assert cell.rows[2] == ("torch eager", *"–" * 7)
+    memory = next(rows for title, rows in by_title.items() if title.startswith("tiny: weights that a step"))
     # 2 MB in a millisecond are 2 GB/s, a tenth of what the machine reads.
-    assert memory.rows[0] == ("edgeformer int8", "10 → 31", "1", "2.0", "1.000", "2.0", "20.0", "10%")
-    assert grid_report.problems(report) == [
+    assert memory.rows[0] == ("edgeformer int8", "10", "31", "1", "2.0", "1.000", "2.0", "20.0", "10")
+    assert problems(report) == [
         "tiny: CTranslate2 float32, greedy, differs from edgeformer fp32 in 2 of 8 sentences.",
         "tiny: optimum was not measured: `optimum` is not installed",
         *(
@@ -123,53 +136,46 @@ def test_tables_and_problems(report: Report) -> None:
     ]
 
 
-def test_the_page_is_whole_and_has_all_figures(report: Report) -> None:
-    class Reader(HTMLParser):
-        def __init__(self) -> None:
-            super().__init__()
-            self.open: list[str] = []
-            self.seen: list[str] = []
-            self.sources: list[str] = []
-            self.text = ""
+def test_the_page_has_all_tables_and_figures(report: Report, tmp_path: Path) -> None:
+    path = tmp_path / "bench.md"
+    write_page(report, path)
+    text = path.read_text(encoding="utf-8")
+    shown = re.findall(r"!\[.+\]\((.+)\)", text)
+    assert shown == ["bench-speed.png", "bench-latency-beam-1.png", "bench-throughput-beam-1.png", "bench-size.png"]
+    assert shown == [f"bench-{picture.name}.png" for picture in pictures(report)]
+    for name in shown:
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    for rows in tables(report):
+        assert "\n".join([f"## {rows.title}", "", *markdown_table(rows.columns, rows.rows)]) in text
+    for expected in ("Latency of one sentence", "it <failed>", report.machine, *report.commands):
+        assert expected in text
 
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            self.seen.append(tag)
-            self.sources += [value or "" for name, value in attrs if name in {"src", "href"}]
-            if tag != "meta":
-                self.open.append(tag)
 
-        def handle_endtag(self, tag: str) -> None:
-            assert self.open.pop() == tag
-
-        def handle_data(self, data: str) -> None:
-            self.text += data
-
-    reader = Reader()
-    reader.feed(grid_page.page(report))
-    reader.close()
-    assert not reader.open
-    assert reader.seen.count("svg") == len(list(grid_page.figures(report))) == 4
-    assert reader.seen.count("table") == len(list(grid_report.tables(report)))
-    assert "script" not in reader.seen
-    assert "link" not in reader.seen
-    for expected in ("Latency of one sentence", "Throughput against batch", "Size against speed", "it <failed>"):
-        assert expected in reader.text
+def test_a_point_for_every_system_and_cell(report: Report) -> None:
+    (speeds, *_) = (picture.figure for picture in pictures(report))
+    (axes,) = speeds.axes
+    points = np.concatenate([np.asarray(collection.get_offsets()) for collection in axes.collections])
+    assert points == pytest.approx(np.array([[2, 0], [1, 0], [2, 1], [1, 1]]))
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "batch 1, greedy, 1 thread",
+        "batch 32, greedy, 1 thread",
+    ]
 
 
 def test_a_report_comes_back_from_its_file(report: Report, tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     report.write(path)
     fresh = msgspec.structs.replace(report, cells=[], models=[], commands=["again"])
-    again = grid_report.resumed(path, fresh)
+    again = resumed(path, fresh)
     assert again.commands == ["python -m edgeformer_bench.grid", "again"]
     assert (again.cells, again.models, again.bandwidth) == (report.cells, report.models, report.bandwidth)
     assert again.cell(report.cells[1].setting) == report.cells[1]
     assert again.cell(msgspec.structs.replace(report.cells[1].setting, threads=2)) is None
     with pytest.raises(ConfigError, match="its `machine` is a machine, but now it is another"):
-        grid_report.resumed(path, msgspec.structs.replace(fresh, machine="another"))
+        resumed(path, msgspec.structs.replace(fresh, machine="another"))
     path.write_text("{", encoding="utf-8")
     with pytest.raises(ConfigError, match="Leave out --resume"):
-        grid_report.resumed(path, fresh)
+        resumed(path, fresh)
 
 
 def test_text_of_a_trained_run_and_resume(taught_run: Run, texts: Path, tmp_path: Path) -> None:
@@ -183,7 +189,7 @@ def test_text_of_a_trained_run_and_resume(taught_run: Run, texts: Path, tmp_path
     assert {setting["batch"] for setting in settings} == {12}
     assert [one["system"] for one in first["models"][0]["systems"]] == ["edgeformer fp32", "edgeformer int8"]
     assert first["models"][0]["systems"][0]["identical"] == {"greedy": 12, "beam 4": 12}
-    assert "12 sentences, sorted by length, beam 4" in (out / "bench.html").read_text(encoding="utf-8")
+    assert "12 sentences, sorted by length, beam 4" in (out / "bench.md").read_text(encoding="utf-8")
 
     kept, dropped = first["cells"]
     (out / "bench.json").write_text(json.dumps({**first, "cells": [kept]}), encoding="utf-8")
@@ -202,7 +208,7 @@ def test_text_of_a_trained_run_and_resume(taught_run: Run, texts: Path, tmp_path
 
 
 def test_grid(taught_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "random_run", lambda path, preset, vocab_size: taught_run)
+    monkeypatch.setattr(lineup, "random_run", lambda path, preset, vocab_size: taught_run)
     sizes = ("--preset", "tiny", "--workload", "1x1", "--workload", "32x1", "--length", "4", "--length", "6")
     out = tmp_path / "out"
     result = run("--out", out, *sizes, *OURS, "--system", "torch", *QUICK)
@@ -226,7 +232,7 @@ def test_grid(taught_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_errors(tmp_path: Path, texts: Path) -> None:
     assert "belong together" in run("--run", tmp_path).stderr
-    assert "give --threads not more" in run("--threads", "9999").stderr
+    assert "must not exceed that" in run("--threads", "9999").stderr
     result = run("--out", tmp_path / "missing", "--resume")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "cannot be resumed" in result.stderr
@@ -239,15 +245,15 @@ def test_errors(tmp_path: Path, texts: Path) -> None:
 
 
 def test_random_weights_with_a_large_vocabulary(tmp_path: Path) -> None:
-    found = grid_models.random_run(tmp_path / "run", "tiny", 5000)
+    found = models.random_run(tmp_path / "run", "tiny", 5000)
     assert found.source_tokenizer.vocab_size == found.build_model().target_vocab_size == 5000
     tokenizer = Tokenizer.from_file(found.source_tokenizer_path)
     text = "Monday, March 3, 2031"
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert len(tokenizer.encode(text)) < len(text)
-    assert max(tokenizer.encode(text)) < grid_models.TRAINED_TOKENS
-    assert {*grid_models.PRECISIONS} >= {"fp32", "int8"}
-    assert "fp16" not in grid_models.PRECISIONS
+    assert max(tokenizer.encode(text)) < models.TRAINED_TOKENS
+    assert {*models.PRECISIONS} >= {"fp32", "int8"}
+    assert "fp16" not in models.PRECISIONS
 
 
 def test_bytes_of_a_step(small_bundle: Path, taught_run: Run) -> None:
@@ -261,4 +267,4 @@ def test_bytes_of_a_step(small_bundle: Path, taught_run: Run) -> None:
     table = model.get_submodule("projection").get_parameter("weight")
     weights = sum(one.numel() for one in decoder) - sum(one.numel() for one in cross) + table.numel()
     # The graph has a few constants of its own, such as shapes.
-    assert grid_models.step_bytes(small_bundle) == pytest.approx(4 * weights, rel=0.02)
+    assert models.step_bytes(small_bundle) == pytest.approx(4 * weights, rel=0.02)

@@ -129,12 +129,12 @@ def test_a_line_too_long_is_named_by_its_number(small_bundle: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["bundle", "run"])
-def test_a_line_too_long_is_cut_when_allowed(small_bundle: Path, taught_run: Run, tmp_path: Path, kind: str) -> None:
+def test_a_line_too_long_may_be_truncated(small_bundle: Path, taught_run: Run, tmp_path: Path, kind: str) -> None:
     source = written(tmp_path / "s", ["dog", "x " * 300, "river"])
     model = small_bundle if kind == "bundle" else taught_run.path
     options = ("--source", source, "--reference", source, "--truncate", "--beam", "1")
-    assert json.loads(run("evaluate", model, *options, "--json").stdout)["cut_sources"] == 1
-    assert "sources cut" in run("evaluate", model, *options).stdout
+    assert json.loads(run("evaluate", model, *options, "--json").stdout)["truncated_sources"] == 1
+    assert "sources truncated" in run("evaluate", model, *options).stdout
 
 
 def test_a_missing_output_folder_is_told_before_the_work(
@@ -158,7 +158,7 @@ def test_an_input_is_not_written_over(small_bundle: Path, files: tuple[Path, Pat
     before = [path.read_bytes() for path in files]
     output = tmp_path / "." / files[which].name if files[which].parent == tmp_path else files[which]
     message = error("evaluate", small_bundle, "--source", files[0], "--reference", files[1], "--output", output)
-    assert "is what is to be read; give another name" in message
+    assert "is an input file; give another name" in message
     assert [path.read_bytes() for path in files] == before
 
 

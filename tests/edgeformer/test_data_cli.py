@@ -111,7 +111,7 @@ def test_prepare_never_replaces_other_files(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious", encoding="utf-8")
     result = invoke("prepare", "dates-en-fr", "--out", str(tmp_path), "--overwrite")
     assert result.exit_code == 1
-    assert "holds other files" in result.stderr
+    assert "holds files that are not part of a prepared corpus" in result.stderr
     assert (tmp_path / "thesis.tex").read_text(encoding="utf-8") == "precious"
     assert invoke("prepare", "dates-en-fr", "--out", str(tmp_path / "thesis.tex")).exit_code == 1
 

@@ -155,7 +155,7 @@ def test_download_is_tried_again() -> None:
 @pytest.mark.usefixtures("corpus")
 def test_download_gives_up() -> None:
     Server.failures = {"train.en.gz": [206] * 9}
-    with pytest.raises(DataError, match=r"broke off .* give that with --data"):
+    with pytest.raises(DataError, match=r"broken: .* give that with --data"):
         load_corpus(DataConfig(corpus="toy"))
     assert Server.requests == ["train.en.gz"] * 3
     del Server.files["train.en.gz"]
@@ -290,7 +290,7 @@ def test_an_own_file_without_pairs(tmp_path: Path, part: str) -> None:
     own_files(tmp_path)
     (tmp_path / "empty.tsv").touch()
     config = DataConfig(train=("train.tsv",), valid_size=1, test_size=1)
-    with pytest.raises(DataError, match=r"empty\.tsv` must hold sentence pairs, but there is none"):
+    with pytest.raises(DataError, match=r"empty\.tsv` must hold sentence pairs, but is empty"):
         load_corpus(msgspec.structs.replace(config, **{part: ("empty.tsv",)}), tmp_path)
 
 

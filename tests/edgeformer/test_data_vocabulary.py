@@ -92,6 +92,28 @@ def test_word_kind_has_one_token_for_a_word_anywhere() -> None:
     assert tokenizer.encode("zebra") == [tokenizer.unk_id]
 
 
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("l'homme qu'il n’a", [" l'", "homme", " qu'", "il", " n’", "a"]),
+        ("s'il t'aime d'accord", [" s'", "il", " t'", "aime", " d'", "accord"]),
+        ("don't it's i'd you’ll", [" do", "n't", " it", "'s", " i", "'d", " you", "’ll"]),
+        ("o'clock boys' 'tis can't've", [" o'", "clock", " boys", "'", " '", "tis", " ca", "n't", "'ve"]),
+    ],
+)
+def test_elisions_and_contractions_are_words(text: str, tokens: list[str]) -> None:
+    tokenizer = Tokenizer(train_tokenizer([text], TokenizerConfig(kind="word")))
+    ids = tokenizer.encode(text)
+    assert tokenizer.tokens(ids) == tokens
+    assert tokenizer.decode(ids) == text
+
+
+def test_word_kind_keeps_every_word_unless_asked() -> None:
+    texts = [f"w{number}" for number in range(40_000)]
+    assert train_tokenizer(texts, TokenizerConfig(kind="word")).get_vocab_size() == 40_004
+    assert train_tokenizer(texts, TokenizerConfig(kind="word", vocab_size=50)).get_vocab_size() == 50
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("token", SPECIAL_TOKENS)
 def test_text_cannot_inject_a_special_token(kind: Kind, token: str) -> None:

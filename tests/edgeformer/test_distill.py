@@ -181,14 +181,14 @@ def test_killed_at_any_point_it_ends_with_the_same_bytes(folder: Path, small_bun
 
 def test_one_process_at_a_time_works_in_a_folder(folder: Path, small_bundle: Path) -> None:
     (folder / "out").mkdir()
-    code = "import sys; from pathlib import Path; from edgeformer_runtime.files import held\n"
-    code += "with held(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    code = "import sys; from pathlib import Path; from edgeformer_runtime.files import locked_folder\n"
+    code += "with locked_folder(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", code, folder / "out"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        assert "Another process works in `out`" in error("distill", small_bundle, "--out", "out", "--resume")
+        assert other.stdout.readline() == "locked\n"
+        assert "`out` is being used by another process" in error("distill", small_bundle, "--out", "out", "--resume")
         other.kill()  # whatever its end, the folder is free
     assert "holds nothing to resume" in error("distill", small_bundle, "--out", "out", "--resume")
 
@@ -242,7 +242,7 @@ def begun(folder: Path, small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        module.distill(Translator(small_bundle, threads=1), Path("out"), load_recipe("recipe.toml"), report=stop)
+        module.distill(Translator.open(small_bundle, threads=1), Path("out"), load_recipe("recipe.toml"), report=stop)
     return folder / "out"
 
 
@@ -318,7 +318,7 @@ def test_mistakes_are_told_before_the_work(folder: Path, small_bundle: Path, tmp
 
 def test_a_student_learns_from_it(folder: Path, small_bundle: Path) -> None:
     """And its run says who taught it."""
-    pytest.importorskip("pytorch_lightning")
+    pytest.importorskip("lightning_fabric")
     distilled(small_bundle, "out")
     sets = ["data.corpus=out", "data.train=[]", "tokenizer.vocab_size=300", "train.max_steps=1", "train.threads=1"]
     sets += ["model.d_model=16", "model.d_ff=16", "model.encoder_layers=1", "model.decoder_layers=1"]

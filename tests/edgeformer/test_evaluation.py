@@ -6,7 +6,6 @@ import pytest
 
 from edgeformer.errors import ConfigError
 from edgeformer.quality.scores import score
-from edgeformer_bench.latency import latency
 
 
 def test_a_perfect_translation_scores_full_marks() -> None:
@@ -35,9 +34,3 @@ def test_half_of_the_sentences_match() -> None:
 def test_nothing_to_score_is_an_error(lines: list[str], tokenize: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         score(lines, lines, tokenize)
-
-
-def test_percentiles_are_those_of_the_sample() -> None:
-    times = latency([index / 1000 for index in range(1, 102)])
-    assert (times.p50, times.p95, times.p99, times.mean) == pytest.approx((51, 96, 100, 51))
-    assert latency([0.002]).p99 == pytest.approx(2)

@@ -69,7 +69,11 @@ def test_a_declared_family_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("\n\n1 / 0", "own_package:OWN", r"cannot be loaded: ZeroDivisionError: division by zero \({path}:3\)\."),
         ("x = (", "own_package:OWN", r"cannot be loaded: SyntaxError: '\(' was never closed \({path}:1\)\."),
         (MODULE, "own_package:NUMBER", r"must be a Family, but is int\."),
-        (MODULE.replace('"own"', '"other"'), "own_package:OWN", r"is the family `other`; give both the same name\."),
+        (
+            MODULE.replace('"own"', '"other"'),
+            "own_package:OWN",
+            r"declares the family `other`; the two names must be equal\.",
+        ),
     ],
     ids=["module", "attribute", "import", "raises", "syntax", "type", "name"],
 )
@@ -95,7 +99,7 @@ def test_a_name_is_registered_once() -> None:
     register(family)
     assert get_family("own") is family
     for name in ("own", "transformer"):
-        with pytest.raises(ConfigError, match=f"A family named `{name}` is registered already"):
+        with pytest.raises(ConfigError, match=f"A family named `{name}` is already registered"):
             register(Family(name=name, config_type=msgspec.Struct, build=no_model))
 
 

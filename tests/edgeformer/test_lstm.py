@@ -95,18 +95,17 @@ def test_bridge_joins_both_directions() -> None:
         torch.testing.assert_close(state["cell.0"], torch.tanh(model.cell_bridge[0](cell)))
 
 
-@pytest.mark.parametrize("kind", ["mlp", "dot"])
+@pytest.mark.parametrize("kind", ["mlp", "dot", "scaled_dot"])
 def test_attention_follows_its_formula(kind: Any) -> None:
     torch.manual_seed(0)
+    bidirectional = kind != "scaled_dot"
     attention = OutputAttention(
-        LSTMAttentionConfig(d_model=8, hidden_size=6, attention=kind, bidirectional=True)
+        LSTMAttentionConfig(d_model=8, hidden_size=6, attention=kind, bidirectional=bidirectional)
     ).eval()
-    outputs, query = torch.randn(2, 4, 12), torch.randn(6, 6)  # two sentences with three rows each
-    length = [4, 2]
-    bias = torch.zeros(2, 4)
-    bias[1, 2:] = torch.finfo(torch.float32).min
+    outputs = torch.randn(2, 4, 12 if bidirectional else 6)
+    query, length = torch.randn(6, 6), [4, 2]  # two sentences with three rows each
     with torch.no_grad():
-        context, weights = attention(query, attention.key(outputs), outputs, bias)
+        context, weights = attention(query, attention.memory(outputs, torch.tensor(length)))
         for row in range(6):
             sentence = row // 3
             true = outputs[sentence, : length[sentence]]
@@ -118,10 +117,19 @@ def test_attention_follows_its_formula(kind: Any) -> None:
 
 
 def _score(attention: OutputAttention, kind: str, query: Tensor, output: Tensor) -> Tensor:
-    key = attention.key.weight @ output
-    if kind == "dot":
-        return query @ key / 6**0.5
-    return attention.score.weight[0] @ torch.tanh(attention.query.weight @ query + key)
+    key = output if attention.key is None else attention.key.weight @ output
+    if kind == "mlp":
+        return attention.score.weight[0] @ torch.tanh(attention.query.weight @ query + key)
+    return query @ key / 6**0.5
+
+
+def test_scaled_dot_attention_has_no_parameters_and_no_keys() -> None:
+    """As in the article "PyTorch系列之机器翻译｜注意力机制｜Transformer": keys and values are the encoder's outputs."""
+    model = with_attention(attention="scaled_dot")
+    assert [*model.attention.parameters()] == []
+    state = model.encode(torch.tensor([[5, 6, 3], [7, 3, 0]]), torch.tensor([3, 2]))
+    assert KEY not in state
+    assert {tensor.name for tensor in model.state_table()} == set(state)
 
 
 def test_keys_are_projected_once_and_biases_are_left_out() -> None:
@@ -155,6 +163,10 @@ def test_tied_embeddings_are_one_tensor(family: str, tied: str, tables: int) -> 
         ({"family": "lstm", "attention": "mlp"}, "attention"),
         ({"family": "lstm_attention", "attention": "cosine"}, "attention"),
         ({"family": "lstm_attention", "num_layers": 0}, "num_layers"),
+        (
+            {"family": "lstm_attention", "attention": "scaled_dot", "bidirectional": True, "hidden_size": 64},
+            "are 128 wide and it is 64",
+        ),
         ({"family": "lstm", "preset": "huge"}, "`model.preset` must be one of none"),
     ],
 )

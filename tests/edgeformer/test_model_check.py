@@ -37,6 +37,10 @@ class Small(EncoderDecoder):
         self.projection = nn.Linear(D, self.target_vocab_size)
 
     def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
+        logits: Tensor = self.projection(self.before_projection(source, source_length, target))
+        return logits
+
+    def before_projection(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
         state = self.encoded(source, source_length)
         hidden, outputs = state["hidden"], []
         embedded = self.target_embedding(target)
@@ -44,8 +48,7 @@ class Small(EncoderDecoder):
             hidden = self.cell(embedded[:, index], hidden)
             context, _ = self.attend(hidden, state)
             outputs.append(hidden + context + embedded[:, : index + 1].mean(1))
-        logits: Tensor = self.projection(torch.stack(outputs, 1))
-        return logits
+        return torch.stack(outputs, 1)
 
     def encode(self, source: Tensor, source_length: Tensor) -> State:
         return self.encoded(source, source_length)
@@ -347,3 +350,28 @@ def test_weights_that_are_not_numbers_are_no_breach_of_contract() -> None:
         model.get_parameter("cell.weight_ih")[0, 0] = float("nan")
     with pytest.raises(ModelError, match=r"not finite numbers: cell\.weight_ih\."):
         check_model(model)
+
+
+def test_declared_features_are_compared_with_forward() -> None:
+    features = Small.before_projection
+    check_model(small(has_features=True, features=features))
+    shifted = small(has_features=True, features=lambda self, *inputs: features(self, *inputs) + 1)
+    assert problems(shifted) == ["`projection` of `features` gives other logits than `forward`, first at step 0"]
+    narrow = small(has_features=True, features=lambda self, *inputs: features(self, *inputs)[..., :4])
+    assert problems(narrow) == ["result of `features` must be float32 (6, 4, 8), but is float32 (6, 4, 4)"]
+    model = small(has_features=True, features=features)
+    model.projection = nn.Sequential(model.projection)  # type: ignore[assignment]  # the mistake under test
+    assert problems(model) == ["`projection` must be an nn.Linear, but is Sequential"]
+
+
+def test_a_class_with_its_own_forward_declares_its_features_again() -> None:
+    parent = type(small(has_features=True, features=Small.before_projection))
+
+    def child(**replaced: Any) -> EncoderDecoder:
+        kind: type[Small] = type("Child", (parent,), replaced)
+        return kind()
+
+    assert parent().has_features
+    assert child().has_features
+    assert not child(forward=Small.forward).has_features
+    assert child(forward=Small.forward, has_features=True).has_features

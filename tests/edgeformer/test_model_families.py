@@ -46,12 +46,13 @@ def test_step_by_step_logits_equal_teacher_forced_logits(variant: str, batch: in
 def test_beams_of_a_sentence_share_its_encoder_state(variant: str) -> None:
     model, session = build(variant), TorchSession(build(variant))
     source, length = np.array([[5, 6, 7, 3], [9, 3, 0, 0]]), np.array([4, 2])
-    together = session.start(source, length).select(np.array([0, 0, 0, 1, 1, 1]), None)
-    logits, _ = session.step(np.array([2, 8, 9, 2, 8, 9]), 0, together)
+    together = session.start(source, length)
+    together.select(np.array([0, 0, 0, 1, 1, 1]), None)
+    logits = together.step(np.array([2, 8, 9, 2, 8, 9]))
     for row, token in enumerate([2, 8, 9, 2, 8, 9]):
         sentence = row // 3
         alone = TorchSession(model).start(source[[sentence], : length[sentence]], length[[sentence]])
-        expected, _ = TorchSession(model).step(np.array([token]), 0, alone)
+        expected = alone.step(np.array([token]))
         np.testing.assert_allclose(logits[row], expected[0], atol=TOLERANCE, rtol=0)
 
 

@@ -12,15 +12,15 @@ pytest.importorskip("torch")
 
 import torch
 
-from edgeformer.model.session import TorchSession
+from edgeformer.quality.translators import run_translator
 from edgeformer.train.run import Run
 from edgeformer_bench.bandwidth import Bandwidth, bandwidth_at, read_bandwidth
-from edgeformer_bench.peers.base import Peer, PeerError, Spec, TextPeer
+from edgeformer_bench.peers.base import Contender, Peer, PeerError, Spec, TextPeer
 from edgeformer_bench.peers.own_loop import LoopPeer
-from edgeformer_bench.process import PeerProcess
-from edgeformer_bench.rounds import Contender, Contest, Workload
+from edgeformer_bench.peers.process import PeerProcess
+from edgeformer_bench.peers.systems import PeerOptions, ours, peer
+from edgeformer_bench.rounds import Contest, Workload
 from edgeformer_bench.start import measure_start
-from edgeformer_bench.systems import ours, peer
 from edgeformer_runtime.engine.integer_products import products_saturate
 from tests import factory
 
@@ -28,11 +28,11 @@ TEXTS = [source for source, _ in factory.PAIRS[::9]]
 
 
 def own(run: Run) -> LoopPeer:
-    return LoopPeer("torch", TorchSession(run.load_model()), run.source_tokenizer, run.target_tokenizer)
+    return LoopPeer("torch", run_translator(run, run.load_model()))
 
 
 def encoded(run: Run) -> list[list[int]]:
-    return [[*ids, run.source_tokenizer.eos_id] for ids in run.source_tokenizer.encode_batch(TEXTS)]
+    return run.source_tokenizer.encode_batch(TEXTS, end_token=True)
 
 
 @pytest.fixture(scope="module", params=["post_norm", "pre_norm", "untied_silu"])
@@ -105,10 +105,10 @@ def test_ctranslate2_int8_is_smaller_and_translates(taught_run: Run, tmp_path: P
 @pytest.mark.parametrize(
     ("variant", "message"),
     [
-        ("ssru", "the family `transformer` only"),
+        ("ssru", "it supports `transformer` only"),
         ("lstm", "no model like LSTM"),
         ("free_widths", "heads whose widths differ"),
-        ("shared_heads", "no shared head projection"),
+        ("shared_heads", "neither shared head projections"),
     ],
 )
 def test_ctranslate2_refuses_what_it_does_not_know(variant: str, message: str, tmp_path: Path) -> None:
@@ -124,16 +124,17 @@ def test_ctranslate2_refuses_what_it_does_not_know(variant: str, message: str, t
 def test_peers_are_told_the_device(tmp_path: Path) -> None:
     for precision in ("int8", "float32"):
         (tmp_path / f"ctranslate2-{precision}").mkdir()  # as if they had been converted
-    there = peer("ctranslate2", tmp_path / "run", tmp_path, 2, device="cuda")
+    there = peer("ctranslate2", tmp_path / "run", tmp_path, PeerOptions(threads=2, device="cuda"))
     assert [one.name for one in there] == ["CTranslate2 int8_float16", "CTranslate2 float16"]
+    assert [one.weights for one in there] == ["int8", "float32"]
     told = [[(spec.device, spec.settings["compute_type"], spec.environment) for spec in one.specs] for one in there]
     assert told == [[("cuda", "int8_float16", {})], [("cuda", "float16", {})]]
-    here = peer("ctranslate2", tmp_path / "run", tmp_path, 2)
+    here = peer("ctranslate2", tmp_path / "run", tmp_path, PeerOptions(threads=2))
     assert {(spec.device, spec.settings["compute_type"]) for one in here for spec in one.specs} == {
         ("cpu", "int8"),
         ("cpu", "float32"),
     }
-    (torch_eager,) = peer("torch", tmp_path / "run", tmp_path, 2, device="cuda")
+    (torch_eager,) = peer("torch", tmp_path / "run", tmp_path, PeerOptions(threads=2, device="cuda"))
     (bundle,) = ours({"bundle": tmp_path}, 2, "cuda")
     assert [spec.device for one in (torch_eager, bundle) for spec in one.specs] == ["cuda", "cuda"]
 
@@ -141,9 +142,9 @@ def test_peers_are_told_the_device(tmp_path: Path) -> None:
 def test_a_missing_package_is_named_with_its_extra(taught_run: Run, tmp_path: Path) -> None:
     if find_spec("optimum") is None:
         with pytest.raises(PeerError, match=r"`optimum` is not installed: pip install 'edgeformer\[optimum\]'"):
-            peer("optimum", taught_run.path, tmp_path, 1)
+            peer("optimum", taught_run.path, tmp_path, PeerOptions())
     with pytest.raises(PeerError, match="`no-python` cannot be started"):
-        peer("optimum", taught_run.path, tmp_path, 1, python="no-python")
+        peer("optimum", taught_run.path, tmp_path, PeerOptions(optimum_python="no-python"))
 
 
 def test_a_process_that_dies_tells_its_last_words(small_bundle: Path) -> None:
@@ -173,7 +174,7 @@ def test_contest(taught_run: Run, small_bundle: Path, tmp_path: Path) -> None:
         assert min(scores["bundle"].first_seconds) < min(scores["bundle"].seconds)
         expected = own(taught_run).translate(workload.sources, beam_size=1, length=10)
         assert contest.outputs(workload) == {"bundle": expected, "fastest": expected}
-        too_long = Workload(beam_size=1, sources=[[4] * 1000])
+        too_long = Workload(beam_size=1, sources=workload.sources, length=10_000)
         scores = contest.run([too_long], rounds=1)
         assert all("tokens" in scores[name].error for name in ("bundle", "fastest"))
         assert contest.errors.keys() == {"bundle", "gone", "fastest"}

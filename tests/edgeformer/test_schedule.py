@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from edgeformer.config import TrainConfig
-from edgeformer.train.schedule import learning_rate
+from edgeformer.train.optimizer import learning_rate
 
 
 def rates(config: TrainConfig, d_model: int = 64) -> list[float]:

@@ -9,9 +9,10 @@ import random
 import signal
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -27,13 +28,14 @@ from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingE
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer import Transformer
 from edgeformer.train import trainer
-from edgeformer.train.module import TrainingModule
+from edgeformer.train.checkpoint import TrainingProgress
+from edgeformer.train.objective import Objective
 from edgeformer.train.run import Run, Validation
-from edgeformer.train.supervisor import Supervisor
+from edgeformer.train.stopping import Interrupted, LimitReached
 from edgeformer.train.trainer import train
 from edgeformer.train.validation import Validator
 from edgeformer.train.weights import load_weights
-from edgeformer_runtime.files import held
+from edgeformer_runtime.files import locked_folder
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +78,10 @@ def resume_state(out: Path) -> dict[str, Any]:
 def assert_same_training(one: Path, other: Path) -> None:
     """Bit-identical weights and optimizer, the same validations and final model."""
     first, second = resume_state(one), resume_state(other)
-    assert first["global_step"] == second["global_step"]
-    for name, tensor in first["state_dict"].items():
-        assert torch.equal(tensor, second["state_dict"][name]), name
-    moments = (state["optimizer_states"][0]["state"] for state in (first, second))
+    assert first["progress"]["step"] == second["progress"]["step"]
+    for name, tensor in first["model"].items():
+        assert torch.equal(tensor, second["model"][name]), name
+    moments = (state["optimizer"]["state"] for state in (first, second))
     for left, right in zip(*(m.values() for m in moments), strict=True):
         assert all(torch.equal(left[key], right[key]) for key in left)
     validations = (Run.open(path).info.validations for path in (one, other))
@@ -128,23 +130,23 @@ def test_a_model_that_breaks_the_contract_is_not_trained(
 def test_signal_saves_between_validations_and_resume_goes_on(
     corpus: Path, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = TrainingModule.training_step
+    batch = BatchStream.batch
 
-    def interrupted_step(self: TrainingModule, batch: Any, batch_idx: int) -> Any:
-        if batch_idx == 8:  # second of the two batches of update 5
+    def interrupted_batch(self: BatchStream, index: int) -> Any:
+        if index == 9:  # the second of the two batches of update 5
             os.kill(os.getpid(), number)
-        return step(self, batch, batch_idx)
+        return batch(self, index)
 
     settings: dict[str, Any] = {"max_steps": 8, "accumulate": 2}
     train(recipe(corpus, **settings), tmp_path / "straight")
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingModule, "training_step", interrupted_step)
+        patch.setattr(BatchStream, "batch", interrupted_batch)
         result = train(recipe(corpus, **settings), tmp_path / "resumed")
     assert not result.finished
-    assert result.stopped_by == number.name
-    assert result.steps == resume_state(tmp_path / "resumed")["global_step"] == 5
+    assert result.stopped_by == Interrupted(number)
+    assert result.steps == resume_state(tmp_path / "resumed")["progress"]["step"] == 5
     interrupted = Run.open(tmp_path / "resumed")
-    assert interrupted.info.status == "interrupted"
+    assert (interrupted.info.status, interrupted.info.stopped_by) == ("interrupted", number.name)
     with pytest.raises(CheckpointError, match="--resume"):
         interrupted.load_model()
     train(None, tmp_path / "resumed", resume=True)
@@ -204,7 +206,7 @@ def test_accumulated_batches_weigh_every_token_the_same(corpus: Path, tmp_path: 
     """The gradient of an update is that of the loss per true token over all its batches."""
     settings: dict[str, Any] = {"max_steps": 1, "validate_every": 1, "accumulate": 4, "clip_norm": 0.0}
     run = train(recipe(corpus, {"dropout": 0.0}, **settings), tmp_path / "run").run
-    moments = resume_state(run.path)["optimizer_states"][0]["state"].values()
+    moments = resume_state(run.path)["optimizer"]["state"].values()
 
     torch.manual_seed(run.recipe.train.seed)
     model = run.build_model()
@@ -251,14 +253,14 @@ def test_two_processes_equal_two_accumulated_batches(corpus: Path, tmp_path: Pat
 
     output = torchrun(tmp_path / "recipe.json", "--out", tmp_path / "two")
     assert output.count("step 6  valid loss") == 1
-    one, two = resume_state(tmp_path / "alone")["state_dict"], resume_state(tmp_path / "two")["state_dict"]
+    one, two = resume_state(tmp_path / "alone")["model"], resume_state(tmp_path / "two")["model"]
     for name, tensor in one.items():
         torch.testing.assert_close(two[name], tensor, atol=1e-5, rtol=1e-4)
     assert Run.open(tmp_path / "two").info.status == "finished"
     assert output.count("validation loss") == 1
 
     torchrun("--out", tmp_path / "two", "--resume", "--set", "train.max_steps=9")
-    assert Run.open(tmp_path / "two").info.steps == resume_state(tmp_path / "two")["global_step"] == 9
+    assert Run.open(tmp_path / "two").info.steps == resume_state(tmp_path / "two")["progress"]["step"] == 9
 
 
 class FixedLosses:
@@ -283,7 +285,7 @@ def test_patience_stops_and_the_best_checkpoints_are_kept(
     with_losses(monkeypatch, [3.0, 1.0, 2.0, 4.0, 0.5])
     result = train(recipe(corpus, max_steps=30, patience=2), tmp_path / "run")
     assert result.steps == 12
-    assert result.stopped_by == "patience = 2"
+    assert result.stopped_by == LimitReached("patience", 2)
     names = {path.name for path in result.run.checkpoints.iterdir()}
     assert names == {"last.ckpt", "step-00000006.safetensors", "step-00000009.safetensors"}
 
@@ -341,9 +343,9 @@ def test_max_minutes_counts_earlier_sessions(corpus: Path, tmp_path: Path, monke
         now += 1.0
         return now
 
-    monkeypatch.setattr("edgeformer.train.supervisor.time.monotonic", clock)
+    monkeypatch.setattr("time.monotonic", clock)
     first = train(recipe(corpus, max_steps=1000, max_minutes=0.5), tmp_path / "run")
-    assert first.stopped_by == "max_minutes = 0.5"
+    assert first.stopped_by == LimitReached("max_minutes", 0.5)
     assert 0 < first.steps < 30
     again = train(recipe(corpus, max_steps=1000, max_minutes=0.5), tmp_path / "run", resume=True)
     assert again.steps == first.steps
@@ -352,22 +354,27 @@ def test_max_minutes_counts_earlier_sessions(corpus: Path, tmp_path: Path, monke
     assert 1.0 <= more.minutes < 1.5
 
 
+def with_broken_batches(monkeypatch: pytest.MonkeyPatch, numbers: set[int]) -> None:
+    """Make the loss of some batches, counted from 1, not a number."""
+    forward, calls = Objective.forward, count(1)
+
+    def broken_forward(self: Objective, *inputs: Tensor) -> Tensor:
+        return forward(self, *inputs) * (float("nan") if next(calls) in numbers else 1.0)
+
+    monkeypatch.setattr(Objective, "forward", broken_forward)
+
+
 def test_divergence_names_the_step_and_keeps_the_checkpoint(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = TrainingModule.training_step
-
-    def broken_step(self: TrainingModule, batch: Any, batch_idx: int) -> Any:
-        return step(self, batch, batch_idx) * (float("nan") if batch_idx == 4 else 1.0)
-
-    monkeypatch.setattr(TrainingModule, "training_step", broken_step)
+    with_broken_batches(monkeypatch, {5})
     with pytest.raises(
         TrainingError, match=r"in step 5 .* kept as `.*model\.safetensors`.* lower `train\.learning_rate`"
     ):
         train(recipe(corpus), tmp_path / "run")
     state = resume_state(tmp_path / "run")
-    assert state["global_step"] == 3
-    assert all(torch.isfinite(tensor).all() for tensor in state["state_dict"].values())
+    assert state["progress"]["step"] == 3
+    assert all(torch.isfinite(tensor).all() for tensor in state["model"].values())
     run = Run.open(tmp_path / "run")
     assert (run.info.status, run.info.steps, run.info.averaged_steps) == ("diverged", 3, (3,))
     assert run.info.stopped_by.startswith("The gradient became infinite or not a number in step 5")
@@ -378,13 +385,12 @@ def test_divergence_names_the_step_and_keeps_the_checkpoint(
 
 
 def test_divergence_before_the_first_validation(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = TrainingModule.training_step
-    monkeypatch.setattr(TrainingModule, "training_step", lambda *arguments: step(*arguments) * float("nan"))
-    with pytest.raises(TrainingError, match=r"in step 1 .* no checkpoint yet\. .*begin anew in another folder"):
+    with_broken_batches(monkeypatch, {1})
+    with pytest.raises(TrainingError, match=r"in step 1 .* no checkpoint yet\. .*start again in another folder"):
         train(recipe(corpus), tmp_path / "run")
     run = Run.open(tmp_path / "run")
     assert (run.info.status, run.info.final) == ("diverged", None)
-    with pytest.raises(CheckpointError, match=r"in step 1 .* begin anew in another folder"):
+    with pytest.raises(CheckpointError, match=r"in step 1 .* start again in another folder"):
         run.load_model()
 
 
@@ -396,6 +402,13 @@ def test_a_validation_loss_that_is_no_number_counts_as_divergence(
         train(recipe(corpus), tmp_path / "run")
     info = Run.open(tmp_path / "run").info
     assert (info.status, info.averaged_steps, len(info.validations)) == ("diverged", (3,), 1)
+
+
+def test_a_checkpoint_of_an_earlier_version_says_so(corpus: Path, tmp_path: Path) -> None:
+    train(recipe(corpus), tmp_path / "run")
+    torch.save({"state_dict": {}, "global_step": 6}, tmp_path / "run" / "checkpoints" / "last.ckpt")
+    with pytest.raises(CheckpointError, match="was written by an earlier version of edgeformer"):
+        train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True)
 
 
 def test_refuses_a_used_folder(corpus: Path, tmp_path: Path) -> None:
@@ -426,7 +439,7 @@ def test_resume_refuses_other_text(corpus: Path, tmp_path: Path) -> None:
     copy.write_bytes(corpus.read_bytes())
     train(recipe(copy), tmp_path / "run")
     copy.write_text(corpus.read_text() + "a b\tb a\n")
-    with pytest.raises(CheckpointError, match="other text"):
+    with pytest.raises(CheckpointError, match="different text"):
         train(recipe(copy, max_steps=9), tmp_path / "run", resume=True)
 
 
@@ -451,7 +464,7 @@ def test_resume_of_a_run_that_made_no_step_begins_it(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("edgeformer.train.trainer.Supervisor", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(EncodedPairs, "encode", mock.Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train(recipe(corpus), tmp_path / "run")
     result = train(None, tmp_path / "run", resume=True)
@@ -461,7 +474,7 @@ def test_resume_of_a_run_that_made_no_step_begins_it(
 def test_a_run_is_trained_by_one_process_at_a_time(corpus: Path, tmp_path: Path) -> None:
     train(recipe(corpus), tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    with held(tmp_path / "run"), pytest.raises(ConfigError, match="Another process works in"):
+    with locked_folder(tmp_path / "run"), pytest.raises(ConfigError, match="is being used by another process"):
         train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True)
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
     assert train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True).steps == 9
@@ -469,12 +482,11 @@ def test_a_run_is_trained_by_one_process_at_a_time(corpus: Path, tmp_path: Path)
 
 def test_resume_sets_the_recipe_on_every_process(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(recipe(corpus), tmp_path / "run")
-    seen: list[Run] = []
-    monkeypatch.setattr("edgeformer.train.trainer._fit", lambda run, *_: seen.append(run))
+    monkeypatch.setattr(trainer, "run_updates", lambda *_, **__: LimitReached("max_steps", 9))
     for rank in ("1", "0"):
         monkeypatch.setenv("RANK", rank)
-        train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True)
-        assert seen.pop().recipe.train.max_steps == 9
+        result = train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True)
+        assert result.run.recipe.train.max_steps == 9
         assert Run.open(tmp_path / "run").recipe.train.max_steps == (9 if rank == "0" else 6)
 
 
@@ -522,9 +534,10 @@ def test_precisions_and_tokenizers(corpus: Path, tmp_path: Path, precision: str,
     assert (run.path / "target.tokenizer.json").is_file() is not shared
 
 
-def test_supervisor_state_is_plain(corpus: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_holds_the_progress_as_plain_values(corpus: Path, tmp_path: Path) -> None:
     run = train(recipe(corpus), tmp_path / "run").run
-    supervisor = Supervisor(run, None, None)  # type: ignore[arg-type]  # neither is used
-    state = resume_state(run.path)["callbacks"][supervisor.state_key]
-    supervisor.load_state_dict(state)
-    assert tuple(supervisor.validations) == run.info.validations
+    progress = msgspec.convert(resume_state(run.path)["progress"], TrainingProgress)
+    assert tuple(progress.validations) == run.info.validations
+    assert (progress.step, progress.minutes) == (6, run.info.minutes)
+    assert progress.tokens_per_second == run.info.tokens_per_second > 0
+    assert [path.name for path in run.checkpoints.glob(".*")] == []  # written beside it and renamed

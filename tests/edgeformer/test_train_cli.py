@@ -53,6 +53,22 @@ def test_trains_and_names_the_next_command(folder: Path) -> None:
     assert f"edgeformer export {folder / 'run'} --out BUNDLE" in result.output
 
 
+def test_ends_with_a_picture(folder: Path) -> None:
+    CliRunner().invoke(main, arguments(folder))
+    assert (folder / "run" / "training.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_there_is_a_note_and_no_picture(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "edgeformer.train.report.picture", raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = CliRunner().invoke(main, arguments(folder))
+    assert result.exit_code == 0, result.output
+    assert "it needs matplotlib: pip install 'edgeformer[plot]'." in result.output
+    assert not (folder / "run" / "training.png").exists()
+
+
 def test_resume_without_recipe_may_raise_a_limit(folder: Path) -> None:
     CliRunner().invoke(main, arguments(folder))
     options = ["--out", str(folder / "run"), "--data", str(folder), "--resume", "--set", "train.max_steps=6"]

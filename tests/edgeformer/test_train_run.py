@@ -17,7 +17,7 @@ from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.train.averaging import averaged_steps, best_steps, keep_only, load_average, weights_path
-from edgeformer.train.dropout import FastDropout, use_fast_dropout
+from edgeformer.train.cpu.dropout import FastDropout, use_fast_dropout
 from edgeformer.train.run import SAMPLE_SIZE, Run, RunInfo, Validation, differing_keys
 from edgeformer.train.weights import save_weights
 
@@ -103,7 +103,7 @@ def test_weights_of_another_model(tmp_path: Path, change: str) -> None:
     else:
         state[name] = torch.zeros(3, 3)
     save_file(state, run.model_path)
-    with pytest.raises(CheckpointError, match="are of another model"):
+    with pytest.raises(CheckpointError, match="belong to another model"):
         run.load_model()
 
 
@@ -255,7 +255,7 @@ def test_every_dropout_of_a_model_is_exchanged() -> None:
 def test_freed_memory_is_used_again_without_asking_the_system() -> None:
     script = """
 import ctypes, resource
-from edgeformer.train.allocator import keep_freed_memory
+from edgeformer.train.cpu.allocator import keep_freed_memory
 keep_freed_memory()
 libc, size = ctypes.CDLL(None), 2**26
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]

@@ -14,7 +14,18 @@ from edgeformer.families import family_names, get_family, model_config
 from edgeformer.model.layers import EncoderLayer, sinusoids
 from edgeformer.model.self_attention import CausalSelfAttention
 from edgeformer.model.transformer import Transformer
-from edgeformer.model.transformer_config import TransformerConfig, base, edge, shared_heads, tiny, word_level
+from edgeformer.model.transformer_config import (
+    TransformerConfig,
+    base,
+    edge,
+    free_widths,
+    free_widths_small,
+    incremental,
+    shared_heads,
+    tiny,
+    word_level,
+    word_level_small,
+)
 from tests.factory import SMALL, randomise
 
 VOCAB = 50
@@ -117,8 +128,12 @@ def test_shared_head_projection_is_small() -> None:
         (tiny, (128, 256, 4, 4, 4)),
         (edge, (256, 1024, 4, 6, 2)),
         (base, (512, 2048, 8, 6, 6)),
+        (free_widths, (512, 2048, 8, 6, 6)),
+        (free_widths_small, (256, 1024, 4, 3, 3)),
+        (incremental, (24, 48, 8, 2, 2)),
         (shared_heads, (256, 1024, 8, 6, 6)),
         (word_level, (512, 2048, 8, 6, 6)),
+        (word_level_small, (128, 512, 4, 3, 3)),
     ],
 )
 def test_presets_have_the_documented_sizes(preset: Any, sizes: tuple[int, ...]) -> None:
@@ -126,6 +141,32 @@ def test_presets_have_the_documented_sizes(preset: Any, sizes: tuple[int, ...]) 
     found = (config.d_model, config.d_ff, config.heads, config.encoder_layers, config.decoder_layers)
     assert found == sizes
     assert get_family("transformer").presets[preset.__name__] is preset
+
+
+@pytest.mark.parametrize(
+    ("preset", "variations"),
+    [
+        (free_widths, {"scale_embeddings": False, "attention_bias": False, "attention_dropout": 0.1}),
+        (incremental, {"attention_bias": False, "output_bias": True, "dropout": 0.5, "attention_dropout": 0.5}),
+        (shared_heads, {"positions": "learned", "output_bias": True, "dropout": 0.0, "max_source_length": 100}),
+        (word_level, {"output_bias": False, "dropout": 0.1, "attention_dropout": 0.1, "max_source_length": 80}),
+    ],
+)
+def test_presets_have_the_documented_variations(preset: Any, variations: dict[str, Any]) -> None:
+    config = preset()
+    assert {name: getattr(config, name) for name in variations} == variations
+
+
+@pytest.mark.parametrize("tied", ["none", "decoder", "all"])
+def test_output_bias_is_added_to_the_logits(tied: Any) -> None:
+    model = build(output_bias=True, tied_embeddings=tied)
+    source, length, target = torch.tensor([[5, 6, 3]]), torch.tensor([3]), torch.tensor([[2, 9]])
+    with torch.no_grad():
+        features = model.features(source, length, target)
+        expected = features @ model.projection.weight.T + model.projection.bias
+        torch.testing.assert_close(model(source, length, target), expected)
+    assert model.projection.bias.shape == (VOCAB,)
+    assert build(tied_embeddings=tied).projection.bias is None
 
 
 @pytest.mark.parametrize(

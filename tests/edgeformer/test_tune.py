@@ -14,7 +14,8 @@ import pytest
 from edgeformer.config import DataConfig
 from edgeformer.data.corpora import load_corpus
 from edgeformer.quality import tuning as module
-from edgeformer.quality.evaluation import open_system, translate_all
+from edgeformer.quality.evaluation import translate_all
+from edgeformer.quality.translators import open_translator
 from edgeformer.quality.tuning import PENALTIES, best_text
 from edgeformer.train.run import Run
 from edgeformer_runtime.bundle.open import open_bundle
@@ -111,7 +112,7 @@ def test_a_difference_counts_if_it_is_larger_than_its_error(
         return f"{numbered[1]} !" if penalty != 1.5 and numbered[0] < worse else numbered[1]
 
     monkeypatch.setattr(module, "best_text", text)
-    result = module.tune(bundle, open_system(bundle, threads=1), data)
+    result = module.tune(bundle, open_translator(bundle, threads=1), data)
     assert max(result.candidates, key=lambda one: one.bleu).length_penalty == 1.5
     assert result.chosen.length_penalty == chosen
 
@@ -121,16 +122,16 @@ def test_equal_ones_leave_the_penalty_at_one(
     bundle: Path, data: Path, monkeypatch: pytest.MonkeyPatch, penalties: Sequence[float], best: float
 ) -> None:
     monkeypatch.setattr(module, "best_text", lambda translation, penalty: "the same")
-    result = module.tune(bundle, open_system(bundle, threads=1), data, penalties=penalties)
+    result = module.tune(bundle, open_translator(bundle, threads=1), data, penalties=penalties)
     assert result.chosen.length_penalty == best
 
 
 def test_only_validation_text_is_translated(bundle: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
-    def watched(system: Any, texts: Sequence[str], *arguments: Any, **options: Any) -> list[Translation]:
+    def watched(translator: Any, texts: Sequence[str], *arguments: Any, **options: Any) -> list[Translation]:
         seen.extend(texts)
-        return translate_all(system, texts, *arguments, **options)
+        return translate_all(translator, texts, *arguments, **options)
 
     monkeypatch.setattr(module, "translate_all", watched)
     tuned(bundle, data)
@@ -150,13 +151,13 @@ def test_a_run_keeps_it_and_export_writes_it(trained: Path, bundle: Path, data: 
     assert (info.generation.beam_size, info.generation.length_penalty) == (3, best)
 
     Run.open(trained).update(generation=replace_penalty(info.generation, 0.25))
-    options = open_system(trained).options
+    options = open_translator(trained).defaults
     assert (options.beam_size, options.length_penalty) == (3, 0.25)
     exported = tmp_path / "exported"
     assert run("export", trained, "--out", exported).exit_code == 0
     assert open_bundle(exported).manifest.generation == Run.open(trained).info.generation
     assert "| default search | beam 3, length penalty 0.25 |" in (exported / "README.md").read_text(encoding="utf-8")
-    assert Translator(exported, threads=1).options().length_penalty == 0.25
+    assert Translator.open(exported, threads=1).defaults.length_penalty == 0.25
     assert run("verify", exported, "--checkpoint", trained).exit_code == 0
 
 
@@ -172,7 +173,7 @@ def test_the_table_and_what_to_do_next(trained: Path, bundle: Path, data: Path) 
     before = open_bundle(bundle).manifest
     result = run("tune", bundle, *options)
     assert "40 validation sentences, beam 4" in result.stdout
-    assert "A bundle is not changed: tune its run" in result.stdout
+    assert "The bundle was not changed: tune its run" in result.stdout
     assert open_bundle(bundle).manifest == before
 
 
@@ -192,7 +193,7 @@ def test_a_sentence_too_long_is_left_out(bundle: Path, data: Path) -> None:
     (data / "valid.tsv").write_text(f"{PAIRS[0][0]}\t{PAIRS[0][1]}\n{LONG}\ttrop long\n", encoding="utf-8")
     recipe = {**DATA, "valid": ["valid.tsv"]}
     edit_manifest(bundle, lambda tree: tree["provenance"]["recipe"].update(data=recipe))
-    assert "1 sentences have more tokens" in run("tune", bundle, "--data", data, "--threads", "1").stdout
+    assert "1 sentence has more tokens" in run("tune", bundle, "--data", data, "--threads", "1").stdout
     result = tuned(bundle, data)["result"]
     assert (result["sentences"], result["too_long"]) == (1, 1)
     (data / "valid.tsv").write_text(f"{LONG}\ttrop long\n", encoding="utf-8")
@@ -207,7 +208,7 @@ def test_mistakes(bundle: Path, trained: Path, data: Path, tmp_path: Path) -> No
     info = json.loads((trained / "run.json").read_bytes())
     provenance = {"name": "files", "licence": "", "origin": "", "sha256": {"text.tsv": "0" * 64}}
     (trained / "run.json").write_text(json.dumps({**info, "provenance": provenance}), encoding="utf-8")
-    assert "was trained on other text than is found now" in error("tune", trained, "--data", data)
+    assert "was trained on other text than these files contain" in error("tune", trained, "--data", data)
     edit_manifest(bundle, lambda tree: tree["generation"].update(beam_size=1))
     assert "changes nothing with a beam of 1" in error("tune", bundle, "--data", data)
     edit_manifest(bundle, lambda tree: tree.update(provenance={}, generation={}))
@@ -224,5 +225,5 @@ def test_a_lower_case_model_is_compared_with_lower_case(bundle: Path, data: Path
 
 
 def test_options_of_a_run_are_its_own(trained: Path) -> None:
-    options = open_system(trained).options
+    options = open_translator(trained).defaults
     assert replace(options, beam_size=4, length_penalty=1.0) == options

@@ -25,7 +25,7 @@ from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.choice import Sensitivity
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.files import held
+from edgeformer_runtime.files import locked_folder
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
@@ -178,7 +178,7 @@ def test_sensitive_layers_are_kept_higher(
         assert bits[4] >= 11
     stored_bytes = sum(tensor.bytes for tensor in report.tensors)
     assert stored_bytes < (out / contract.WEIGHTS_FILE).stat().st_size
-    assert check_golden(Translator(out)).problems == ()
+    assert check_golden(Translator.open(out)).problems == ()
     with pytest.raises(ExportError, match=r"no layer nonsense; it has source_embedding\.tokens, "):
         export_run(
             model_graphs.run, tmp_path / "other", precision=base, keep={"nonsense": "fp32"}, model_graphs=model_graphs
@@ -204,8 +204,8 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     runner = CliRunner()
 
     (tmp_path / "best.quantize").mkdir()
-    with held(tmp_path / "best.quantize"):
-        assert "Another process works in" in runner.invoke(main, command).stderr
+    with locked_folder(tmp_path / "best.quantize"):
+        assert "is being used by another process" in runner.invoke(main, command).stderr
     with mock.patch.object(trial.Trial, "timed", side_effect=KeyboardInterrupt):
         stopped = runner.invoke(main, command)
     assert stopped.exit_code == 130
@@ -235,7 +235,7 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     card = (out / "README.md").read_text(encoding="utf-8")
     for text in (choice.bleu_signature, choice.machine, *names, *choice.remarks):
         assert text in card
-    page = (tmp_path / "best.quantize" / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "best.quantize" / "report.md").read_text(encoding="utf-8")
     assert all(name in page for name in names)
     assert not (tmp_path / "best.quantize" / "candidates").exists()
     assert f"Wrote {out}, {best.name}" in done.stdout

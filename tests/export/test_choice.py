@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
+import sys
+from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import msgspec
+import numpy as np
 import pytest
 
+from edgeformer.markdown import markdown_table
 from edgeformer_export.auto.choice import Rule, decide, remarks
-from edgeformer_export.auto.page import page
-from edgeformer_export.choice_table import explanation, rows
+from edgeformer_export.auto.report import PLOT_FILE, write_report
+from edgeformer_export.choice_table import COLUMNS, explanation, rows
 from edgeformer_runtime.bundle.choice import Choice, Latency, Measured, Objective, Quality
 
 
@@ -146,21 +148,43 @@ def choice_of(candidates: list[Measured]) -> Choice:
     )
 
 
-def test_the_page_shows_every_candidate_once_in_each_plot() -> None:
+def test_the_plot_shows_every_candidate_in_each_panel() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'edgeformer[plot]'")
+    from edgeformer_export.auto.plot import candidates_figure
+
     choice = choice_of(CANDIDATES)
-    text = page("bundle", choice)
-    assert "<script" not in text
-    assert "http" not in text
-    svgs = [f"<svg{part.partition('</svg>')[0]}</svg>" for part in text.split("<svg")[1:]]
-    plots = [ElementTree.fromstring(svg) for svg in svgs]
-    assert len(plots) == 2
-    for plot in plots:
-        labels = {label.text: float(label.get("y", "nan")) for label in plot.iter("text")}
-        places = sorted(labels[one.name] for one in CANDIDATES)
-        assert all(b - a >= 13.9 for a, b in itertools.pairwise(places)), "labels overlap"
-        assert sum(circle.get("r") == "8" for circle in plot.iter("circle")) == 1
-        assert sum(circle.get("r") == "4" for circle in plot.iter("circle")) == len(CANDIDATES)
-    assert "validation &lt;set&gt;" in text
+    by_size, by_latency = candidates_figure(choice).axes
+    for axes, xs in (
+        (by_size, [candidate.bytes / 1e6 for candidate in choice.candidates]),
+        (by_latency, [candidate.latency.mean_ms for candidate in choice.candidates]),
+    ):
+        points = {str(points.get_label()): points for points in axes.collections}
+        for candidate, x in zip(choice.candidates, xs, strict=True):
+            assert list(np.ravel(points[candidate.name].get_offsets())) == pytest.approx([x, candidate.quality.bleu])
+            assert (len(np.ravel(points[candidate.name].get_facecolor())) > 0) == candidate.on_front
+        assert len(axes.collections) == len(choice.candidates) + 1  # the ring
+        assert list(np.ravel(axes.lines[0].get_ydata())) == pytest.approx([39.8, 39.8])
+
+
+def test_the_report_has_every_candidate_and_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'edgeformer[plot]'")
+    choice = choice_of(CANDIDATES)
+    text = write_report(tmp_path, "bundle", choice).read_text(encoding="utf-8")
+    assert (tmp_path / PLOT_FILE).read_bytes().startswith(b"\x89PNG")
+    assert f"({PLOT_FILE})" in text
+    lines = [
+        *explanation(choice),
+        *(f"- {remark}" for remark in choice.remarks),
+        *markdown_table(COLUMNS, rows(choice)),
+    ]
+    assert {*lines} <= {*text.splitlines()}
+
+    (tmp_path / "without").mkdir()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    text = write_report(tmp_path / "without", "bundle", choice).read_text(encoding="utf-8")
+    assert [path.name for path in (tmp_path / "without").iterdir()] == ["report.md"]
+    assert "![" not in text
+    assert {*lines} <= {*text.splitlines()}
 
 
 def test_the_table_fits_a_terminal_and_tells_the_choice() -> None:

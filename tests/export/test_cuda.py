@@ -69,7 +69,7 @@ def open_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Open
         variant, precision, target = case
         folder = tmp_path_factory.mktemp("-".join(case)) / "bundle"
         export_run(run_of(variant), folder, precision=precision, target=target)
-        cuda, cpu = (Translator(folder, device=device, threads=1) for device in ("cuda", "cpu"))
+        cuda, cpu = (Translator.open(folder, device=device, threads=1) for device in ("cuda", "cpu"))
         return Opened(run_of(variant).load_model(), folder, cuda, cpu, precision)
 
     return opened
@@ -143,16 +143,16 @@ def test_threads_share_one_session(case: Opened) -> None:
 def test_the_state_stays_there(case: Opened) -> None:
     session, table = case.cuda.session, case.cuda.bundle.manifest.state
     state = session.start(np.array([[5, 6, 3], [7, 3, 0], [8, 9, 3]]), np.array([3, 2, 3]))
-    state = state.select(np.array([0, 0, 1, 1, 2, 2]), None)
-    for position in range(3):
-        _, state = session.step(np.full(6, 4 + position), position, state)
+    state.select(np.array([0, 0, 1, 1, 2, 2]), None)
+    for token in range(4, 7):
+        state.step(np.full(6, token))
         assert {value.device_name() for value in state.tensors.values()} == {"cuda"}
         before = dict(state.tensors)
-        state = state.select(np.array([1, 0, 2, 2, 5, 4]), None)
+        state.select(np.array([1, 0, 2, 2, 5, 4]), None)
         for tensor in table:
             moved = tensor.kind != "constant" and not tensor.in_place
             assert (state.tensors[tensor.name] is before[tensor.name]) != moved
-    state = state.select(np.array([5, 4, 0, 1]), np.array([2, 0]))
+    state.select(np.array([5, 4, 0, 1]), np.array([2, 0]))
     assert {value.device_name() for value in state.tensors.values()} == {"cuda"}
     for tensor in table:
         assert state.tensors[tensor.name].shape()[0] == {"N": 2, "R": 4}[str(tensor.axes[0])]

@@ -73,7 +73,7 @@ def test_beam_margins_are_the_largest_that_is_survived(seed: int) -> None:
 def test_of_texts_of_a_length_those_far_from_another_output_are_taken(
     small_bundles: dict[Precision, Path], precision: Precision
 ) -> None:
-    translator = Translator(small_bundles[precision], threads=1)
+    translator = Translator.open(small_bundles[precision], threads=1)
     golden = make_golden(translator, TEXTS, count=3)
     assert golden == make_golden(translator, TEXTS, count=3)
     assert [case.beam_size for case in golden.cases] == [1, 1, 1, 4, 4, 4]
@@ -103,5 +103,5 @@ def test_few_texts_are_all_taken(translator: Translator) -> None:
 
 
 def test_examples_of_a_taught_model_have_the_margin_looked_for(small_bundle: Path) -> None:
-    cases = read_golden(Translator(small_bundle, threads=1).bundle).cases
+    cases = read_golden(Translator.open(small_bundle, threads=1).bundle).cases
     assert min(case.margin for case in cases) >= MARGIN * PRECISIONS["fp32"].tolerances.score

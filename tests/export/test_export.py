@@ -113,7 +113,7 @@ def test_int8_graphs_multiply_integers(int8: Path) -> None:
 
 def test_golden_examples_pass_where_they_were_made(fp32: Path, int8: Path) -> None:
     for bundle in (fp32, int8):
-        result = check_golden(Translator(bundle))
+        result = check_golden(Translator.open(bundle))
         assert result.problems == ()
         assert result.cases >= 8
 

@@ -53,14 +53,14 @@ def taught(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("taught")
     run = taught_run(folder / "run", request.param, steps=TAUGHT[request.param])
     bundles = {
-        precision: Translator(bundle, threads=1)
+        precision: Translator.open(bundle, threads=1)
         for precision, bundle in export_precisions(run, folder, PRECISIONS).items()
     }
     return Taught(request.param, run.load_model(), bundles)
 
 
 def source_ids(translator: Translator) -> list[list[int]]:
-    return [[*ids, 3] for ids in translator.source_tokenizer.encode_batch(TEXTS)]
+    return translator.source_tokenizer.encode_batch(TEXTS, end_token=True)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -79,7 +79,7 @@ def test_rows_that_finish_at_different_steps(taught: Taught, beam_size: int) -> 
 def test_a_sentence_gives_the_same_in_any_company(taught: Taught, precision: Precision, beam_size: int) -> None:
     """Alone, in batches of any order and size, and with another number of threads."""
     one = taught.bundles[precision]
-    two = Translator(one.bundle, threads=2)
+    two = Translator.open(one.bundle, threads=2)
     expected = one.translate(TEXTS, beam_size=beam_size)
     order = np.random.default_rng(0).permutation(len(TEXTS)).tolist()
     outputs = [
@@ -95,7 +95,7 @@ def test_a_sentence_gives_the_same_in_any_company(taught: Taught, precision: Pre
     for output in outputs:
         for found, wanted in zip(output, expected[:: 6 if len(output) < len(TEXTS) else 1], strict=True):
             assert found.best.ids == wanted.best.ids
-            assert found.score == pytest.approx(wanted.score, abs=1e-5 if one.session.rows_in_pairs else 1e-4)
+            assert found.score == pytest.approx(wanted.score, abs=1e-5 if one.session.row_multiple == 2 else 1e-4)
 
 
 @pytest.mark.parametrize("precision", INTEGERS)

@@ -102,10 +102,10 @@ def test_the_state_table_tells_so(exported: Exported) -> None:
     assert [(one.name, one.dtype) for one in manifest.state] == [
         (one.name, half.get(one.dtype, one.dtype)) for one in table
     ]
-    session = Translator(exported.bundle).session
-    state = session.start(np.array([[5, 6, 3]]), np.array([3])).select(np.array([0, 0]), None)
-    for position in range(2):
-        logits, state = session.step(np.array([5, 6]), position, state)
+    state = Translator.open(exported.bundle).session.start(np.array([[5, 6, 3]]), np.array([3]))
+    state.select(np.array([0, 0]), None)
+    for _ in range(2):
+        logits = state.step(np.array([5, 6]))
     assert logits.dtype == np.float32
     assert {str(value.numpy().dtype) for value in state.tensors.values()} == {one.dtype for one in manifest.state}
 
@@ -143,7 +143,7 @@ def test_operators_of_a_step(in_place: Exported) -> None:
 
 
 def test_step_logits_stay_close_to_torch(exported: Exported) -> None:
-    model, session = exported.run.load_model(), Translator(exported.bundle).session
+    model, session = exported.run.load_model(), Translator.open(exported.bundle).session
     random = np.random.default_rng(0)
     lengths = [1, 2, 9, 40, 256]
     sources = [[*random.integers(4, 300, length - 1).tolist(), 3] for length in lengths]
@@ -155,7 +155,7 @@ def test_step_logits_stay_close_to_torch(exported: Exported) -> None:
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_sentence_gives_the_same_alone_and_in_a_batch(exported: Exported, beam_size: int) -> None:
-    translator = Translator(exported.bundle, threads=1)
+    translator = Translator.open(exported.bundle, threads=1)
     texts = [*sorted({source for source, _ in PAIRS})[::9], "x", "The sea."]
     together = translator.translate(texts, beam_size=beam_size)
     for text, translation in zip(texts, together, strict=True):
@@ -165,7 +165,7 @@ def test_a_sentence_gives_the_same_alone_and_in_a_batch(exported: Exported, beam
 
 
 def test_the_bounds_are_those_of_half_precision(in_place: Exported) -> None:
-    model, session = in_place.run.load_model(), Translator(in_place.bundle).session
+    model, session = in_place.run.load_model(), Translator.open(in_place.bundle).session
     report = compare(model, session, [[5, 6, 7, 3], [8, 9, 3]], [DecodeOptions(beam_size=2)], "fp16")
     assert report.problems == []
     assert report.attention_difference is not None

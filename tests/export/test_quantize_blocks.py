@@ -10,6 +10,7 @@ import onnx_ir as ir
 import pytest
 from numpy.typing import NDArray
 
+from edgeformer.model.build import build_model
 from edgeformer_export.passes.patterns import constant_array, find_linears, find_lookups
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.quantize.blocks import (
@@ -20,9 +21,11 @@ from edgeformer_export.quantize.blocks import (
 )
 from edgeformer_export.quantize.calibration import QuantizationRange
 from edgeformer_export.quantize.static import QuantizeStatic, activations
+from edgeformer_export.tracing.to_onnx import to_onnx
 from edgeformer_export.weights import write_weights
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE, SOURCE_LENGTH
 from edgeformer_runtime.precision import BLOCK_SIZE
+from tests.factory import randomise, small_recipe
 from tests.graphs import constant, linear_model, run, run_all, small_graphs
 
 RANDOM = np.random.default_rng(0)
@@ -198,6 +201,14 @@ def test_position_tables_stay_and_all_else_is_replaced(variant: str) -> None:
         assert (operators["MatMulNBits"], operators["GatherBlockQuantized"]) == (linears, lookups)
         kept = [value for name, value in blocks.graph.initializers.items() if name.endswith("positions")]
         assert [value.dtype for value in kept] == [ir.DataType.FLOAT] * (variant != "lstm_dot")
+
+
+def test_output_bias_of_a_tied_table_is_part_of_the_product() -> None:
+    model = randomise(build_model(small_recipe("output_bias"), 300, 300), 0)
+    blocks, _ = run_passes(to_onnx(model, "ort").graphs[DECODER_FILE], [QuantizeBlocks(4)])
+    (projection,) = [node for node in blocks.graph if node.attributes.get_int("N", 0) == 300]
+    bias = constant_array(projection.inputs[5])
+    np.testing.assert_array_equal(bias, model.get_parameter("projection.bias").detach().numpy())
 
 
 @pytest.mark.parametrize("bits", BITS)

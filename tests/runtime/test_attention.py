@@ -14,8 +14,8 @@ from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.decoding.batching import pad
 from edgeformer_runtime.engine import onnx_session
-from edgeformer_runtime.errors import BundleError, InputTooLongError, OptionError
-from edgeformer_runtime.translator import EMPTY, Translator, encode_sources
+from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, without_attention
 from tests.toy import Ids
 
@@ -34,19 +34,19 @@ SAME = 1e-5
 """float32 sums in another order."""
 
 
-def pairs(translator: Translator, texts: list[str]) -> tuple[list[list[int]], list[Ids]]:
+def pairs(translator: Translator, texts: list[str]) -> tuple[list[Ids], list[Ids]]:
     """Source ids, and ids of their translations, each with its end token."""
     translations = translator.translate(texts, beam_size=2)
     assert all(translation.best.finished for translation in translations)
-    sources = encode_sources(translator.session, translator.source_tokenizer, texts)
-    return list(sources.values()), [(*one.best.ids, translator.session.special.eos) for one in translations]
+    eos = translator.session.special.eos
+    return [found.source.ids for found in translations], [(*found.best.ids, eos) for found in translations]
 
 
 @pytest.mark.parametrize("max_length", [None, 2])
 def test_every_target_token_has_one_unit_of_weight(translator: Translator, max_length: int | None) -> None:
     translations = translator.translate(TEXTS, beam_size=2, max_length=max_length)
     end = translator.source_tokenizer.tokens([translator.session.special.eos])[0]
-    for text, translation, found in zip(TEXTS, translations, translator.attention(TEXTS, translations), strict=True):
+    for text, translation, found in zip(TEXTS, translations, translator.attention(translations), strict=True):
         best = translation.best
         source = translator.source_tokenizer
         assert found.finished == best.finished == (max_length is None)
@@ -60,7 +60,7 @@ def test_every_target_token_has_one_unit_of_weight(translator: Translator, max_l
 
 
 def test_it_depends_on_source_and_target(translator: Translator) -> None:
-    (first,) = translator.attention(TEXTS[:1], translator.translate(TEXTS[:1]))
+    (first,) = translator.attention(translator.translate(TEXTS[:1]))
     assert np.abs(first.weights - first.weights[:1]).max() > 0.01
     assert np.abs(first.weights - 1 / len(first.source_tokens)).max() > 0.01
 
@@ -72,7 +72,7 @@ def test_padding_has_no_weight(translator: Translator) -> None:
     state = session.start(source, lengths)
     for position in range(3):
         token = np.array([[session.special.bos, *ids][position % len(ids)] for ids in targets], np.int64)
-        weights, state = session.attend(token, position, state)
+        weights = state.attend(token)
         assert weights.shape == source.shape
         for row, length in zip(weights, lengths, strict=True):
             assert not row[length:].any()
@@ -98,7 +98,7 @@ def test_it_is_what_torch_computes(
     taught_run: Run, request: pytest.FixtureRequest, precision: str, tolerance: float
 ) -> None:
     bundle = request.getfixturevalue("small_bundle" if precision == "fp32" else "small_bundle_int8")
-    translator = Translator(bundle, threads=1)
+    translator = Translator.open(bundle, threads=1)
     sources, targets = pairs(translator, TEXTS)
     found = attention_weights(translator.session, sources, targets)
     expected = attention_weights(TorchSession(taught_run.load_model(), translator.session.special), sources, targets)
@@ -125,11 +125,11 @@ def test_a_prefix_has_the_first_rows(translator: Translator) -> None:
 def test_blank_texts_have_none(translator: Translator) -> None:
     texts = ["", TEXTS[1], " "]
     translations = translator.translate(texts)
-    blank, found, other = translator.attention(texts, translations)
+    blank, found, other = translator.attention(translations)
     for empty in (blank, other):
         assert (empty.source_tokens, empty.target_tokens, empty.weights.shape) == ((), (), (0, 0))
         assert empty.alignment == ()
-    np.testing.assert_array_equal(found.weights, translator.attention(texts[1:2], translations[1:2])[0].weights)
+    np.testing.assert_array_equal(found.weights, translator.attention(translations[1:2])[0].weights)
 
 
 @pytest.mark.parametrize(("finished", "expected"), [(True, ((1, 0), (0, 1))), (False, ((1, 0), (0, 1), (1, 2)))])
@@ -147,12 +147,12 @@ def test_an_end_token_alone_is_aligned_with_nothing() -> None:
 def test_a_bundle_without_weights_translates_and_says_what_it_lacks(small_bundle: Path, tmp_path: Path) -> None:
     bundle = copy_of(small_bundle, tmp_path)
     without_attention(bundle)
-    without = Translator(bundle, threads=1)
+    without = Translator.open(bundle, threads=1)
     assert not without.bundle.has_attention
     translations = without.translate(TEXTS)
-    assert translations == Translator(small_bundle, threads=1).translate(TEXTS)
+    assert translations == Translator.open(small_bundle, threads=1).translate(TEXTS)
     with pytest.raises(BundleError, match="has no attention weights: its model, of family `transformer`"):
-        without.attention(TEXTS, translations)
+        without.attention(translations)
 
 
 def test_the_graph_is_opened_on_demand_and_once(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,41 +164,30 @@ def test_the_graph_is_opened_on_demand_and_once(small_bundle: Path, monkeypatch:
         return original(path, device, options)
 
     monkeypatch.setattr(onnx_session, "_open", record)
-    translator = Translator(small_bundle, threads=1)
+    translator = Translator.open(small_bundle, threads=1)
     translations = translator.translate(TEXTS)
     assert opened == [DECODER_FILE, ENCODER_FILE]
     with ThreadPoolExecutor(8) as pool:
-        results = [pool.submit(translator.attention, TEXTS, translations) for _ in range(8)]
+        results = [pool.submit(translator.attention, translations) for _ in range(8)]
     for result in results:
         for found, expected in zip(result.result(), results[0].result(), strict=True):
             np.testing.assert_array_equal(found.weights, expected.weights)
     assert opened[2:] == [ATTENTION_FILE]
 
 
-def test_wrong_arguments_are_named(translator: Translator) -> None:
+def test_a_target_beyond_the_limit_is_refused(translator: Translator) -> None:
     limit = translator.session.max_target_length
     sources, _ = pairs(translator, TEXTS[:1])
     with pytest.raises(ValueError, match=f"a target has {limit + 1} tokens, more than the model's {limit}"):
         attention_weights(translator.session, sources, [[5] * (limit + 1)])
-    with pytest.raises(OptionError, match="list of strings"):
-        translator.attention("dog", [EMPTY])
-    with pytest.raises(InputTooLongError):
-        translator.attention(["x " * translator.session.max_source_length], [EMPTY])
-
-
-def test_texts_and_translations_must_be_as_many(translator: Translator) -> None:
-    translations = translator.translate(TEXTS)
-    for texts in (TEXTS[:-1], [*TEXTS, "dog"]):
-        with pytest.raises(OptionError, match=f"there are {len(TEXTS)} of {len(texts)} texts"):
-            translator.attention(texts, translations)
 
 
 def test_a_bundle_that_changed_since_it_was_opened_is_refused(
     small_bundle: Path, small_bundle_int8: Path, tmp_path: Path
 ) -> None:
     bundle = copy_of(small_bundle, tmp_path)
-    translator = Translator(bundle, threads=1)
+    translator = Translator.open(bundle, threads=1)
     translations = translator.translate(TEXTS)
     (bundle / ATTENTION_FILE).write_bytes((small_bundle_int8 / ATTENTION_FILE).read_bytes())
     with pytest.raises(BundleError, match=r"has changed since it was opened: `attention\.onnx` has"):
-        translator.attention(TEXTS, translations)
+        translator.attention(translations)

@@ -64,7 +64,7 @@ def test_damage_is_refused_and_the_file_named(
         open_bundle(bundle)
     assert named in str(caught.value)
     with pytest.raises(BundleError):
-        Translator(bundle)
+        Translator.open(bundle)
 
     result = CliRunner().invoke(main, ["translate", str(bundle), "The dog runs."])
     assert result.exit_code == 1
@@ -87,12 +87,12 @@ def test_any_flipped_bit_is_refused_and_the_file_named(small_bundle: Path, tmp_p
         flipped = bytearray(content)
         flipped[place] ^= 1 << bit
         path.write_bytes(flipped)
-        for opening in (open_bundle, Translator):
+        for opening in (open_bundle, Translator.open):
             with pytest.raises(BundleError, match="does not match its SHA-256") as caught:
                 opening(bundle)
             assert f"`{path.name.removesuffix('.sha256')}`" in str(caught.value), (path.name, place, bit)
         path.write_bytes(content)
-    assert Translator(bundle, threads=1).translate([""])[0].text == ""
+    assert Translator.open(bundle, threads=1).translate([""])[0].text == ""
 
 
 def test_a_value_of_the_manifest_that_stays_valid_is_refused_too(small_bundle: Path, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_bundle_may_be_moved_and_opened_by_a_relative_path(
 ) -> None:
     copy_of(small_bundle, tmp_path).rename(tmp_path / "naïve [café] name")
     monkeypatch.chdir(tmp_path)
-    assert Translator("naïve [café] name", threads=1).translate([""])[0].text == ""
+    assert Translator.open("naïve [café] name", threads=1).translate([""])[0].text == ""
 
 
 def test_the_hash_file_is_what_sha256sum_writes(small_bundle: Path) -> None:

@@ -6,21 +6,9 @@ import pytest
 
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.errors import InputTooLongError
 from tests.toy import ToySession, reference_beam, reference_greedy
 
 SOURCES = [(4,) * length for length in (3, 9, 1, 6, 9, 2)]
-
-
-def test_a_source_beyond_the_limit_is_refused_before_any_work() -> None:
-    session = ToySession(max_source_length=8)
-    with pytest.raises(InputTooLongError) as caught:
-        decode(session, SOURCES, DecodeOptions())
-    assert (caught.value.index, caught.value.length, caught.value.limit) == (1, 9, 8)
-    assert "Text 2 has 9 tokens, but the model accepts at most 8" in str(caught.value)
-    assert session.rows == []
-    longest = [(4,) * 8]
-    assert len(decode(session, longest, DecodeOptions())) == 1
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])

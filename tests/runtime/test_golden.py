@@ -20,7 +20,7 @@ Cases = list[dict[str, Any]]
 
 def edited(bundle: Path, folder: Path, change: Callable[[Cases], object]) -> Translator:
     copy = edit_golden(copy_of(bundle, folder), lambda tree: change(tree["cases"]))
-    return Translator(copy, threads=1)
+    return Translator.open(copy, threads=1)
 
 
 @pytest.mark.parametrize("precision", [name for name in get_args(Precision) if name != "fp16"])
@@ -30,7 +30,7 @@ def test_a_sound_bundle_gives_its_golden_examples(
     if device != "cpu" and precision != "fp32":
         pytest.skip("integers run on the CPU only")
     bundle = small_bundles[precision]
-    result = check_golden(Translator(bundle, device=device, threads=1))
+    result = check_golden(Translator.open(bundle, device=device, threads=1))
     cases = golden_cases(open_bundle(bundle))
     assert result.problems == ()
     assert result.cases == len(cases) > 0
@@ -47,7 +47,7 @@ def test_a_sound_bundle_gives_its_golden_examples(
 
 def test_padding_and_company_do_not_matter(small_bundle: Path) -> None:
     """The examples of one beam size are run as one batch, each with the padding of the longest."""
-    translator = Translator(small_bundle, threads=2, workers=2)
+    translator = Translator.open(small_bundle, threads=2, workers=2)
     assert check_golden(translator).problems == ()
 
 
@@ -116,7 +116,7 @@ def test_a_trace_that_is_not_as_recorded_names_graph_and_tensor(small_bundle: Pa
         tree["traces"][1]["stages"][3]["logits"][2] += 0.01
         tree["traces"][4]["stages"][2]["logits"][1] += 0.01
 
-    result = check_golden(Translator(edit_golden(copy_of(small_bundle, tmp_path), change), threads=1))
+    result = check_golden(Translator.open(edit_golden(copy_of(small_bundle, tmp_path), change), threads=1))
     (problem,) = result.problems
     assert "first difference in example 5: the decoder's `logits` (relative difference 0.00" in problem
     assert problem.endswith(", tolerance 0.0001), step 2")
@@ -128,7 +128,7 @@ def test_other_kernels_are_given_more_room(small_bundle: Path, tmp_path: Path) -
         tree["machine"]["instructions"] = ["NEON"]
         tree["traces"][1]["stages"][3]["logits"][2] += 0.001
 
-    result = check_golden(Translator(edit_golden(copy_of(small_bundle, tmp_path), change), threads=1))
+    result = check_golden(Translator.open(edit_golden(copy_of(small_bundle, tmp_path), change), threads=1))
     assert result.problems == ()
     assert not result.traces.same_kernels
     assert 1e-4 < (result.traces.graphs[1].max_difference or 0) < result.traces.graphs[1].tolerance == 1e-3
@@ -143,7 +143,7 @@ def test_small_differences_of_all_tensors_add_up(small_bundle: Path, tmp_path: P
             for numbers in trace["stages"][0].values():
                 numbers[1:] = [number + 5e-4 * numbers[0] for number in numbers[1:]]
 
-    result = check_golden(Translator(edit_golden(copy_of(small_bundle, tmp_path), change), threads=1))
+    result = check_golden(Translator.open(edit_golden(copy_of(small_bundle, tmp_path), change), threads=1))
     encoder, decoder = result.traces.graphs
     assert encoder.max_difference == pytest.approx(5e-4, rel=0.05)
     assert encoder.tolerance == 1e-3

@@ -194,7 +194,7 @@ def test_names_of_state_tensors() -> None:
 def test_a_manifest_from_a_newer_onnxruntime_is_refused(small_bundle: Path, tmp_path: Path) -> None:
     bundle = edit_manifest(copy_of(small_bundle, tmp_path), lambda tree: tree.update(min_onnxruntime="999.0"))
     with pytest.raises(BundleError, match=r"needs onnxruntime 999\.0 or newer, but .* is installed"):
-        Translator(bundle)
+        Translator.open(bundle)
 
 
 def test_graphs_that_differ_from_the_state_table_are_refused(small_bundle: Path, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_graphs_that_differ_from_the_state_table_are_refused(small_bundle: Path,
 
     bundle = edit_manifest(copy_of(small_bundle, tmp_path), change)
     with pytest.raises(BundleError, match="graphs and manifest differ") as caught:
-        Translator(bundle)
+        Translator.open(bundle)
     message = str(caught.value)
     assert "outputs of `encoder.onnx` lack renamed_constant" in message
     assert "outputs of `encoder.onnx` have unknown" in message

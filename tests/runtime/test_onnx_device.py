@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import onnxruntime as ort
 import pytest
 
-from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.contract import DType
-from edgeformer_runtime.engine.device_state import DeviceRows, DeviceState, rows_graph
+from edgeformer_runtime.contract import DType, StateTensor
+from edgeformer_runtime.engine.bindings import StepGraph
+from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors, rows_graph
+from edgeformer_runtime.engine.onnx_state import OnnxState
 from edgeformer_runtime.errors import ModelError
 
 DTYPES: tuple[DType, ...] = ("float32", "float16", "int32", "int64", "bool")
@@ -46,30 +45,38 @@ def test_a_failure_is_named(rows: DeviceRows) -> None:
         rows(value, "float32", np.array([7]))
 
 
-def test_nothing_but_what_the_host_changes_is_bound_again(small_bundle: Path) -> None:
+class RecordingGraph:
+    """A graph that runs nothing, and records which inputs are bound in each run; it is its own binding."""
+
+    def __init__(self) -> None:
+        self.bound: list[list[str]] = [[]]
+
+    def get_outputs(self) -> list[object]:
+        return []
+
+    def io_binding(self) -> RecordingGraph:
+        return self
+
+    def bind_ortvalue_input(self, name: str, value: ort.OrtValue) -> None:
+        self.bound[-1].append(name)
+
+    def run_with_iobinding(self, binding: RecordingGraph) -> None:
+        self.bound.append([])
+
+
+@pytest.mark.parametrize(
+    ("beams", "expected"), [(1, ["token", "position"]), (3, ["token", "position", "cache_indirection"])]
+)
+def test_a_step_sends_only_what_the_host_changes(beams: int, expected: list[str], rows: DeviceRows) -> None:
     """Without beams the cache indirection never changes, so it is not sent again."""
-    table = open_bundle(small_bundle).manifest.state
-    rows = DeviceRows({tensor.dtype for tensor in table}, "cpu", ort.SessionOptions(), [("CPUExecutionProvider", {})])
-
-    class Recorder:
-        def __init__(self) -> None:
-            self.names: list[str] = []
-
-        def bind_ortvalue_input(self, name: str, value: ort.OrtValue) -> None:
-            self.names.append(name)
-
-    for beams, expected in ((1, ["token", "position"]), (3, ["token", "position", "cache_indirection"])):
-        emitted = {
-            tensor.name: ort.OrtValue.ortvalue_from_numpy(
-                np.zeros([2, *(size if isinstance(size, int) else 4 for size in tensor.axes[1:])], tensor.dtype)
-            )
-            for tensor in table
-            if tensor.from_encoder
-        }
-        state = DeviceState(emitted, table, "cpu", rows=rows, sentences=2, max_length=9)
-        state.select(np.arange(2).repeat(beams), None)
-        whole, step = Recorder(), Recorder()
-        state._bind_host(whole)
-        state._feed(step)
-        assert sorted(whole.names) == ["beam_width", "cache_indirection", "position", "token"]
-        assert step.names == expected
+    table = (StateTensor(name="key", kind="cache", dtype="float32", axes=("R", 2, "T", 4)),)
+    graph = RecordingGraph()
+    decoder = StepGraph("decoder.onnx", graph, "logits", 5)
+    tensors = DeviceTensors({}, table, "cpu", rows=rows, sentences=2, max_length=9)
+    state = OnnxState(tensors, decoder, lambda: decoder)
+    state.select(np.arange(2).repeat(beams), None)
+    for _ in range(2):
+        state.step(np.full(2 * beams, 7))
+    first, second, _ = graph.bound
+    assert first == ["token", "position", "cache_indirection", "beam_width", "past.key", *expected]
+    assert second == expected

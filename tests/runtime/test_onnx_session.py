@@ -13,7 +13,8 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.engine import onnx_session
-from edgeformer_runtime.engine.onnx_session import OnnxSession, available_cpus
+from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, DeviceError
 from edgeformer_runtime.translator import Translator
 
@@ -23,10 +24,9 @@ LENGTH = np.array([4, 2, 3], dtype=np.int64)
 
 def test_padding_changes_no_logit(translator: Translator) -> None:
     session = translator.session
-    together, _ = session.step(np.full(3, 2), 0, session.start(SOURCE, LENGTH))
+    together = session.start(SOURCE, LENGTH).step(np.full(3, 2))
     for row, length in enumerate(LENGTH):
-        start = session.start(SOURCE[row : row + 1, :length], LENGTH[row : row + 1])
-        alone, _ = session.step(np.full(1, 2), 0, start)
+        alone = session.start(SOURCE[row : row + 1, :length], LENGTH[row : row + 1]).step(np.full(1, 2))
         np.testing.assert_allclose(alone[0], together[row], atol=1e-5)
 
 
@@ -37,7 +37,7 @@ def test_changing_logits_changes_nothing_that_follows(translator: Translator) ->
     for spoilt in (False, True):
         state, found = session.start(SOURCE, LENGTH), []
         for position in range(8):
-            logits, state = session.step(np.full(3, 2 + position), position, state)
+            logits = state.step(np.full(3, 2 + position))
             found.append(logits.copy())
             if spoilt:
                 logits[:] = np.nan
@@ -47,13 +47,13 @@ def test_changing_logits_changes_nothing_that_follows(translator: Translator) ->
 
 def test_an_unknown_device_is_named(small_bundle: Path) -> None:
     with pytest.raises(DeviceError, match="`device` must be one of cpu, cuda, but is `tpu`"):
-        Translator(small_bundle, device="tpu")
+        Translator.open(small_bundle, device="tpu")
 
 
 def test_a_missing_provider_is_an_error_with_the_pip_line(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(DeviceError, match=r"CUDAExecutionProvider.*pip install 'edgeformer\[gpu\]'"):
-        Translator(small_bundle, device="cuda")
+        Translator.open(small_bundle, device="cuda")
 
 
 @pytest.mark.parametrize("precision", ["int8", "int8-block", "int4"])
@@ -62,7 +62,7 @@ def test_integers_are_refused_on_another_device(
 ) -> None:
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
     with pytest.raises(DeviceError) as caught:
-        Translator(small_bundles[precision], device="cuda")
+        Translator.open(small_bundles[precision], device="cuda")
     named = "int4" if precision == "int4" else "int8"  # one of the encoder's and the decoder's
     assert str(caught.value) == (
         f"{named} graphs run on the CPU only, so `cuda` would copy every tensor back and forth; export the model with "
@@ -74,7 +74,7 @@ def test_heads_for_which_cuda_has_no_kernel_are_refused(small_bundle: Path, monk
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
     assert {tensor.axes[-1] for tensor in open_bundle(small_bundle).manifest.state if tensor.in_place} == {8}
     with pytest.raises(DeviceError) as caught:
-        Translator(small_bundle, device="cuda")
+        Translator.open(small_bundle, device="cuda")
     assert str(caught.value) == (
         "On `cuda`, caches are written in place for heads of width 32, 64, 128 only, but this model's have width 8; "
         "export it with --precision fp16, which has other caches for other widths, or with --target portable."
@@ -84,7 +84,7 @@ def test_heads_for_which_cuda_has_no_kernel_are_refused(small_bundle: Path, monk
 def test_an_onnxruntime_that_is_too_old_is_named(small_bundle_int4: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_session, "ENGINE_VERSION", "1.22.1")
     with pytest.raises(BundleError, match=r"needs onnxruntime 1\.23 or newer, but 1\.22\.1 is installed"):
-        Translator(small_bundle_int4)
+        Translator.open(small_bundle_int4)
 
 
 def test_a_provider_that_does_not_start_is_an_error(
@@ -106,7 +106,7 @@ def test_a_provider_that_does_not_start_is_an_error(
 
     monkeypatch.setattr(ort, "InferenceSession", fall_back)
     with pytest.raises(DeviceError, match="could not be started"):
-        Translator(small_bundle, device="cuda")
+        Translator.open(small_bundle, device="cuda")
     assert capsys.readouterr().out == ""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import cache, partial
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,13 +15,15 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.decoding.forced_steps import forced_steps
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.search import packed
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
-from edgeformer_runtime.engine.device_state import DeviceRows, DeviceState
+from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.engine.onnx_state import OnnxState
+from edgeformer_runtime.engine.state_tensors import StateTensors
 from edgeformer_runtime.translator import Translator
 
 STEPS = 80
@@ -51,7 +54,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory, device: str) -> Callable[[s
         model = {**sizes(variant, device), "max_target_length": LONGEST}
         run = small_run(folder / "run", variant, model=model, pairs=4)
         export_run(run, folder / "bundle")
-        return Translator(folder / "bundle", device=device, threads=1)
+        return Translator.open(folder / "bundle", device=device, threads=1)
 
     return export
 
@@ -75,7 +78,7 @@ def session(request: pytest.FixtureRequest, translator_of_each: Translator, devi
         if device != "cpu":
             pytest.skip("the session has no other state on this device")
         rows = device_rows(translator_of_each.bundle.manifest.state)
-        opened._new_state = partial(DeviceState, rows=rows)
+        opened.make_tensors = partial(DeviceTensors, rows=rows)
     return opened
 
 
@@ -97,9 +100,9 @@ def batch_of(lengths: list[int], seed: int = 0) -> Batch:
 def decoded_alone(session: OnnxSession, batch: Batch, sentences: IntArray, tokens: IntArray) -> FloatArray:
     """Logits after the last token of each row ``(R, T)``, from the start, each row a sentence of its own."""
     state = session.start(batch.source[sentences], batch.length[sentences])
-    for position, token in enumerate(tokens.T):
-        logits, state = session.step(np.ascontiguousarray(token), position, state)
-    return logits.copy()
+    for token in tokens.T:
+        logits = state.step(np.ascontiguousarray(token))
+    return logits
 
 
 def same(found: FloatArray, expected: FloatArray) -> None:
@@ -107,9 +110,10 @@ def same(found: FloatArray, expected: FloatArray) -> None:
 
 
 def started(session: OnnxSession, batch: Batch, beams: int) -> OnnxState:
-    """The state of so many rows of each sentence, before the first step."""
+    """The state before the first step, with K rows per sentence."""
     state = session.start(batch.source, batch.length)
-    return state.select(np.arange(len(batch.length)).repeat(beams), None)
+    state.select(np.arange(len(batch.length)).repeat(beams), None)
+    return state
 
 
 class Rows:
@@ -124,7 +128,7 @@ class Rows:
 
     def step(self) -> FloatArray:
         token = self.random.integers(4, 300, len(self.tokens))
-        logits, self.state = self.session.step(token, self.tokens.shape[1], self.state)
+        logits = self.state.step(token)
         self.tokens = np.concatenate((self.tokens, token[:, None]), axis=1)
         return logits
 
@@ -137,11 +141,26 @@ class Rows:
         kept = np.arange(len(self.origin)) if sentences is None else sentences
         parents = self.random.integers(0, self.beams, (len(kept), beams))
         rows = (kept[:, None] * self.beams + parents).ravel()
-        self.state, self.beams = self.state.select(rows, sentences), beams
+        self.state.select(rows, sentences)
+        self.beams = beams
         self.tokens, self.origin = self.tokens[rows], self.origin[kept]
 
     def check(self, logits: FloatArray) -> None:
         same(logits, decoded_alone(self.session, self.batch, self.origin.repeat(self.beams), self.tokens))
+
+
+def test_a_state_after_p_steps_gives_the_logits_of_position_p(session: OnnxSession) -> None:
+    """Whatever other states have done before: a step reads and changes its own state alone."""
+    batch, tokens = batch_of([7, 3]), np.random.default_rng(0).integers(4, 300, (2, 6))
+    state = session.start(batch.source, batch.length)
+    expected = [logits.copy() for logits in forced_steps(state, tokens)]
+    assert state.length == 6
+    assert all(np.abs(a - b).max() > 1e-2 for a, b in pairwise(expected))
+    for position in (0, 4, 1, 5):
+        fresh = session.start(batch.source, batch.length)
+        *_, logits = forced_steps(fresh, tokens[:, : position + 1])
+        assert fresh.length == position + 1
+        same(logits, expected[position])
 
 
 @pytest.mark.parametrize("beams", [1, 2, 5])
@@ -225,7 +244,7 @@ def test_attention_steps_and_plain_ones_share_a_state(in_place: OnnxSession) -> 
         expected = plain.step()
         if position % 3 == 1:
             token = np.ascontiguousarray(plain.tokens[:, -1])
-            weights, mixed.state = in_place.attend(token, position, mixed.state)
+            weights = mixed.state.attend(token)
             assert weights.shape == (4, 7)
             np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-5)
             assert not weights[2:, 3:].any()
@@ -240,7 +259,7 @@ def test_shapes_follow_the_state_table(translator: Translator, device: str) -> N
     session, manifest = translator.session, translator.bundle.manifest
     state = started(session, batch_of([4, 2, 3]), 2)
     for position in range(2):
-        logits, state = session.step(np.full(6, 2 + position), position, state)
+        logits = state.step(np.full(6, 2 + position))
     capacity = 32 if device == "cpu" else manifest.max_target_length
     sizes = {"N": 3, "R": 6, "S": 4, "P": 2, "T": capacity}
     assert {axis for tensor in manifest.state for axis in tensor.axes if isinstance(axis, str)} <= set(sizes)
@@ -256,10 +275,12 @@ def test_capacity_doubles_up_to_the_longest_target(in_place: OnnxSession) -> Non
     state = started(in_place, batch_of([4, 2]), 2)
     capacity = []
     for position in range(LONGEST):
-        _, state = in_place.step(np.full(4, 5), position, state)
+        state.step(np.full(4, 5))
         assert state.length == position + 1
         capacity.append(state.tensors["self_key.0"].shape()[2])
     assert capacity == [32] * 32 + [64] * 32 + [LONGEST] * 36
+    with pytest.raises(ValueError, match=f"all of the model's {LONGEST} steps"):
+        state.step(np.full(4, 5))
 
 
 def addresses(state: OnnxState) -> dict[str, int]:
@@ -304,8 +325,8 @@ def test_a_dropped_sentence_moves_one_other_into_its_place(in_place: OnnxSession
         np.testing.assert_array_equal(value.numpy()[used], contents[name][index][used], err_msg=name)
 
 
-@pytest.mark.parametrize("kind", [OnnxState, DeviceState])
-def test_every_kind_of_tensor_is_selected_by_its_first_axis(kind: type[OnnxState]) -> None:
+@pytest.mark.parametrize("on_device", [False, True])
+def test_every_kind_of_tensor_is_selected_by_its_first_axis(on_device: bool) -> None:
     """A constant may be repeated per row: its rows of one sentence are equal, so reordering them changes nothing."""
     table = (
         StateTensor(name="memory", kind="constant", dtype="float32", axes=("N", "S")),
@@ -319,13 +340,14 @@ def test_every_kind_of_tensor_is_selected_by_its_first_axis(kind: type[OnnxState
         "bias": np.array([[7], [8], [9]], dtype=np.float32),
         "hidden": np.arange(6, dtype=np.float32).reshape(3, 2),
     }
-    tensors = {name: ort.OrtValue.ortvalue_from_numpy(array, "cpu") for name, array in emitted.items()}
-    made = partial(DeviceState, rows=device_rows(table)) if kind is DeviceState else OnnxState
-    state = made(tensors, table, "cpu", sentences=3, max_length=40).select(np.array([0, 0, 1, 1, 2, 2]), None)
-    capacity = 40 if kind is DeviceState else 32
+    values = {name: ort.OrtValue.ortvalue_from_numpy(array, "cpu") for name, array in emitted.items()}
+    kind = partial(DeviceTensors, rows=device_rows(table)) if on_device else StateTensors
+    tensors = kind(values, table, "cpu", sentences=3, max_length=40)
+    tensors.select(np.array([0, 0, 1, 1, 2, 2]), None)
+    capacity = 40 if on_device else 32
 
     def arrays() -> dict[str, NDArray[np.generic]]:
-        return {name: np.array(value.numpy()) for name, value in state.tensors.items()}
+        return {name: np.array(value.numpy()) for name, value in tensors.values.items()}
 
     shapes = {name: array.shape for name, array in arrays().items()}
     assert shapes == {
@@ -339,28 +361,28 @@ def test_every_kind_of_tensor_is_selected_by_its_first_axis(kind: type[OnnxState
     np.testing.assert_array_equal(arrays()["bias"], emitted["bias"].repeat(2, axis=0))
 
     # As if a step had been made.
-    state.length = 1
+    tensors.length = 1
     random = np.random.default_rng(0)
-    state.tensors["written"].update_inplace(random.normal(size=(6, capacity, 3)).astype(np.float32))
+    tensors.values["written"].update_inplace(random.normal(size=(6, capacity, 3)).astype(np.float32))
     for name, shape in (("grown", (6, 1, 2)), ("hidden", (6, 2))):
-        state.tensors[name] = ort.OrtValue.ortvalue_from_numpy(random.normal(size=shape).astype(np.float32), "cpu")
+        tensors.values[name] = ort.OrtValue.ortvalue_from_numpy(random.normal(size=shape).astype(np.float32), "cpu")
 
-    before, values = arrays(), dict(state.tensors)
+    before, values = arrays(), dict(tensors.values)
     rows = np.array([1, 0, 3, 3, 4, 4])
-    assert state.select(rows, None) is state
+    tensors.select(rows, None)
     for name in ("memory", "bias", "written"):
-        assert state.tensors[name] is values[name]
+        assert tensors.values[name] is values[name]
     for name in ("grown", "hidden"):
         np.testing.assert_array_equal(arrays()[name], before[name][rows])
 
     before = arrays()
     rows, sentences = np.array([5, 4, 3, 3]), np.array([2, 1])
-    state.select(rows, sentences)
+    tensors.select(rows, sentences)
     after = arrays()
     np.testing.assert_array_equal(after["memory"], before["memory"][sentences])
     np.testing.assert_array_equal(after["written"][:, :1], before["written"][[4, 5, 2, 3], :1])
     for name in ("bias", "grown", "hidden"):
         np.testing.assert_array_equal(after[name], before[name][rows])
     assert (
-        state.nbytes == sum(array.nbytes for array in after.values()) < sum(array.nbytes for array in before.values())
+        tensors.nbytes == sum(array.nbytes for array in after.values()) < sum(array.nbytes for array in before.values())
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import FrozenInstanceError, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.errors import EdgeformerError, OptionError
 from tests.toy import ToySession
 
@@ -73,3 +73,7 @@ def test_options_are_checked_before_any_work() -> None:
 def test_options_are_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         DecodeOptions().beam_size = 2  # type: ignore[misc]  # the point of the test
+
+
+def test_options_as_keyword_arguments_have_the_same_fields() -> None:
+    assert list(get_type_hints(DecodeChanges).items()) == list(get_type_hints(DecodeOptions).items())

@@ -22,7 +22,7 @@ MODELS = st.builds(
     vocab_size=st.integers(5, 24),
     max_target_length=st.integers(1, 10),
     end_bias=st.sampled_from([-20.0, -1.0, 0.0, 2.0, 5.0]),
-    rows_in_pairs=st.booleans(),
+    row_multiple=st.sampled_from([1, 2]),
 )
 SOURCES = st.lists(st.integers(4, 9), min_size=1, max_size=6).map(tuple)
 FEW = settings(max_examples=80, deadline=None, derandomize=True)
@@ -54,7 +54,7 @@ def test_beam_search_equals_reference(session: ToySession, source: Ids, options:
     (found,) = decode(session, [source], options)
     assert same(found, expected.hypotheses), (found, expected.hypotheses)
     beams = options.beam_size
-    if session.rows_in_pairs:
+    if session.row_multiple == 2:
         assert session.rows == [beams + beams % 2] * expected.steps
     else:
         assert session.rows == [1] + [beams] * (expected.steps - 1), "all beams start alike, so one is enough"
@@ -79,14 +79,14 @@ def test_beam_search_with_one_beam_is_greedy_search(session: ToySession, source:
     outputs = []
     for search in (GreedySearch(1, options, session.special), BeamSearch(1, options, session.special)):
         state = session.start(np.array([source]), np.array([len(source)]))
-        for position in range(session.max_target_length):
-            logits, state = session.step(search.token, position, state)
+        for _ in range(session.max_target_length):
+            logits = state.step(search.token)
             logits[:, [session.special.pad, session.special.bos]] = -np.inf
             advance = search.advance(logits)
             if search.is_finished:
                 break
             if advance.rows is not None:
-                state = state.select(advance.rows, advance.sentences)
+                state.select(advance.rows, advance.sentences)
         outputs.append(search.finish())
     (greedy,), (beam,) = outputs
     assert same(beam, greedy)
@@ -190,10 +190,10 @@ def test_greedy_search_takes_the_lowest_of_equal_ids() -> None:
     assert search.token.tolist() == [0, 2]
 
 
-@pytest.mark.parametrize("pairs", [False, True])
-def test_beam_search_orders_equal_extensions_by_beam_and_id(pairs: bool) -> None:
-    search = BeamSearch(1, DecodeOptions(beam_size=2), SpecialTokens(), pairs=pairs)
-    search.advance(np.array([[-9, 1, -9, -9, 1, 0]] * (2 if pairs else 1), dtype=np.float32))
+@pytest.mark.parametrize("row_multiple", [1, 2])
+def test_beam_search_orders_equal_extensions_by_beam_and_id(row_multiple: int) -> None:
+    search = BeamSearch(1, DecodeOptions(beam_size=2), SpecialTokens(), row_multiple=row_multiple)
+    search.advance(np.array([[-9, 1, -9, -9, 1, 0]] * row_multiple, dtype=np.float32))
     assert search.token.tolist() == [1, 4]
     advance = search.advance(np.array([[-9, -9, -9, -9, 2, -9]] * 2, dtype=np.float32))
     assert search.token.tolist() == [4, 4]

@@ -54,6 +54,7 @@ def test_round_trip_without_specials(tokenizer: Tokenizer, text: str) -> None:
     assert not set(ids) & {0, 1, 2, 3}
     assert tokenizer.decode(ids) == text
     assert tokenizer.encode_batch([text, "one", text]) == [ids, tokenizer.encode("one"), ids]
+    assert tokenizer.encode_batch([text, "one"], end_token=True) == [[*ids, 3], [*tokenizer.encode("one"), 3]]
 
 
 @pytest.mark.parametrize("token", ["<pad>", "<unk>", "<s>", "</s>"])

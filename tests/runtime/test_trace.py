@@ -46,7 +46,7 @@ def test_a_source_gets_as_much_padding_as_the_model_takes() -> None:
 def test_a_trace_is_the_same_again_and_another_one_for_other_tokens(
     small_bundles: dict[Precision, Path], precision: Precision
 ) -> None:
-    translator = Translator(small_bundles[precision], threads=1)
+    translator = Translator.open(small_bundles[precision], threads=1)
     golden, table = read_golden(translator.bundle), translator.bundle.manifest.state
     assert len(golden.traces) * 2 == len(golden.cases)
     for trace, case in zip(golden.traces, golden.cases, strict=False):
@@ -83,11 +83,10 @@ def test_inner_tensors_are_shown_in_the_order_asked_for(small_bundle: Path) -> N
     ]
     assert all(list(stage) == [*names["decoder.onnx"], "logits"] for stage in stages[1:])
     # The graphs compute what they do in a session.
-    session = Translator(bundle, threads=1).session
+    session = Translator.open(bundle, threads=1).session
     state = session.start(*padded(trace.source, 0, 99))
-    for position, token in enumerate(trace.target):
-        logits, state = session.step(np.array([token]), position, state)
-        np.testing.assert_allclose(stages[1 + position]["logits"], logits, atol=1e-5)
+    for stage, token in zip(stages[1:], trace.target, strict=True):
+        np.testing.assert_allclose(stage["logits"], state.step(np.array([token])), atol=1e-5)
 
 
 def test_a_tensor_that_a_graph_lacks_is_an_error(small_bundle: Path) -> None:

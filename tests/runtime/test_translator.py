@@ -39,7 +39,7 @@ BLANK = ["", " ", "\t", "\u00a0", "\u3000 \r"]
 @pytest.fixture(scope="module", params=["fp32", "int8"])
 def either(request: pytest.FixtureRequest, small_bundle: Path, small_bundle_int8: Path, device: str) -> Translator:
     """The fp32 bundle, then the int8 bundle."""
-    return Translator({"fp32": small_bundle, "int8": small_bundle_int8}[request.param], device=device, threads=1)
+    return Translator.open({"fp32": small_bundle, "int8": small_bundle_int8}[request.param], device=device, threads=1)
 
 
 def outputs(translations: list[Translation]) -> list[list[tuple[tuple[int, ...], bool]]]:
@@ -82,7 +82,7 @@ def test_the_bound_of_memory_changes_no_output(either: Translator, beam_size: in
 
 
 def test_the_number_of_threads_changes_no_output(small_bundle: Path, translator: Translator) -> None:
-    two = Translator(small_bundle, threads=2).translate(TEXTS, n_best=4)
+    two = Translator.open(small_bundle, threads=2).translate(TEXTS, n_best=4)
     assert outputs(two) == outputs(translator.translate(TEXTS, n_best=4))
 
 
@@ -131,11 +131,8 @@ def test_the_score_is_that_of_the_step_by_step_logits(translator: Translator) ->
             state = session.start(source, np.array([source.shape[1]]))
             total = 0.0
             targets = [*hypothesis.ids, session.special.eos] if hypothesis.finished else hypothesis.ids
-            for position, (given_token, wanted) in enumerate(
-                zip([session.special.bos, *targets], targets, strict=False)
-            ):
-                logits, state = session.step(np.array([given_token]), position, state)
-                row = logits[0].astype(np.float64)
+            for given_token, wanted in zip([session.special.bos, *targets], targets, strict=False):
+                row = state.step(np.array([given_token]))[0].astype(np.float64)
                 row[[session.special.pad, session.special.bos]] = -np.inf
                 total += row[wanted] - np.log(np.exp(row).sum())
             assert hypothesis.score == pytest.approx(total / len(targets) ** penalty, abs=1e-4)
@@ -152,16 +149,17 @@ def test_greedy_without_scores_gives_the_same_text(translator: Translator) -> No
 def test_defaults_are_the_bundles(translator: Translator) -> None:
     generation = translator.bundle.manifest.generation
     expected = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
-    assert translator.options() == expected
+    assert translator.defaults == translator.options() == expected
     assert translator.options(beam_size=7).beam_size == 7
     explicit = translator.translate(TEXTS[:5], beam_size=generation.beam_size, length_penalty=generation.length_penalty)
     assert translator.translate(TEXTS[:5]) == explicit
 
 
-def test_an_unknown_option_is_named_with_the_known_ones(translator: Translator) -> None:
-    with pytest.raises(OptionError, match=r"no decoding option `beams`, `top_k`; known are") as caught:
-        translator.translate(["a"], beams=2, top_k=1, beam_size=1)
-    assert "beam_size, n_best" in str(caught.value)
+def test_an_unknown_option_is_named_with_the_valid_ones(translator: Translator) -> None:
+    with pytest.raises(
+        OptionError, match=r"Unknown options `beams`, `top_k`\. Valid options: beam_size, n_best"
+    ) as caught:
+        translator.translate(["a"], beams=2, top_k=1, beam_size=1)  # type: ignore[call-arg]  # what the test is about
     assert "`beam_size`" not in str(caught.value)
 
 
@@ -201,18 +199,19 @@ def test_a_text_of_exactly_the_limit_is_translated(translator: Translator) -> No
         translator.translate([text + "?"], beam_size=1)
 
 
-def test_a_text_too_long_may_be_cut(translator: Translator) -> None:
-    cutting = Translator(translator.bundle, threads=1, truncate=True)
+def test_a_text_too_long_may_be_truncated(translator: Translator) -> None:
+    truncating = Translator.open(translator.bundle, threads=1, truncate=True)
     limit = translator.bundle.manifest.max_source_length
     words = [f"dog{index}" for index in range(limit)]
     tokens = translator.source_tokenizer.encode(" ".join(words))
     fits = translator.source_tokenizer.decode(tokens[: limit - 1])
     assert translator.source_tokenizer.encode(fits) == tokens[: limit - 1]
-    short, cut, empty = cutting.translate(["The dog.", " ".join(words), " " * 2 * limit], beam_size=1)
-    assert (short.cut, cut.cut, empty.cut) == (0, len(tokens) + 1 - limit, 0)
+    short, long, blank = truncating.translate(["The dog.", " ".join(words), " " * 2 * limit], beam_size=1)
+    surplus = len(tokens) + 1 - limit
+    assert [found.source.truncated for found in (short, long, blank)] == [0, surplus, 0]
     (whole,) = translator.translate([fits], beam_size=1)
-    assert (whole.cut, whole.hypotheses) == (0, cut.hypotheses)
-    (weights,) = cutting.attention([" ".join(words)], [cut])
+    assert (whole.source.ids, whole.source.truncated, whole.hypotheses) == (long.source.ids, 0, long.hypotheses)
+    (weights,) = truncating.attention([long])
     assert len(weights.source_tokens) == limit
 
 

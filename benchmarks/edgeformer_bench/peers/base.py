@@ -1,41 +1,48 @@
-"""What a peer must offer to be compared, and how one is described to the process that runs it."""
+"""What a peer must offer to be compared, and how it is described to the process that runs it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from edgeformer_runtime.errors import EdgeformerError
 
-MODULES = {
+Kind = Literal["bundle", "torch", "ctranslate2", "optimum"]
+"""What runs the model: a bundle of ours, or a peer."""
+
+MODULES: dict[Kind, str] = {
     "bundle": "edgeformer_bench.peers.ours",
     "torch": "edgeformer_bench.peers.torch_eager",
     "ctranslate2": "edgeformer_bench.peers.ctranslate2",
     "optimum": "edgeformer_bench.peers.optimum",
 }
-"""The module of each kind of peer. It has ``open_peer(spec)`` and, where a run must be converted first, ``convert(run,
-out)``."""
+"""The module of each kind. It has ``open_peer(spec)`` and, where a run must be converted first, ``convert(run, out,
+weights)``."""
 
 PEERS = ("ctranslate2", "torch", "torch-compile", "optimum")
-"""What can be compared with."""
+"""What a bundle can be compared with."""
+
+Weights = Literal["int8", "float32"]
+"""How a peer stores its weights."""
 
 
 class PeerError(EdgeformerError):
-    """A peer cannot be installed, does not know a model, or failed."""
+    """A peer cannot be installed, does not support a model, or failed."""
 
 
 class Spec(msgspec.Struct, kw_only=True, frozen=True):
     """One peer with its settings."""
 
-    kind: str
-    """One of :data:`MODULES`."""
+    kind: Kind
+    """What runs the model."""
     model: str
     """Folder of the model, in the peer's own format."""
     threads: int = 1
-    """CPU threads of one operator."""
+    """CPU threads per operator."""
     device: str = "cpu"
     """``cpu`` or ``cuda``."""
     settings: dict[str, Any] = {}
@@ -47,8 +54,25 @@ class Spec(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def variant(self) -> str:
-        """What may tell it from other variants of one system."""
+        """What tells it from other variants of one system."""
         return " ".join(f"{name}={value}" for name, value in {**self.environment, **self.settings}.items())
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A system in one or more variants, of which the fastest is kept for each workload."""
+
+    name: str
+    """Its name in tables."""
+    specs: tuple[Spec, ...]
+    """Its variants."""
+    weights: Weights | None = None
+    """How a peer stores its weights; ``None`` for bundles."""
+
+    @property
+    def kind(self) -> Kind:
+        """What runs the model."""
+        return self.specs[0].kind
 
 
 class Peer(Protocol):
@@ -63,7 +87,8 @@ class Peer(Protocol):
         Args:
             sources: token ids of each sentence, end token included.
             beam_size: hypotheses kept; 1 is greedy search.
-            length: decode exactly so many tokens, none of them the end token; up to the model's limit if none.
+            length: decode exactly this many tokens, none of them the end token; ``None`` decodes up to the end token
+                or the model's limit.
 
         Returns:
             Ids of the best hypothesis of each sentence, without start and end token.
@@ -72,7 +97,7 @@ class Peer(Protocol):
 
 @runtime_checkable
 class TextPeer(Peer, Protocol):
-    """A peer that also goes from text to text, and makes batches by itself."""
+    """A peer that also translates text to text, and forms batches itself."""
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """Translate texts of any number."""
+        """Translate any number of texts."""

@@ -5,45 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgeformer_bench.peers.base import Spec
+from edgeformer_bench.peers.base import Spec, Weights
+from edgeformer_bench.peers.ctranslate2_format import LIMIT_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER, token_names
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN, Tokenizer
+from edgeformer_runtime.tokenizer import Tokenizer
 
-START, EOS, UNKNOWN, PAD = BOS_TOKEN, EOS_TOKEN, UNK_TOKEN, PAD_TOKEN
-SOURCE_TOKENIZER, TARGET_TOKENIZER = "source.tokenizer.json", "target.tokenizer.json"
-LIMIT_FILE = "max_target_length.txt"
-"""Its own limit is 256 tokens, whatever the model's is; a model with fewer positions then fails."""
 BATCH_TOKENS = (1024, 4096)
-"""Sizes of batches to try when it makes them by itself, in source tokens with padding."""
+"""Batch sizes to try when it forms batches itself, in source tokens with padding."""
 
 
 def environments() -> list[dict[str, str]]:
-    """Kernels to try, as environment variables. It uses AVX-512 only when told to, and MKL by itself only on Intel's
-    processors; a process whose processor or library lacks what is asked for refuses to start."""
-    from edgeformer_bench.latency import machine
+    """Kernels to try, as environment variables.
 
-    other = "0" if "intel" in machine().lower() else "1"
-    return [{}, {"CT2_FORCE_CPU_ISA": "AVX512"}, {"CT2_USE_MKL": other}]
+    CTranslate2 uses AVX-512 only on request, and MKL by default only on Intel processors; a process whose processor or
+    library lacks what is requested refuses to start.
+    """
+    from edgeformer_runtime.selfcheck.machine import machine_summary
 
-
-def token_names(vocab_size: int, special: SpecialTokens) -> list[str]:
-    """A name for each id; CTranslate2 knows tokens by name. Those of the tokenizer are not used: all must differ."""
-    names = {special.pad: PAD, special.bos: START, special.eos: EOS}
-    if special.unk is not None:
-        names[special.unk] = UNKNOWN
-    return [names.get(index, f"t{index}") for index in range(vocab_size)]
+    opposite = "0" if "intel" in machine_summary().lower() else "1"
+    return [{}, {"CT2_FORCE_CPU_ISA": "AVX512"}, {"CT2_USE_MKL": opposite}]
 
 
 class CTranslate2Peer:
     """A converted model.
 
     Args:
-        folder: what :func:`convert` has written.
-        compute_type: such as ``int8`` or ``float32``.
+        folder: output of :func:`convert`.
+        compute_type: for example ``int8`` or ``float32``.
         threads: CPU threads.
         device: ``cpu`` or ``cuda``.
-        parallel_batches: batches translated at once, with one of the threads each, where it makes them by itself.
-        batch_tokens: size of those batches.
+        parallel_batches: translate as many batches at once as there are threads, where it forms batches itself.
+        batch_tokens: size of those batches, in source tokens with padding.
     """
 
     def __init__(
@@ -71,7 +63,6 @@ class CTranslate2Peer:
         self._batch_tokens = batch_tokens
         self._limit = int((folder / LIMIT_FILE).read_text(encoding="utf-8"))
         special = SpecialTokens()
-        self._eos = special.eos
         self._names = token_names(self._source.vocab_size, special)
         self._ids = {name: index for index, name in enumerate(token_names(self._target.vocab_size, special))}
 
@@ -81,10 +72,9 @@ class CTranslate2Peer:
         return self._translate(sources, beam_size=beam_size, **limits)
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """See :meth:`TextPeer.translate_texts`; it sorts them by length and makes batches."""
-        encoded = self._source.encode_batch(texts)
+        """See :meth:`TextPeer.translate_texts`; CTranslate2 sorts them by length and forms batches."""
+        sources = self._source.encode_batch(texts, end_token=True)
         batches = {"max_batch_size": self._batch_tokens, "batch_type": "tokens"}
-        sources = [[*ids, self._eos] for ids in encoded]
         output = self._translate(sources, beam_size=beam_size, max_decoding_length=self._limit, **batches)
         return [self._target.decode(ids) for ids in output]
 
@@ -99,15 +89,13 @@ def open_peer(spec: Spec) -> CTranslate2Peer:
     return CTranslate2Peer(Path(spec.model), threads=spec.threads, device=spec.device, **spec.settings)
 
 
-def convert(run: Path, out: Path, precision: str) -> None:
-    """Convert a run; ``precision`` is ``float32`` or ``int8``.
+def convert(run: Path, out: Path, weights: Weights) -> None:
+    """Convert a run.
 
     Raises:
-        PeerError: CTranslate2 has no such model.
+        PeerError: CTranslate2 does not support the model.
     """
-    import msgspec
-
     from edgeformer.train.run import Run
-    from edgeformer_bench.peers.ctranslate2_model import Quantization, convert_run
+    from edgeformer_bench.peers.ctranslate2_model import convert_run
 
-    convert_run(Run.open(run), out, msgspec.convert(precision, Quantization))
+    convert_run(Run.open(run), out, weights)

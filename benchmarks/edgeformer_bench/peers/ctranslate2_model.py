@@ -1,10 +1,10 @@
-"""A Transformer of ours as a CTranslate2 model: the same weights for the peer."""
+"""Conversion of a Transformer to a CTranslate2 model with the same weights."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from ctranslate2.specs import TransformerSpec
@@ -15,69 +15,62 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.self_attention import CausalSelfAttention
 from edgeformer.model.transformer import DecoderLayer, Transformer
 from edgeformer.train.run import Run
-from edgeformer_bench.peers.base import PeerError
-from edgeformer_bench.peers.ctranslate2 import (
-    EOS,
-    LIMIT_FILE,
-    SOURCE_TOKENIZER,
-    START,
-    TARGET_TOKENIZER,
-    UNKNOWN,
-    token_names,
-)
+from edgeformer_bench.peers.base import PeerError, Weights
+from edgeformer_bench.peers.ctranslate2_format import LIMIT_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER, token_names
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
-
-Quantization = Literal["float32", "int8"]
+from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, UNK_TOKEN
 
 _ACTIVATIONS = {"relu": Activation.RELU, "gelu": Activation.GELU, "silu": Activation.SWISH}
 
 
-def convert_run(run: Run, out: Path, quantization: Quantization) -> None:
-    """Write a run's model in CTranslate2's format, with the run's tokenizers beside it.
+def convert_run(run: Run, out: Path, weights: Weights) -> None:
+    """Write a run's model in CTranslate2's format, next to the run's tokenizers.
 
     Args:
         run: a finished run.
         out: folder to write; must not exist.
-        quantization: how weights are stored.
+        weights: how to store them.
 
     Raises:
-        PeerError: CTranslate2 has no such model.
+        PeerError: CTranslate2 does not support the model.
     """
     with staged_folder(out) as folder:
         model = run.load_model()
-        convert_model(model, folder, quantization)
+        convert_model(model, folder, weights)
         (folder / LIMIT_FILE).write_text(f"{model.max_target_length}\n", encoding="utf-8")
         shutil.copyfile(run.source_tokenizer_path, folder / SOURCE_TOKENIZER)
         shutil.copyfile(run.target_tokenizer_path, folder / TARGET_TOKENIZER)
 
 
-def convert_model(model: EncoderDecoder, folder: Path, quantization: Quantization) -> None:
+def convert_model(model: EncoderDecoder, folder: Path, weights: Weights) -> None:
     """Write a model into an empty folder.
 
     Raises:
-        PeerError: CTranslate2 has no such model.
+        PeerError: CTranslate2 does not support the model.
     """
     spec = _spec(model)
     special = SpecialTokens()
     spec.register_source_vocabulary(token_names(model.source_vocab_size, special))
     spec.register_target_vocabulary(token_names(model.target_vocab_size, special))
-    spec.config.bos_token = spec.config.decoder_start_token = START
-    spec.config.eos_token, spec.config.unk_token = EOS, UNKNOWN
+    spec.config.bos_token = spec.config.decoder_start_token = BOS_TOKEN
+    spec.config.eos_token, spec.config.unk_token = EOS_TOKEN, UNK_TOKEN
     spec.validate()
-    spec.optimize(quantization=None if quantization == "float32" else quantization)
+    spec.optimize(quantization=None if weights == "float32" else weights)
     spec.save(str(folder))
 
 
 def _spec(model: EncoderDecoder) -> Any:
-    """CTranslate2's description of a model, weights in it; its classes declare no attributes."""
+    """CTranslate2's specification of a model, weights included; its classes declare no attributes."""
     if not isinstance(model, Transformer):
-        raise PeerError(f"CTranslate2 has no model like {type(model).__name__}; of ours it runs Transformers only.")
+        raise PeerError(
+            f"CTranslate2 has no model like {type(model).__name__}; of our models it supports Transformers only."
+        )
     config = model.config
     if config.share_head_projection or config.attention_scale != "d_k":
-        raise PeerError("CTranslate2 has no shared head projection, and no attention scaled with `d_model`.")
+        raise PeerError("CTranslate2 supports neither shared head projections nor attention scaled by `d_model`.")
     if not config.key_width * config.heads == config.value_width * config.heads == config.d_model:
-        raise PeerError("CTranslate2 has no heads whose widths differ from `d_model` / `heads`.")
+        raise PeerError("CTranslate2 does not support heads whose widths differ from `d_model` / `heads`.")
     pre_norm, activation = config.norm == "pre", _ACTIVATIONS[config.activation]
     depths = (config.encoder_layers, config.decoder_layers)
     spec: Any = TransformerSpec.from_config(depths, config.heads, pre_norm=pre_norm, activation=activation)
@@ -96,18 +89,22 @@ def _spec(model: EncoderDecoder) -> Any:
         _self_attention(target.self_attention, encoder_layer.attention, encoder_layer.attention_residual.norm)
         _feed_forward(target.ffn, encoder_layer.feed_forward, encoder_layer.feed_forward_residual.norm)
     for target, layer in zip(spec.decoder.layer, model.decoder_layers, strict=True):
-        if not isinstance(layer, DecoderLayer) or not isinstance(layer.target_layer, CausalSelfAttention):
-            raise PeerError("CTranslate2 has no such decoder layer; of ours it runs the family `transformer` only.")
-        _self_attention(target.self_attention, layer.target_layer.attention, layer.target_residual.norm)
-        query, key_value, output = target.attention.linear
-        cross = layer.cross_attention
-        _linear(query, cross.query)
-        _linear(key_value, cross.key, cross.value)
-        _linear(output, cross.output)
-        _norm(target.attention.layer_norm, layer.cross_residual.norm)
-        _feed_forward(target.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
+        _decoder_layer(target, layer)
     _linear(spec.decoder.projection, model.projection)
     return spec
+
+
+def _decoder_layer(spec: Any, layer: Any) -> None:
+    if not isinstance(layer, DecoderLayer) or not isinstance(layer.target_layer, CausalSelfAttention):
+        raise PeerError("CTranslate2 has no such decoder layer; of our families it supports `transformer` only.")
+    _self_attention(spec.self_attention, layer.target_layer.attention, layer.target_residual.norm)
+    query, key_value, output = spec.attention.linear
+    cross = layer.cross_attention
+    _linear(query, cross.query)
+    _linear(key_value, cross.key, cross.value)
+    _linear(output, cross.output)
+    _norm(spec.attention.layer_norm, layer.cross_residual.norm)
+    _feed_forward(spec.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
 
 
 def _self_attention(spec: Any, attention: Any, norm: Any) -> None:
@@ -125,7 +122,7 @@ def _feed_forward(spec: Any, layers: Any, norm: Any) -> None:
 
 
 def _linear(spec: Any, *layers: Any) -> None:
-    """One linear layer, or several side by side."""
+    """Fill one linear layer with the concatenated outputs of one or more layers."""
     spec.weight = np.concatenate([_array(layer.weight) for layer in layers])
     if layers[0].bias is not None:
         spec.bias = np.concatenate([_array(layer.bias) for layer in layers])

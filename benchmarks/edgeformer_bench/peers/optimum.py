@@ -1,7 +1,7 @@
 """Hugging Face Optimum on ONNX Runtime, with the weights of a run as a Marian model.
 
-Needs ``optimum-onnx`` with torch. It wants older versions of ``tokenizers`` and ``huggingface_hub`` than what else is
-tested here, so it may need an environment of its own; its process then runs with that environment's interpreter.
+Needs ``optimum-onnx`` with torch. It requires older versions of ``tokenizers`` and ``huggingface_hub`` than the rest of
+the project, so it may need an environment of its own; its process then runs with that environment's interpreter.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from edgeformer_bench.peers.base import PeerError, Spec
+from edgeformer_bench.peers.base import PeerError, Spec, Weights
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
 
@@ -56,15 +56,15 @@ class OptimumPeer:
 
 
 def open_peer(spec: Spec) -> OptimumPeer:
-    """Open what :func:`convert` has written."""
+    """Open the output of :func:`convert`."""
     return OptimumPeer(Path(spec.model), spec.threads)
 
 
-def convert(run: Path, out: Path, precision: str) -> None:
-    """Make a Marian model with a run's weights and export it; ``int8`` is Optimum's dynamic quantization.
+def convert(run: Path, out: Path, weights: Weights) -> None:
+    """Export a Marian model with a run's weights; ``int8`` is Optimum's dynamic quantization.
 
     Raises:
-        PeerError: Marian has no such model.
+        PeerError: Marian does not support the model.
     """
     from optimum.exporters.onnx import onnx_export_from_model
     from optimum.onnxruntime import ORTQuantizer
@@ -74,11 +74,11 @@ def convert(run: Path, out: Path, precision: str) -> None:
 
     model = marian(Run.open(run).load_model())
     with staged_folder(out) as result, TemporaryDirectory() as temporary:
-        exported = result if precision == "float32" else Path(temporary)
-        # From memory: a saved Marian model leaves out its position tables, and makes others when it is opened.
+        exported = result if weights == "float32" else Path(temporary)
+        # Exported from memory: saving a Marian model drops its position tables, and opening it creates others.
         task = "text2text-generation-with-past"
         onnx_export_from_model(model, exported, task=task, no_post_process=True, do_validation=False)
-        if precision == "int8":
+        if weights == "int8":
             settings = AutoQuantizationConfig.avx512_vnni(is_static=False, per_channel=True)
             for graph in GRAPHS:
                 quantizer = ORTQuantizer.from_pretrained(exported, file_name=f"{graph}.onnx")
@@ -87,27 +87,45 @@ def convert(run: Path, out: Path, precision: str) -> None:
 
 
 def marian(model: Any) -> Any:
-    """A ``MarianMTModel`` that computes what one of our Transformers computes.
+    """A ``MarianMTModel`` that computes the same as one of our Transformers.
 
     Raises:
-        PeerError: Marian has no such model.
+        PeerError: Marian does not support the model.
     """
     import torch
-    from transformers import MarianConfig, MarianMTModel
+    from transformers import MarianMTModel
 
+    _require_supported(model)
+    converted = MarianMTModel(_settings(model)).eval()
+    with torch.no_grad():
+        for target, parameter in _pairs(converted, model):
+            target[: len(parameter)] = parameter  # one of the position tables may be longer than the model's
+    length = model.config.max_target_length + 1
+    converted.generation_config.update(max_length=length, num_beams=1, bad_words_ids=None)
+    return converted
+
+
+def _require_supported(model: Any) -> None:
     from edgeformer.model.self_attention import CausalSelfAttention
     from edgeformer.model.transformer import Transformer
 
     if not isinstance(model, Transformer) or not all(
         isinstance(layer.target_layer, CausalSelfAttention) for layer in model.decoder_layers
     ):
-        raise PeerError("Optimum's Marian models are like the family `transformer` only.")
-    config, special = model.config, SpecialTokens()
+        raise PeerError("Optimum's Marian models correspond to the family `transformer` only.")
+    config = model.config
     if config.norm == "pre" or config.share_head_projection or config.attention_scale != "d_k":
-        raise PeerError("Optimum's Marian models have the norm behind each sublayer, and standard attention.")
+        raise PeerError("Optimum's Marian models have the norm after each sublayer, and standard attention.")
     if not config.key_width * config.heads == config.value_width * config.heads == config.d_model:
-        raise PeerError("Optimum's Marian models have no heads whose widths differ from `d_model` / `heads`.")
-    settings = MarianConfig(
+        raise PeerError("Optimum's Marian models do not support heads whose widths differ from `d_model` / `heads`.")
+
+
+def _settings(model: Any) -> Any:
+    """Marian's configuration of one of our Transformers."""
+    from transformers import MarianConfig
+
+    config, special = model.config, SpecialTokens()
+    return MarianConfig(
         vocab_size=model.source_vocab_size,
         decoder_vocab_size=model.target_vocab_size,
         d_model=config.d_model,
@@ -128,18 +146,12 @@ def marian(model: Any) -> Any:
         decoder_start_token_id=special.bos,
         forced_eos_token_id=None,
     )
-    other = MarianMTModel(settings).eval()
-    with torch.no_grad():
-        for target, parameter in _pairs(other, model):
-            target[: len(parameter)] = parameter  # of the position tables, one may be longer than the model's
-    other.generation_config.update(max_length=config.max_target_length + 1, num_beams=1, bad_words_ids=None)
-    return other
 
 
-def _pairs(other: Any, model: Any) -> list[tuple[Any, Any]]:
-    """Marian's parameters and ours, one by one."""
-    encoder, decoder = other.get_encoder(), other.get_decoder()
-    modules = [(other.lm_head, model.projection)]
+def _pairs(converted: Any, model: Any) -> list[tuple[Any, Any]]:
+    """Marian's parameters, each with ours."""
+    encoder, decoder = converted.get_encoder(), converted.get_decoder()
+    modules = [(converted.lm_head, model.projection)]
     pairs = [
         (encoder.embed_tokens.weight, model.source_embedding.tokens.weight),
         (decoder.embed_tokens.weight, model.target_embedding.tokens.weight),
@@ -157,6 +169,8 @@ def _pairs(other: Any, model: Any) -> list[tuple[Any, Any]]:
             (target.encoder_attn_layer_norm, layer.cross_residual.norm),
             *_feed_forward(target, layer),
         ]
+    if model.projection.bias is not None:
+        pairs.append((converted.final_logits_bias[0], model.projection.bias))
     for target, ours in modules:
         pairs.append((target.weight, ours.weight))
         if target.bias is not None:

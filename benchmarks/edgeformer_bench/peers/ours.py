@@ -10,6 +10,5 @@ from edgeformer_runtime.translator import Translator
 
 def open_peer(spec: Spec) -> LoopPeer:
     """Check and open a bundle."""
-    opened = Translator(spec.model, device=spec.device, threads=spec.threads)
-    tokenizers = opened.source_tokenizer, opened.target_tokenizer
-    return LoopPeer(f"onnxruntime {ENGINE_VERSION}", opened.session, *tokenizers)
+    translator = Translator.open(spec.model, device=spec.device, threads=spec.threads)
+    return LoopPeer(f"onnxruntime {ENGINE_VERSION}", translator)

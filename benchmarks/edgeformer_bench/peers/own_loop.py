@@ -1,4 +1,4 @@
-"""Models behind the runtime's own decode loop, as peers."""
+"""Translators as peers: models behind the runtime's own decode loop."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from collections.abc import Sequence
 
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import AnySession
-from edgeformer_runtime.tokenizer import Tokenizer
-from edgeformer_runtime.translator import translate_texts
+from edgeformer_runtime.translator import AnyTranslator
 
 
 class LoopPeer:
-    """A session with its tokenizers."""
+    """A translator of any engine."""
 
-    def __init__(self, version: str, session: AnySession, source: Tokenizer, target: Tokenizer) -> None:
+    def __init__(self, version: str, translator: AnyTranslator) -> None:
         self.version = version
-        self._session, self._source, self._target = session, source, target
+        self._translator = translator
 
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
         """See :meth:`Peer.translate`."""
@@ -27,10 +25,9 @@ class LoopPeer:
             max_batch_tokens=beam_size * len(sources) * max(map(len, sources)),  # all in one batch
             return_scores=False,
         )
-        return [list(best.ids) for best, *_ in decode(self._session, sources, options)]
+        return [list(best.ids) for best, *_ in decode(self._translator.session, sources, options)]
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """See :meth:`TextPeer.translate_texts`; the loop sorts them by length and makes batches."""
+        """See :meth:`TextPeer.translate_texts`; the loop sorts texts by length and makes batches."""
         options = DecodeOptions(beam_size=beam_size, return_scores=False)
-        output = translate_texts(self._session, self._source, self._target, texts, options)
-        return [translation.text for translation in output]
+        return [translation.text for translation in self._translator.translate(texts, options)]

@@ -10,7 +10,7 @@ def open_peer(spec: Spec) -> LoopPeer:
     """Open a run folder; the setting ``compile`` compiles the model's step with ``torch.compile``."""
     import torch
 
-    from edgeformer.model.session import TorchSession
+    from edgeformer.quality.translators import run_translator
     from edgeformer.train.run import Run
 
     torch.set_num_threads(spec.threads)
@@ -20,4 +20,4 @@ def open_peer(spec: Spec) -> LoopPeer:
         # One graph serves all lengths but 0 and 1, on which torch specialises; so it does on numbers of rows.
         torch._dynamo.config.recompile_limit = 64
         model.step = torch.compile(model.step, dynamic=True)  # type: ignore[method-assign]  # what the session calls
-    return LoopPeer(f"torch {torch.__version__}", TorchSession(model), run.source_tokenizer, run.target_tokenizer)
+    return LoopPeer(f"torch {torch.__version__}", run_translator(run, model))

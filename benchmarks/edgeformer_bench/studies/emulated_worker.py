@@ -1,6 +1,6 @@
-"""Runs bundles in the Python it is started with, perhaps on an emulated processor: needs the runtime alone.
+"""Runs bundles in the Python it is started with, possibly on an emulated processor; needs only the runtime.
 
-Usage: ``python emulated_worker.py [--no-care] SOURCE BEAM BUNDLE...``, as ``emulated_cpus`` does; prints one line of
+Usage: ``python emulated_worker.py [--no-care] SOURCE BEAM BUNDLE...``, as ``emulated_cpus`` does. Prints one line of
 JSON. ``--no-care`` leaves saturating products as they are.
 """
 
@@ -12,29 +12,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgeformer_runtime.engine import integer_products as onnx_arithmetic
-from edgeformer_runtime.engine import onnx_session
+from edgeformer_runtime.engine import integer_products, onnx_session
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 
 
 def outcome(bundle: str, texts: Sequence[str], beam: int) -> dict[str, Any]:
     """Golden examples that failed, and tokens and score of the best translation of each text."""
-    translator = Translator(bundle, threads=1)
+    translator = Translator.open(bundle, threads=1)
     golden = check_golden(translator)
-    best = [one.best for one in translator.translate(texts, beam_size=beam)]
+    best = [translation.best for translation in translator.translate(texts, beam_size=beam)]
     return {
         "golden_cases": golden.cases,
         "golden_problems": golden.problems,
-        "ids": [one.ids for one in best],
-        "scores": [one.score or 0.0 for one in best],
+        "ids": [hypothesis.ids for hypothesis in best],
+        "scores": [hypothesis.score or 0.0 for hypothesis in best],
     }
 
 
 def main(arguments: Sequence[str]) -> None:
     """Print whether integer products saturate here, and the outcome of each bundle."""
-    source, beam, *bundles = (one for one in arguments if one != "--no-care")
-    saturate = onnx_arithmetic.products_saturate()
+    source, beam, *bundles = (word for word in arguments if word != "--no-care")
+    saturate = integer_products.products_saturate()
     if "--no-care" in arguments:
         vars(onnx_session)["products_saturate"] = lambda: False
     texts = Path(source).read_text(encoding="utf-8").splitlines()

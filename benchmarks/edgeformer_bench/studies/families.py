@@ -19,12 +19,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from edgeformer_bench.latency import machine
 from edgeformer_bench.studies.step_time import POSITIONS, StepTime, step_times
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.cli.output import atomic_text, json_text
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.selfcheck.machine import machine_summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +82,8 @@ LENGTHS = ("model.max_source_length=256", "model.max_target_length=256")
 """Overrides of all: room for the last of the positions, which no text of the corpus reaches."""
 INT8_LOSS = 0.005
 """Largest share of exact matches that int8 may lose against torch."""
-REPEAT = 1000
-"""Rounds of :func:`step_times`."""
+REPEAT = 500
+"""Rounds of :func:`step_times`, each of which decodes up to the last of the positions."""
 PRECISIONS = ("fp32", "int8")
 COLUMNS = (
     "family",
@@ -243,7 +243,7 @@ def main(
     with atomic_text(markdown) as stream:
         stream.writelines(f"| {' | '.join(line)} |\n" for line in lines)
     figures = {
-        "machine": machine(),
+        "machine": machine_summary(),
         "versions": {"onnxruntime": ENGINE_VERSION},
         "command": shlex.join(["python", *sys.argv]),
         "limit_steps": limit_steps,
@@ -254,7 +254,7 @@ def main(
         stream.write(json_text(figures) + "\n")
     CONSOLE.print()
     CONSOLE.print(table)
-    CONSOLE.print(machine())
+    CONSOLE.print(machine_summary())
     for name, result in results.items():
         for problem in result.problems:
             CONSOLE.print(f"[red]{name}: {problem}[/red]")

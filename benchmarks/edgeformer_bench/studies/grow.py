@@ -1,9 +1,9 @@
-"""A trained model grown to the sizes of a preset, so that large models can be timed on real sentences without training
-them: it translates as the small one does, and takes as long as any of its size.
+"""Growth of a trained model to the sizes of a preset, to time large models on real sentences without training them.
 
-Every unit is repeated, and what reads the copies divides by their number (Net2WiderNet: Chen, Goodfellow & Shlens,
-"Net2Net", ICLR 2016); repetition changes neither the mean nor the variance that LayerNorm sees. The vocabulary is
-filled up with entries that no text gives and that are never chosen.
+A grown model translates as the small one does, and takes as long as any model of its size. Every unit is repeated, and
+the layer that reads the copies divides by their number (Net2WiderNet: Chen, Goodfellow & Shlens, "Net2Net", ICLR 2016);
+repetition changes neither the mean nor the variance that LayerNorm sees. The vocabulary is filled up with entries that
+no text produces and that are never chosen.
 
     python -m edgeformer_bench.studies.grow RUN --preset base --out GROWN
     python -m edgeformer_bench.grid --no-grid --run GROWN --source FILE
@@ -29,13 +29,13 @@ from edgeformer.model.layers import Embedding, FeedForward
 from edgeformer.model.transformer_config import TransformerConfig, base, edge
 from edgeformer.train.run import Run, RunInfo
 from edgeformer.train.weights import save_weights
-from edgeformer_bench.grid_models import filled
+from edgeformer_bench.grid.models import filled
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.errors import EdgeformerError
 
 PRESETS = {"edge": edge, "base": base}
 SAMPLE_PAIRS = 64
-"""What the export calibrates with and compares on."""
+"""Pairs that the export calibrates with and compares on."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Growth:
     large: TransformerConfig
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be grown without changing what the model computes."""
+        """Refuse models that cannot grow without computing something else."""
         for name in ("d_model", "d_ff", "heads", "key_width", "value_width"):
             little, great = getattr(self.small, name), getattr(self.large, name)
             if great % little:
-                raise ConfigError(f"`{name}` would grow from {little} to {great}, which is no multiple of it.")
+                raise ConfigError(f"`{name}` would grow from {little} to {great}, which is not a multiple of it.")
         for name in ("encoder_layers", "decoder_layers"):
             little, great = getattr(self.small, name), getattr(self.large, name)
             if great != little:
@@ -60,37 +60,37 @@ class Growth:
 
     @property
     def features(self) -> Tensor:
-        """Of the residual stream, ``(D,)``."""
+        """Units of the residual stream, ``(D,)``."""
         return torch.arange(self.large.d_model) % self.small.d_model
 
     @property
     def hidden(self) -> Tensor:
-        """Of the feed-forward layers."""
+        """Units of the feed-forward layers, ``(d_ff,)``."""
         return torch.arange(self.large.d_ff) % self.small.d_ff
 
     @property
     def table_factor(self) -> float:
-        """Of the table of tokens, so that scaled embeddings stay what they are."""
+        """Factor of the token table that keeps scaled embeddings unchanged."""
         small_scale = math.sqrt(self.small.d_model) if self.small.scale_embeddings else 1.0
         return small_scale / math.sqrt(self.large.d_model)
 
     def heads(self, width: int, large_width: int) -> Tensor:
-        """Of all heads, whose width grows too."""
+        """Units of all heads, whose width grows too."""
         head = torch.arange(self.large.heads) % self.small.heads
         return (head[:, None] * width + torch.arange(large_width) % width).flatten()
 
     def linear(self, small: nn.Linear, large: nn.Linear, outputs: Tensor, inputs: Tensor, factor: float = 1.0) -> None:
-        """Fill one linear layer; ``factor`` scales what it puts out."""
+        """Fill a linear layer; ``factor`` scales its output."""
         copies = len(inputs) / small.in_features
         large.weight.copy_(small.weight[outputs][:, inputs] * (factor / copies))
         if small.bias is not None and large.bias is not None:
             large.bias.copy_(small.bias[outputs] * factor)
 
     def attention(self, small: MultiHeadAttention, large: MultiHeadAttention) -> None:
-        """Fill one attention."""
+        """Fill an attention layer."""
         keys = self.heads(small.key_width, large.key_width)
         values = self.heads(small.value_width, large.value_width)
-        # Scores are sums over so many copies, and are divided by the root of the large width.
+        # Scores are sums over the copies, divided by the square root of the large width.
         factor = small.scale / (large.scale * large.key_width / small.key_width)
         self.linear(small.query, large.query, keys, self.features, factor)
         self.linear(small.key, large.key, keys, self.features)
@@ -98,16 +98,16 @@ class Growth:
         self.linear(small.output, large.output, self.features, values)
 
     def embedding(self, small: Embedding, large: Embedding) -> None:
-        """Fill a table of tokens, and one of positions."""
+        """Fill the tables of tokens and positions."""
         table = small.tokens.weight[:, self.features] * self.table_factor
         unused = large.tokens.num_embeddings - len(table)
-        # The start token is never chosen, so nothing like it is.
+        # The start token is never chosen, so copies of it are not either.
         large.tokens.weight.copy_(torch.cat((table, table[SpecialTokens().bos].expand(unused, -1))))
         large.positions.copy_(small.positions[:, self.features])
 
     @torch.no_grad()
     def fill(self, small: nn.Module, large: nn.Module) -> None:
-        """Give the large model the small one's function."""
+        """Make the large model compute the same as the small one."""
         for little, great in zip(small.modules(), large.modules(), strict=True):
             if isinstance(little, MultiHeadAttention) and isinstance(great, MultiHeadAttention):
                 self.attention(little, great)
@@ -133,10 +133,10 @@ def _linear(module: nn.Module) -> nn.Linear:
 
 
 def grow(run: Run, out: Path, preset: str, vocab_size: int) -> Run:
-    """Write a run folder whose model has the sizes of a preset and the function of another run's.
+    """Write a run folder whose model has the sizes of a preset and computes the same as another run's.
 
     Raises:
-        ConfigError: the model cannot grow into that.
+        ConfigError: the model cannot grow to these sizes.
         CheckpointError: the run has no final model, or ``out`` is not empty.
     """
     small, model = model_config(run.recipe.model), run.load_model()
@@ -170,10 +170,12 @@ def grow(run: Run, out: Path, preset: str, vocab_size: int) -> Run:
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--preset", type=click.Choice(list(PRESETS)), required=True, help="Sizes to grow to.")
-@click.option("--vocab-size", default=32_000, show_default=True, type=click.IntRange(1), help="Entries.")
+@click.option(
+    "--vocab-size", default=32_000, show_default=True, type=click.IntRange(1), help="Vocabulary size to grow to."
+)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write.")
 def main(run: Path, preset: str, vocab_size: int, out: Path) -> None:
-    """Grow the trained RUN, which has as many layers as the preset."""
+    """Grow the trained RUN, which must have as many layers as the preset."""
     try:
         grown = grow(Run.open(run), out, preset, vocab_size)
     except EdgeformerError as error:

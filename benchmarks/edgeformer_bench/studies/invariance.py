@@ -1,4 +1,4 @@
-"""Does a sentence's translation depend on its company? Counts outputs that differ from those of the sentence alone.
+"""Whether a translation depends on the other rows of its batch: counts outputs that differ from those without others.
 
 Usage: ``python -m edgeformer_bench.studies.invariance BUNDLE --source FILE``
 """
@@ -18,20 +18,31 @@ from edgeformer_runtime.translator import Translator
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
-@click.option("--beam", "beams", multiple=True, type=click.IntRange(1), default=(1, 4), show_default=True)
+@click.option(
+    "--beam",
+    "beams",
+    multiple=True,
+    type=click.IntRange(1),
+    default=(1, 4),
+    show_default=True,
+    help="Hypotheses kept per sentence; may be repeated.",
+)
 def main(bundle: Path, source: Path, beams: tuple[int, ...]) -> None:
-    """Translate alone, in large batches, in small shuffled ones, on two threads; exits with 1 if tokens differ."""
+    """Translate each sentence alone, in large batches, in small shuffled batches, and on two threads.
+
+    Exits with status 1 if tokens differ.
+    """
     texts = read_lines(source)
     shuffled = list(range(len(texts)))
     random.Random(1).shuffle(shuffled)
-    one, two = (Translator(bundle, threads=threads) for threads in (1, 2))
+    one_thread, two_threads = (Translator.open(bundle, threads=threads) for threads in (1, 2))
     rows, failures = table(f"{bundle}, {len(texts):,} sentences", "", "tokens differ", "largest score difference"), 0
     for beam in beams:
-        alone = [one.translate([text], beam_size=beam)[0].best for text in texts]
+        alone = [one_thread.translate([text], beam_size=beam)[0].best for text in texts]
         ways = {
-            "batches of 4,096 tokens": (one, range(len(texts)), 4096),
-            "batches of 512 tokens, shuffled": (one, shuffled, 512),
-            "two threads": (two, range(len(texts)), 4096),
+            "batches of 4,096 tokens": (one_thread, range(len(texts)), 4096),
+            "batches of 512 tokens, shuffled": (one_thread, shuffled, 512),
+            "two threads": (two_threads, range(len(texts)), 4096),
         }
         for name, (translator, order, size) in ways.items():
             output = translator.translate([texts[index] for index in order], beam_size=beam, max_batch_tokens=size)

@@ -1,4 +1,4 @@
-"""Many sentences: threads against workers, and whether memory grows with what was translated before.
+"""Many sentences: threads against workers, and whether memory grows with the number of translations.
 
 Usage: ``python -m edgeformer_bench.studies.many_sentences BUNDLE --source FILE``
 """
@@ -7,34 +7,36 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
+from functools import partial
 from pathlib import Path
 
 import click
 
 from edgeformer.data.text import read_lines
-from edgeformer_bench.latency import machine
 from edgeformer_bench.memory import peak_memory_mb
-from edgeformer_runtime.cli.output import console, table
-from edgeformer_runtime.engine.onnx_session import available_cpus
+from edgeformer_bench.timer import alternate, timed
+from edgeformer_runtime.cli.output import console, plural, table
+from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.translator import Translator
 
 COUNTS = (100, 1_000, 10_000)
 LINES = (1, 1, 1, 2, 3)
-"""Lines put together to make a sentence, one of these at random, so that lengths are mixed."""
+"""Numbers of lines that are joined to one sentence; one is drawn for each, so that lengths vary."""
 
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
-@click.option("--limit", default=1000, show_default=True, help="Sentences to time.")
-@click.option("--repeat", default=3, show_default=True, help="Measured rounds, alternating.")
+@click.option("--limit", default=1000, show_default=True, help="Number of sentences to time.")
+@click.option("--repeat", default=3, show_default=True, help="Measured rounds.")
 def main(bundle: Path, source: Path, limit: int, repeat: int) -> None:
-    """Print peak memory after 100, 1,000 and 10,000 sentences with beam 2, then the time of --limit sentences."""
+    """Print peak memory after 100, 1,000 and 10,000 sentences with beam 2, then the time to translate --limit
+    sentences with several threads and with several workers."""
     texts = read_lines(source)
     longest = max(map(len, texts))
     memory = table(f"{bundle}: peak memory of this process", "sentences", "MB")
-    translator, choice, done = Translator(bundle, threads=1), random.Random(1), 0
+    translator, choice, done = Translator.open(bundle, threads=1), random.Random(1), 0
     for count in COUNTS:
         while done < count:
             size = min(500, count - done)
@@ -45,20 +47,14 @@ def main(bundle: Path, source: Path, limit: int, repeat: int) -> None:
     console().print(memory)
 
     cpus = available_cpus()
-    ways = {"1 thread": (1, 1), f"{cpus} threads": (cpus, 1), f"{cpus} workers, 1 thread each": (1, cpus)}
-    translators = {name: Translator(bundle, threads=a, workers=b) for name, (a, b) in ways.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(repeat + 1):
-        for name, one in translators.items():
-            begin = time.perf_counter()
-            one.translate(texts[:limit])
-            if number:
-                seconds[name].append(time.perf_counter() - begin)
-    times = table(f"{bundle}: {len(texts[:limit]):,} sentences", "", "seconds, median")
-    for name, values in seconds.items():
-        times.add_row(name, f"{statistics.median(values):.2f}")
+    ways = {"1 thread": (1, 1), plural(cpus, "thread"): (cpus, 1), f"{plural(cpus, 'worker')} of 1 thread": (1, cpus)}
+    translators = {name: Translator.open(bundle, threads=a, workers=b) for name, (a, b) in ways.items()}
+    turns = {name: timed(partial(entry.translate, texts[:limit])) for name, entry in translators.items()}
+    times = table(f"{bundle}: {plural(len(texts[:limit]), 'sentence')}", "", "median s")
+    for name, seconds in alternate(turns, rounds=repeat).items():
+        times.add_row(name, f"{statistics.median(seconds):.2f}")
     console().print(times)
-    console().print(machine())
+    console().print(machine_summary())
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import statistics
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,48 +19,49 @@ import click
 import numpy as np
 import onnxruntime as ort
 
-from edgeformer_bench.grid_models import random_sources
-from edgeformer_bench.latency import machine
+from edgeformer_bench.rounds import random_sources
+from edgeformer_bench.timer import alternate
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
-from edgeformer_runtime.cli.output import console, table
+from edgeformer_runtime.cli.output import console, plural, table
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.selfcheck.machine import machine_summary
 
 SOURCE_LENGTH, TARGET_LENGTH = 20, 30
 PRODUCTS = ("MatMul", "Gemm")
-"""Parts of the names of matrix products, which are told apart by the shape of their output."""
+"""Parts of the names of matrix products, which are distinguished by the shape of their output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorTime:
-    """An operator's part of a step."""
+    """An operator's share of a decoder step."""
 
     name: str
-    """Operator, with the shape of its output if it is a product."""
+    """Operator; for a product, with the width of its output."""
     calls: float
-    """Calls in a step."""
+    """Calls per step."""
     microseconds: float
-    """All of them together; the profiler's own time is taken off."""
+    """Time of all calls of a step, without the profiler's own time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepProfile:
-    """A step, in microseconds, as the mean over a whole decode."""
+    """A decoder step in microseconds, as the mean over a whole decode."""
 
     operators: list[OperatorTime]
-    """Of the decoder graph, the most expensive first."""
+    """Operators of the decoder graph, the most expensive first."""
     search: list[OperatorTime]
-    """Of the graph that picks beam search's tokens; empty for greedy search."""
+    """Operators of the graph that selects beam search's tokens; empty for greedy search."""
     step: float
-    """The decoder graph without the profiler, which slows large products too: all operators may take longer."""
+    """The decoder graph without the profiler; less than the sum of operators, since profiling slows large products."""
     host: float
-    """Search and copies between two steps."""
+    """Search and copies per step."""
 
 
 class ProfiledSession(OnnxSession):
-    """A session whose graphs write profiles into a folder."""
+    """A session whose graphs write profiles to a folder."""
 
     def __init__(self, bundle: Bundle, folder: Path, threads: int) -> None:
         self._folder = folder
@@ -72,22 +74,22 @@ class ProfiledSession(OnnxSession):
         return options
 
     def end(self) -> tuple[Path, Path]:
-        """End the profiles of encoder and decoder; their files. That of the search ends with the session."""
+        """End the profiles of encoder and decoder, and return their files. That of the search ends with the session."""
         return Path(self._encoder.end_profiling()), Path(self._decoder.end_profiling())
 
 
 def profile(bundle: Bundle, *, sentences: int, beam_size: int, threads: int = 1, repeat: int = 10) -> StepProfile:
-    """Decode random sources, plainly and with the profiler, in turn.
+    """Decode random sources without and with the profiler, in alternating rounds.
 
-    The profiler adds some microseconds to every operator. They are taken to be the time of the cheapest operator of the
-    graph, one that moves no data.
+    The profiler adds a few microseconds to every operator, estimated as the time of the cheapest operator of the graph,
+    which moves no data.
 
     Args:
         bundle: an open bundle.
-        sentences: of one batch.
+        sentences: sentences per batch.
         beam_size: hypotheses kept.
-        threads: CPU threads of one operator.
-        repeat: decodes.
+        threads: CPU threads per operator.
+        repeat: number of decodes.
     """
     manifest = bundle.manifest
     source_length = min(SOURCE_LENGTH, manifest.max_source_length)
@@ -102,19 +104,22 @@ def profile(bundle: Bundle, *, sentences: int, beam_size: int, threads: int = 1,
         return_scores=False,
     )
 
-    plain, counters = OnnxSession(bundle, threads=threads), Counters()
+    plain, counters, profiled_counters = OnnxSession(bundle, threads=threads), Counters(), Counters()
+    decode(plain, sources, options)  # the first decode allocates memory
     with tempfile.TemporaryDirectory() as folder:
-        profiled, ignored = ProfiledSession(bundle, Path(folder), threads), Counters()
-        decode(plain, sources, options)  # the first pays for memory
-        for _ in range(repeat):  # in turn, so that a slow moment of the machine meets both
-            decode(plain, sources, options, counters)
-            decode(profiled, sources, options, ignored)
+        profiled = ProfiledSession(bundle, Path(folder), threads)
+        turns = {
+            "plain": partial(decode, plain, sources, options, counters),
+            "profiled": partial(decode, profiled, sources, options, profiled_counters),
+        }
+        alternate(turns, rounds=repeat, warmup=0)  # a profile cannot leave out a warm-up
+        del turns
         encoder, decoder = profiled.end()
         del profiled
         gc.collect()
-        operators = _operators(decoder, ignored.steps)
+        operators = _operators(decoder, profiled_counters.steps)
         others = [file for file in Path(folder).iterdir() if file not in (encoder, decoder)]
-        search = _operators(others[0], ignored.steps) if others else []
+        search = _operators(others[0], profiled_counters.steps) if others else []
     return StepProfile(
         operators=operators,
         search=search,
@@ -154,24 +159,27 @@ def _name(arguments: dict[str, Any]) -> str:
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("--sentences", default=1, show_default=True, type=click.IntRange(1), help="Of one batch.")
-@click.option("--beam", default=1, show_default=True, type=click.IntRange(1), help="Hypotheses kept.")
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="CPU threads.")
-@click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="Decodes.")
+@click.option("--sentences", default=1, show_default=True, type=click.IntRange(1), help="Sentences per batch.")
+@click.option("--beam", default=1, show_default=True, type=click.IntRange(1), help="Hypotheses kept per sentence.")
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="CPU threads per operator.")
+@click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="Number of decodes.")
 def main(bundle: Path, sentences: int, beam: int, threads: int, repeat: int) -> None:
-    """Show the operators of a decoder step of BUNDLE, and how long they take."""
+    """Show the operators of a decoder step of BUNDLE and their times."""
     try:
-        found = profile(open_bundle(bundle), sentences=sentences, beam_size=beam, threads=threads, repeat=repeat)
+        step = profile(open_bundle(bundle), sentences=sentences, beam_size=beam, threads=threads, repeat=repeat)
     except EdgeformerError as error:
         raise click.ClickException(str(error)) from None
-    for title, operators in (("a step", found.operators), ("its search", found.search)):
-        rows = table(f"{bundle}: {title}, {sentences} x {beam} row(s), in the profiler", "", "calls", "µs", "share")
-        whole = sum(one.microseconds for one in operators)
-        for one in operators:
-            rows.add_row(one.name, f"{one.calls:g}", f"{one.microseconds:.0f}", f"{one.microseconds / whole:.1%}")
+    size = f"{plural(sentences, 'sentence')}, beam {beam}"
+    for title, operators in (("decoder step", step.operators), ("search", step.search)):
+        rows = table(f"{bundle}: {title} in the profiler, {size}", "", "calls", "µs", "share %")
+        whole = sum(operator.microseconds for operator in operators)
+        for operator in operators:
+            share = 100 * operator.microseconds / whole
+            rows.add_row(operator.name, f"{operator.calls:g}", f"{operator.microseconds:.0f}", f"{share:.1f}")
         if operators:
             console().print(rows)
-    console().print(f"Without it: {found.step:.0f} µs, and {found.host:.0f} µs for search and copies. {machine()}")
+    console().print(f"Without the profiler: {step.step:.0f} µs, and {step.host:.0f} µs for search and copies.")
+    console().print(machine_summary())
 
 
 if __name__ == "__main__":

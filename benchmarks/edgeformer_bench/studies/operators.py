@@ -1,13 +1,12 @@
-"""Time of the operators among which the exporter chooses, by the number of rows: matrix products and norms.
+"""Time of the operators that the exporter chooses among, by the number of rows: matrix products and norms.
 
 Usage: ``python -m edgeformer_bench.studies.operators --width 512 --out-width 2048``
 """
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 
 import click
 import numpy as np
@@ -15,24 +14,25 @@ import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from edgeformer_bench.latency import machine
+from edgeformer_bench.timer import Timing, alternate, timed
 from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
 from edgeformer_export.passes.patterns import constant
 from edgeformer_export.quantize.blocks import QuantizeBlocks
 from edgeformer_export.quantize.calibration import QuantizationRange
 from edgeformer_export.quantize.static import QuantizeStatic
 from edgeformer_runtime.cli.output import console, table
+from edgeformer_runtime.selfcheck.machine import machine_summary
 
 ROWS = (1, 2, 4, 8, 32)
 RANDOM = np.random.default_rng(1)
 
 
 @click.command()
-@click.option("--width", default=512, show_default=True, type=click.IntRange(16), help="Inputs of an output, D.")
+@click.option("--width", default=512, show_default=True, type=click.IntRange(16), help="Inputs of a product or norm.")
 @click.option("--out-width", default=2048, show_default=True, type=click.IntRange(16), help="Outputs of a product.")
-@click.option("--repeat", default=300, show_default=True, type=click.IntRange(1), help="Measured runs.")
+@click.option("--repeat", default=300, show_default=True, type=click.IntRange(1), help="Measured rounds.")
 def main(width: int, out_width: int, repeat: int) -> None:
-    """Time each form, made by the exporter's own passes; one thread, medians in microseconds, runs alternating."""
+    """Time each form, made by the exporter's own passes: medians of alternating rounds on one thread."""
     bounds = {"x": QuantizationRange(scale=8 / 255, zero_point=128)}
     products: dict[str, list[ir.passes.PassBase]] = {
         "fp32": [],
@@ -46,7 +46,7 @@ def main(width: int, out_width: int, repeat: int) -> None:
     }
     _measure(f"Product {width} x {out_width}, µs", lambda: _product(width, out_width), products, width, repeat)
     _measure(f"Residual sum and norm of {width}, µs", lambda: _norm(width), norms, width, repeat)
-    console().print(machine())
+    console().print(machine_summary())
 
 
 def _measure(
@@ -55,8 +55,8 @@ def _measure(
     sessions = {}
     for name, passes in forms.items():
         model = build()
-        for one_pass in passes:
-            one_pass(model)
+        for graph_pass in passes:
+            graph_pass(model)
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
@@ -64,13 +64,9 @@ def _measure(
     rows = table(title, "rows", *forms)
     for count in ROWS:
         feed = {"x": RANDOM.normal(size=(count, 1, width)).astype(np.float32)}
-        seconds: dict[str, list[float]] = {name: [] for name in forms}
-        for _ in range(repeat):
-            for name, session in sessions.items():
-                begin = time.perf_counter()
-                session.run(None, feed)
-                seconds[name].append(time.perf_counter() - begin)
-        rows.add_row(str(count), *(f"{1e6 * statistics.median(values):.0f}" for values in seconds.values()))
+        turns = {name: timed(partial(session.run, None, feed)) for name, session in sessions.items()}
+        results = alternate(turns, rounds=repeat)
+        rows.add_row(str(count), *(f"{1000 * Timing.of(seconds).median_ms:.0f}" for seconds in results.values()))
     console().print(rows)
 
 

@@ -1,4 +1,4 @@
-"""Time of one decoder step of a bundle at several target positions. Does it grow with the target?
+"""Time of one decoder step of a bundle at several target positions: does it grow with the target?
 
 Usage: ``python -m edgeformer_bench.studies.step_time BUNDLE... --position 5 --position 200``
 """
@@ -17,14 +17,16 @@ import click
 import numpy as np
 
 from edgeformer.errors import ConfigError
-from edgeformer_bench.latency import machine
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.cli.output import atomic_text, console, json_text, table
+from edgeformer_runtime.decoding.forced_steps import columns
+from edgeformer_runtime.decoding.session import FloatArray, IntArray, StepSession
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION, OnnxSession
 from edgeformer_runtime.errors import EdgeformerError, ModelError
+from edgeformer_runtime.selfcheck.machine import machine_summary
 
 POSITIONS = (5, 100, 200)
-WARMUP = 10
+WARMUP = 3
 """Rounds before those that are measured."""
 
 
@@ -52,23 +54,20 @@ def step_times(
     repeat: int = 200,
     seed: int = 1,
 ) -> list[StepTime]:
-    """Step random tokens up to each position, then time the step from there, again and again from the same state.
-
-    Each round takes one step at each position, so that a slow moment of the machine meets all of them. What is timed is
-    the session's ``step``, logits copied to the host included; search and tokenizers are not in it.
+    """Time the steps of a bundle that is fed random tokens; see :func:`time_steps`.
 
     Args:
         bundle: its folder.
         positions: target positions, 0 for the first step; the first of them is the base of the ratios.
         source_length: tokens of each random source, end token included.
         batch: rows, each with a source of its own.
-        threads: CPU threads of one operator; 0 takes all this process may use.
+        threads: CPU threads per operator; 0 uses every CPU available to the process.
         repeat: measured rounds.
-        seed: of the random tokens.
+        seed: seed of the random tokens.
 
     Raises:
-        ConfigError: no position or no round is asked for, or one is beyond what the model takes.
-        ModelError: two steps from one state differ, so that a state cannot be used twice.
+        ConfigError: no position or no round is asked for, or one is beyond the model's limits.
+        ModelError: two rounds give different logits.
         BundleError: the bundle cannot be opened.
     """
     opened = open_bundle(bundle)
@@ -91,23 +90,10 @@ def step_times(
     source[:, -1] = manifest.special.eos
     tokens = random.integers(manifest.target_vocab_size, size=(max(positions) + 1, batch))
 
-    state = session.start(source, np.full(batch, source_length))
-    states, expected = {}, {}
-    for position, token in enumerate(tokens):
-        before = state
-        logits, state = session.step(token, position, before)
-        if position in positions:
-            states[position], expected[position] = before, logits
-    seconds: dict[int, list[float]] = {position: [] for position in positions}
-    for number in range(WARMUP + repeat):
-        for position, values in seconds.items():
-            begin = time.perf_counter()
-            logits, _ = session.step(tokens[position], position, states[position])
-            elapsed = time.perf_counter() - begin
-            if not np.array_equal(logits, expected[position], equal_nan=True):
-                raise ModelError(f"Bundle `{name}`: two steps from the same state at position {position} differ.")
-            if number >= WARMUP:
-                values.append(elapsed)
+    try:
+        seconds = time_steps(session, source, tokens.T, positions, repeat)
+    except ModelError as error:
+        raise ModelError(f"Bundle `{name}`: {error}") from None
     base = statistics.median(seconds[positions[0]])
     return [
         StepTime(
@@ -120,6 +106,47 @@ def step_times(
     ]
 
 
+def time_steps(
+    session: StepSession, source: IntArray, target: IntArray, positions: Sequence[int], repeat: int
+) -> dict[int, list[float]]:
+    """Decode the same target again and again from the start, and time the steps at some positions on the way.
+
+    So every timed step starts from a state of exactly as many tokens as its position says, whether its caches grow or
+    are written in place, and each round meets all positions, so that a slow moment of the machine does too. A time is
+    that of the state's ``step``, logits copied to the host included; search and tokenizers are not in it.
+
+    Args:
+        session: the model.
+        source: sources without padding, ``(N, S)``, int64.
+        target: tokens to feed, ``(N, T)``, int64.
+        positions: positions to time, each below T.
+        repeat: measured rounds, after :data:`WARMUP` others.
+
+    Returns:
+        Times of all measured rounds by position, in seconds.
+
+    Raises:
+        ModelError: a step gives other logits than in the first round.
+    """
+    seconds: dict[int, list[float]] = {position: [] for position in positions}
+    expected: dict[int, FloatArray] = {}
+    length = np.full(len(source), source.shape[1])
+    for number in range(WARMUP + repeat):
+        state = session.start(source, length)
+        for position, token in enumerate(columns(target[:, : max(positions) + 1])):
+            begin = time.perf_counter()
+            logits = state.step(token)
+            elapsed = time.perf_counter() - begin
+            if position not in seconds:
+                continue
+            # A copy, since the next step overwrites the logits
+            if not np.array_equal(logits, expected.setdefault(position, logits.copy()), equal_nan=True):
+                raise ModelError(f"two rounds give different logits at position {position}.")
+            if number >= WARMUP:
+                seconds[position].append(elapsed)
+    return seconds
+
+
 @click.command()
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--source-length", default=20, show_default=True, type=click.IntRange(1), help="Tokens of the source.")
@@ -130,10 +157,10 @@ def step_times(
     type=click.IntRange(0),
     default=POSITIONS,
     show_default=True,
-    help="Target position; give it again for more. Ratios are to the first.",
+    help="Target position; may be repeated. Ratios are to the first.",
 )
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Rows of a step.")
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(0), help="CPU threads; 0 takes all.")
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(0), help="CPU threads; 0 uses every CPU.")
 @click.option("--repeat", default=200, show_default=True, type=click.IntRange(1), help="Measured rounds.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Also write the figures to this file.")
 def main(
@@ -147,8 +174,8 @@ def main(
 ) -> None:
     """Time one decoder step of BUNDLES at each --position, with random tokens."""
     settings = {"source_length": source_length, "batch": batch, "threads": threads, "repeat": repeat}
-    rows = table(f"One decoder step, {batch} row(s), {threads or 'all'} thread(s)", *_COLUMNS)
-    rows.columns[0].overflow = "fold"  # paths of bundles often differ at the end only
+    rows = table(f"One decoder step; rows: {batch}, threads: {threads or 'all'}", *_COLUMNS)
+    rows.columns[0].overflow = "fold"  # paths of bundles often differ only at the end
     figures = {}
     try:
         for bundle in bundles:
@@ -158,13 +185,13 @@ def main(
                     str(bundle), f"{at.position}", f"{at.median_ms:.3f}", f"{at.min_ms:.3f}", f"{at.ratio:.2f}"
                 )
         if json_file is not None:
-            versions = {"machine": machine(), "onnxruntime": ENGINE_VERSION, "command": shlex.join(sys.argv)}
+            versions = {"machine": machine_summary(), "onnxruntime": ENGINE_VERSION, "command": shlex.join(sys.argv)}
             with atomic_text(json_file) as stream:
                 stream.write(json_text({**versions, **settings, "bundles": figures}) + "\n")
     except EdgeformerError as error:
         raise click.ClickException(str(error)) from None
     console().print(rows)
-    console().print(machine())
+    console().print(machine_summary())
 
 
 _COLUMNS = ("", "position", "median ms", "min ms", "ratio")

@@ -1,4 +1,4 @@
-"""Speed of training on CPU: ours against a plain fp32 loop around ``torch.nn.Transformer``, on the same batches.
+"""Training speed on CPU: ours against a plain fp32 loop around ``torch.nn.Transformer``, on the same batches.
 
 Usage: ``python -m edgeformer_bench.studies.training_speed multi30k-en-de-tiny --data FOLDER``
 """
@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import shlex
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import click
 import msgspec
-import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
@@ -33,13 +30,18 @@ from edgeformer.families import model_config
 from edgeformer.model.build import build_model
 from edgeformer.model.layers import sinusoids
 from edgeformer.model.transformer_config import TransformerConfig
-from edgeformer.train.module import TensorStream, TrainingModule
-from edgeformer.train.schedule import learning_rate
-from edgeformer.train.trainer import lightning_trainer, prepare_for_cpu, quiet_lightning
-from edgeformer_bench.latency import machine
-from edgeformer_runtime.cli.output import atomic_text, console, json_text, table
-from edgeformer_runtime.engine.onnx_session import available_cpus
+from edgeformer.train.cpu import prepare_for_cpu
+from edgeformer.train.loop import Update, run_updates
+from edgeformer.train.objective import Objective
+from edgeformer.train.optimizer import build_optimizer, learning_rate
+from edgeformer.train.processes import launch
+from edgeformer.train.stopping import LimitReached
+from edgeformer_bench.provenance import command_line
+from edgeformer_bench.timer import alternate
+from edgeformer_runtime.cli.output import atomic_text, console, json_text, plural, table
+from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.tokenizer import Tokenizer
 
 SIDES = ("edgeformer", "torch.nn.Transformer")
@@ -50,11 +52,11 @@ class Round:
     """The first updates of a training."""
 
     tokens: int
-    """True target tokens."""
+    """Target tokens, padding not included."""
     seconds: float
-    """Time of the updates, batches made and optimizer included."""
+    """Time of the updates, batching and optimizer included."""
     loss: float
-    """Loss per token in the last update, in nats, by which one sees that both sides learn the same."""
+    """Loss per token of the last update, in nats; shows that both sides learn the same."""
 
 
 class Side(Protocol):
@@ -64,30 +66,37 @@ class Side(Protocol):
         """Make the first updates of the recipe's batches."""
 
 
-class Ours(pl.Callback):
+class Ours:
     """What ``edgeformer train`` does between two validations."""
 
     def __init__(self, recipe: Recipe, stream: BatchStream, vocab_size: int) -> None:
         model = build_model(recipe, vocab_size, vocab_size)
         prepare_for_cpu(model)
-        self.config, self.stream = recipe.train, stream
-        self.module = TrainingModule(model, recipe.train, stream, _transformer(recipe).d_model)
-        self.begin = self.end = 0.0
+        self.config, self.stream, self.d_model = recipe.train, stream, _transformer(recipe).d_model
+        self.fabric = launch(recipe.train)
+        self.objective = Objective(model, recipe.train.label_smoothing)
 
     def run(self, updates: int) -> Round:
         """Train as :class:`Side` says."""
-        config = msgspec.structs.replace(self.config, max_steps=updates)
-        with quiet_lightning(), tempfile.TemporaryDirectory() as folder:
-            lightning_trainer(config, self, Path(folder)).fit(self.module)
-        return Round(_tokens(self.stream, updates), self.end - self.begin, self.module.update_loss.item())
+        optimizer = build_optimizer(self.objective, self.config)
+        last: list[Update] = []
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock."""
-        self.begin = time.perf_counter()
+        def stop_at_last(update: Update) -> LimitReached | None:
+            last[:] = [update]
+            return LimitReached("max_steps", updates) if update.step == updates else None
 
-    def on_train_batch_end(self, *_: Any) -> None:
-        """Note when the last batch ended."""
-        self.end = time.perf_counter()
+        begin = time.perf_counter()
+        run_updates(
+            self.fabric,
+            self.objective,
+            optimizer,
+            self.stream,
+            self.config,
+            d_model=self.d_model,
+            step=0,
+            after_update=stop_at_last,
+        )
+        return Round(_tokens(self.stream, updates), time.perf_counter() - begin, last[0].loss.item())
 
 
 class Plain(nn.Module):
@@ -137,12 +146,13 @@ class Plain(nn.Module):
         criterion = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=config.label_smoothing, reduction="sum")
         begin = time.perf_counter()
         loss = 0.0
-        for index, batch in zip(range(updates * config.accumulate), TensorStream(self.stream, 0), strict=False):
+        for index in range(updates * config.accumulate):
+            batch = self.stream.batch(index)
             if index % config.accumulate == 0:
                 optimizer.zero_grad()
                 loss = 0.0
-            logits = self(batch.source, batch.target)
-            part = criterion(logits.flatten(0, 1), batch.labels.flatten()) / batch.update_tokens
+            logits = self(torch.from_numpy(batch.source), torch.from_numpy(batch.target))
+            part = criterion(logits.flatten(0, 1), torch.from_numpy(batch.labels).flatten()) / batch.update_tokens
             part.backward()
             loss += part.item()
             if (index + 1) % config.accumulate == 0:
@@ -154,46 +164,51 @@ class Plain(nn.Module):
 
 
 def measure(recipe: Recipe, data: Path | None, *, updates: int, rounds: int, threads: int) -> dict[str, list[Round]]:
-    """Measured rounds of both sides, which take turns; each side has a process of its own.
+    """Train both sides in alternating rounds, each in a process of its own.
 
     Args:
-        recipe: of family ``transformer``, with one vocabulary and all tables tied.
+        recipe: a recipe of family ``transformer``, with one vocabulary and all tables tied.
         data: folder with corpora.
-        updates: updates of a round, always the first ones of the training.
-        rounds: measured rounds; one more comes before them.
-        threads: CPU threads; 0 takes all this process may use.
+        updates: updates per round, always the first ones of the training.
+        rounds: measured rounds, after one that warms up.
+        threads: CPU threads; 0 uses every CPU available to the process.
+
+    Returns:
+        Measured rounds of each side.
 
     Raises:
-        ConfigError: the recipe's model has no counterpart in torch.
+        ConfigError: the recipe's model has no counterpart in torch, or a process failed.
     """
     _transformer(recipe)
     context = multiprocessing.get_context("spawn")
-    workers = []
+    connections, workers = {}, []
     for side in SIDES:
-        here, there = context.Pipe()
+        connections[side], there = context.Pipe()
         worker = context.Process(target=_serve, args=(there, side, recipe, data, threads or available_cpus()))
         worker.start()
         there.close()
-        workers.append((side, here, worker))
-    found: dict[str, list[Round]] = {side: [] for side in SIDES}
+        workers.append(worker)
     try:
-        for number in range(rounds + 1):
-            for side, connection, _ in workers:
-                connection.send(updates)
-                result = connection.recv()
-                if number:
-                    found[side].append(result)
+        turns = {side: partial(_train, connection, updates) for side, connection in connections.items()}
+        return alternate(turns, rounds=rounds)
     except EOFError:
-        raise ConfigError("A side of the comparison ended with an error; see above.") from None
+        raise ConfigError("One side of the comparison failed; see above.") from None
     finally:
-        for _, connection, worker in workers:
+        for connection in connections.values():
             connection.close()
+        for worker in workers:
             worker.join()
-    return found
+
+
+def _train(connection: Connection, updates: int) -> Round:
+    """Let the process at the other end train for one round."""
+    connection.send(updates)
+    result: Round = connection.recv()
+    return result
 
 
 def _serve(connection: Connection, side: str, recipe: Recipe, data: Path | None, threads: int) -> None:
-    """Run rounds of one side until the other end is closed."""
+    """Train rounds of one side until the other end is closed."""
     torch.set_num_threads(threads)
     torch.manual_seed(recipe.train.seed)
     corpus = load_corpus(recipe.data, data)
@@ -218,7 +233,7 @@ def _transformer(recipe: Recipe) -> TransformerConfig:
     sizes = ("d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "max_source_length", "max_target_length")
     free = (*sizes, "norm", "activation", "dropout", "attention_dropout", "activation_dropout")
     if not isinstance(size, TransformerConfig) or recipe.model["family"] != "transformer":
-        raise ConfigError("The recipe's family must be `transformer`; torch has no other one to compare with.")
+        raise ConfigError("The recipe's family must be `transformer`; torch has no other model to compare with.")
     changed = {name: getattr(size, name) for name in free}
     if size != msgspec.structs.replace(plain, **changed) or size.activation == "silu":
         raise ConfigError("The recipe's model has variations that `torch.nn.Transformer` lacks; choose another recipe.")
@@ -231,17 +246,21 @@ def _tokens(stream: BatchStream, updates: int) -> int:
 
 
 def _speed(rounds: Sequence[Round]) -> float:
-    return statistics.median(one.tokens / one.seconds for one in rounds)
+    return statistics.median(entry.tokens / entry.seconds for entry in rounds)
 
 
 @click.command()
 @click.argument("recipe")
 @click.option("--data", type=click.Path(path_type=Path), help="Folder with corpora.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a value of the recipe.")
-@click.option("--updates", type=click.IntRange(1), default=4, show_default=True, help="Updates of a round.")
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Measured rounds, alternating.")
-@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 takes all this process may use.")
-@click.option("--json", "report", type=click.Path(path_type=Path), help="Also write the figures to this file.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a value of the recipe; may be repeated."
+)
+@click.option("--updates", type=click.IntRange(1), default=4, show_default=True, help="Updates per round.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Measured rounds.")
+@click.option(
+    "--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 uses every CPU available to the process."
+)
+@click.option("--json", "report", type=click.Path(path_type=Path), help="Also write the figures to a file.")
 def main(
     recipe: str,
     data: Path | None,
@@ -251,7 +270,7 @@ def main(
     threads: int,
     report: Path | None,
 ) -> None:
-    """Train the model of RECIPE and its counterpart in torch in turns, and print target tokens per second."""
+    """Train the model of RECIPE and its counterpart in torch in alternating rounds, and compare their speed."""
     try:
         loaded = load_recipe(recipe, overrides)
         found = measure(loaded, data, updates=updates, rounds=rounds, threads=threads)
@@ -259,18 +278,18 @@ def main(
         raise click.ClickException(str(error)) from None
     train = loaded.train
     ours, plain = (_speed(found[side]) for side in SIDES)
-    title = f"{recipe}: {train.accumulate} x {train.batch_tokens:,} tokens an update, {updates} updates a round"
-    rows = table(title, "", "precision", "target tokens per second", "slowest", "fastest", "loss")
+    size = f"{train.accumulate} x {train.batch_tokens:,} tokens per update, {plural(updates, 'update')} per round"
+    rows = table(f"{recipe}: {size}", "", "precision", "median tokens/s", "min tokens/s", "max tokens/s", "loss")
     for side, precision in zip(SIDES, (train.precision, "fp32"), strict=True):
-        speeds = [one.tokens / one.seconds for one in found[side]]
+        speeds = [entry.tokens / entry.seconds for entry in found[side]]
         figures = (f"{value:,.0f}" for value in (_speed(found[side]), min(speeds), max(speeds)))
         rows.add_row(side, precision, *figures, f"{found[side][-1].loss:.3f}")
     console().print(rows)
-    console().print(f"ratio {ours / plain:.2f}; {machine()}, {threads or available_cpus()} threads")
+    console().print(f"ratio {ours / plain:.2f}; {machine_summary()}, {plural(threads or available_cpus(), 'thread')}")
     if report is not None:
         content = {
-            "command": shlex.join(["python", "python -m edgeformer_bench.studies.training_speed", *sys.argv[1:]]),
-            "machine": machine(),
+            "command": command_line(),
+            "machine": machine_summary(),
             "torch": str(torch.__version__),
             "threads": threads or available_cpus(),
             "recipe": loaded,

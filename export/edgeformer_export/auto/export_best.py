@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import platform
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,14 +11,13 @@ import msgspec
 
 from edgeformer.errors import ConfigError
 from edgeformer.quality.bootstrap import BleuCounts, difference_error, sentence_counts
-from edgeformer.quality.evaluation import System
 from edgeformer.quality.scores import metrics, score
 from edgeformer.quality.tuning import ValidationText
 from edgeformer.train.run import Run
 from edgeformer_export.auto.candidates import Candidate, build, mixed, pure
 from edgeformer_export.auto.choice import Rule, decide, remarks
 from edgeformer_export.auto.measurements import Measurements
-from edgeformer_export.auto.page import page
+from edgeformer_export.auto.report import write_report
 from edgeformer_export.auto.sensitivity import measure_sensitivity
 from edgeformer_export.auto.trial import Trial
 from edgeformer_export.export import ExportReport, ParityError, export_run
@@ -30,13 +28,13 @@ from edgeformer_runtime.bundle.choice import Choice, Latency, Measured, Objectiv
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import file_sha256, open_bundle
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION, available_cpus
+from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.files import held, write_atomically
+from edgeformer_runtime.files import locked_folder
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.selfcheck.machine import this_machine
+from edgeformer_runtime.selfcheck.machine import machine_summary
+from edgeformer_runtime.translator import Translator
 
-PAGE_FILE = "report.html"
 CANDIDATES_FOLDER = "candidates"
 MIN_CANDIDATES = 6
 """Candidates below which mixed ones are added even if one within the budget is known."""
@@ -68,7 +66,7 @@ class AutoReport:
     choice: Choice
     """Recorded in the manifest too."""
     page: Path
-    """The choice as an HTML page."""
+    """The same as Markdown, with a plot where matplotlib is installed."""
     export: ExportReport
     """The chosen candidate's export."""
 
@@ -123,17 +121,16 @@ def export_best(
     }
     folder = work_folder(out)
     folder.mkdir(parents=True, exist_ok=True)
-    with held(folder):
+    with locked_folder(folder):
         measurements = Measurements(folder, facts, resume=resume, overwrite=overwrite)
         model_graphs = ModelGraphs(run, target, progress=progress)
         contest = _Contest(model_graphs, Trial(text, decode, options.threads), measurements, progress)
         choice = _measure(contest, text_name, options)
         choice = _decided(msgspec.structs.replace(choice, previous=_previous(out, choice)))
         choice, report = _export(contest, choice, out, overwrite=overwrite)
-        path = folder / PAGE_FILE
-        write_atomically(path, page(out.name, choice).encode())
+        report_file = write_report(folder, out.name, choice)
         shutil.rmtree(folder / CANDIDATES_FOLDER)
-    return AutoReport(choice=choice, page=path, export=report)
+    return AutoReport(choice=choice, page=report_file, export=report)
 
 
 def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
@@ -169,7 +166,7 @@ def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
         threads=options.threads,
         bleu_signature=contest.signatures[0],
         chrf_signature=contest.signatures[1],
-        machine=_machine(),
+        machine=machine_summary(),
         engine=f"onnxruntime {ENGINE_VERSION}",
         clock=contest.trial.clock,
         noise=noise,
@@ -236,13 +233,6 @@ def _previous(out: Path, choice: Choice) -> str | None:
     return before.chosen
 
 
-def _machine() -> str:
-    """Processor, number of CPUs that this process may use, and system."""
-    here, cpus = this_machine("cpu"), available_cpus()
-    processor = here.processor or here.architecture
-    return f"{processor}, {cpus} CPU{'s' if cpus > 1 else ''}, {platform.system()} {here.architecture}"
-
-
 class _Contest:
     """The candidates so far, with what is known of each."""
 
@@ -254,7 +244,7 @@ class _Contest:
         self.quality: dict[str, Quality] = {}
         self.signatures = "", ""
         self.model_graphs, self.progress, self._measurements = model_graphs, progress, measurements
-        self._systems: dict[str, System] = {}
+        self._translators: dict[str, Translator] = {}
         self._translations: dict[str, list[str]] = {}
         self._counts: dict[str, BleuCounts] = {}
 
@@ -266,16 +256,16 @@ class _Contest:
         """Build a candidate, open it and translate the text; later candidates are compared with the first one."""
         name = candidate.name
         build(self.model_graphs, candidate, self.folder(name))
-        system = self.trial.open(self.folder(name))
-        if not self._systems:
-            self.trial = replace(self.trial, text=self.trial.text.fitting(system))
-        self._systems[name], self.candidates[name] = system, candidate
+        translator = self.trial.open(self.folder(name))
+        if not self._translators:
+            self.trial = replace(self.trial, text=self.trial.text.fitting(translator))
+        self._translators[name], self.candidates[name] = translator, candidate
         stage = Stage(f"Translating with {name}")
         self.progress(stage, 0.0)
         translated = self._measurements.measured(
             f"translate {name}",
             list[str],
-            lambda: self.trial.translate(system, lambda fraction: self.progress(stage, fraction)),
+            lambda: self.trial.translate(translator, lambda fraction: self.progress(stage, fraction)),
         )
         self._translations[name] = translated
         first = self._translations[next(iter(self._translations))]
@@ -316,7 +306,9 @@ class _Contest:
         return self._measurements.measured(
             f"time {' '.join(self.candidates)}",
             tuple[dict[str, Latency], float],
-            lambda: self.trial.timed(self._systems, self._translations, lambda fraction: self.progress(TIME, fraction)),
+            lambda: self.trial.timed(
+                self._translators, self._translations, lambda fraction: self.progress(TIME, fraction)
+            ),
         )
 
 

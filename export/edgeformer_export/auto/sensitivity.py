@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from edgeformer_export.auto.measurements import Measurements
 from edgeformer_export.model_graphs import ModelGraphs
-from edgeformer_export.parity.forced import Arrays, Pair, RunGraph, batches, encode, open_graph, steps
 from edgeformer_export.quantize.assignment import assign, given, stored
+from edgeformer_export.quantize.calibration import batches, open_graph
 from edgeformer_export.quantize.layers import Layer
 from edgeformer_export.sample import spread
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.choice import LayerChange, Sensitivity
+from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
 from edgeformer_runtime.precision import Precision
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph, Values, run_decoder, run_encoder
 
 PAIRS = 64
 """Pairs of the run's sample to measure on, out of those that activations are calibrated on."""
@@ -63,7 +65,7 @@ class _Probe:
     def __init__(self, model_graphs: ModelGraphs, precision: Precision) -> None:
         self._model_graphs, self._precision = model_graphs, precision
         pairs: list[Pair] = [(pair.source, pair.target) for pair in spread(model_graphs.pairs, PAIRS)]
-        self._batches = batches(pairs)
+        self._batches = [forced_batch(batch, model_graphs.special) for batch in batches(pairs)]
 
     def measure(self, layer: Layer) -> LayerChange:
         """Quantize one layer and compare."""
@@ -76,7 +78,8 @@ class _Probe:
         }
         graphs = model_graphs.quantized(self._precision, alone).graphs
         opened = {
-            file: open_graph(graphs[file]) if alone[file] else reference for file, reference in self._graphs.items()
+            file: open_graph(file, graphs[file]) if alone[file] else reference
+            for file, reference in self._graphs.items()
         }
         divergence = nll = 0.0
         positions = 0
@@ -84,12 +87,10 @@ class _Probe:
             reference = self._predictions[number]
             encoded = self._encoded[number]
             if alone[contract.ENCODER_FILE]:
-                encoded = encode(opened[contract.ENCODER_FILE], batch, model_graphs.special)
-            decoded = steps(
-                opened[contract.DECODER_FILE], encoded, model_graphs.traced.table, batch, model_graphs.special
-            )
+                encoded = run_encoder(opened[contract.ENCODER_FILE], batch.source, batch.source_length)
+            decoded = run_decoder(opened[contract.DECODER_FILE], encoded, model_graphs.traced.table, batch.target)
             for (rows, labels, expected), outputs in zip(reference, decoded, strict=True):
-                found = log_softmax(outputs[contract.LOGITS][rows])
+                found = log_softmax(outputs[contract.LOGITS].numpy()[rows])
                 divergence += float((np.exp(expected) * (expected - found)).sum())
                 at = np.arange(len(rows)), labels
                 nll += float((expected[at] - found[at]).sum())
@@ -97,34 +98,31 @@ class _Probe:
         return LayerChange(kl_divergence=max(0.0, divergence / positions), nll_increase=nll / positions)
 
     @cached_property
-    def _graphs(self) -> dict[str, RunGraph]:
-        return {file: open_graph(graph) for file, graph in self._model_graphs.optimised(self._precision).graphs.items()}
+    def _graphs(self) -> dict[str, InnerGraph]:
+        graphs = self._model_graphs.optimised(self._precision).graphs
+        return {file: open_graph(file, graph) for file, graph in graphs.items()}
 
     @cached_property
-    def _encoded(self) -> list[Arrays]:
+    def _encoded(self) -> list[Values]:
         encoder = self._graphs[contract.ENCODER_FILE]
-        return [encode(encoder, batch, self._model_graphs.special) for batch in self._batches]
+        return [run_encoder(encoder, batch.source, batch.source_length) for batch in self._batches]
 
     @cached_property
     def _predictions(self) -> list[list[tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.float32]]]]:
-        """For each batch and position: rows whose target is not at its end, their next tokens, and the
-        log-probabilities ``(rows, V)``."""
-        special, table = self._model_graphs.special, self._model_graphs.traced.table
-        found = []
+        """For each batch and position: rows whose target has not ended, their next tokens, and the log-probabilities
+        ``(rows, V)``."""
+        decoder, table = self._graphs[contract.DECODER_FILE], self._model_graphs.traced.table
+        predictions = []
         for batch, encoded in zip(self._batches, self._encoded, strict=True):
-            labels = [[*target, special.eos] for _, target in batch]
-            decoded = steps(self._graphs[contract.DECODER_FILE], encoded, table, batch, special)
-            found.append(
-                [
-                    (
-                        rows := np.flatnonzero([position < len(label) for label in labels]),
-                        np.array([labels[row][position] for row in rows]),
-                        log_softmax(outputs[contract.LOGITS][rows]),
-                    )
-                    for position, outputs in enumerate(decoded)
-                ]
-            )
-        return found
+            # (N, T): the token after each that is fed
+            labels = np.pad(batch.target[:, 1:], ((0, 0), (0, 1)))
+            labels[np.arange(len(labels)), batch.target_length - 1] = self._model_graphs.special.eos
+            of_batch = []
+            for position, outputs in enumerate(run_decoder(decoder, encoded, table, batch.target)):
+                rows = np.flatnonzero(position < batch.target_length)
+                of_batch.append((rows, labels[rows, position], log_softmax(outputs[contract.LOGITS].numpy()[rows])))
+            predictions.append(of_batch)
+        return predictions
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:

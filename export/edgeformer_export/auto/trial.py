@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer.quality.evaluation import System, open_system, translate_all
+from edgeformer.quality.evaluation import translate_all
 from edgeformer.quality.tuning import ValidationText
 from edgeformer_export.sample import spread
 from edgeformer_runtime.bundle.choice import Latency
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.translator import translate_texts
+from edgeformer_runtime.translator import Translator
 
 TIMED_SENTENCES = 32
 BLOCK = 4
@@ -38,9 +38,9 @@ class Trial:
     threads: int
     """CPU threads per operator."""
 
-    def open(self, bundle: Path) -> System:
+    def open(self, bundle: Path) -> Translator:
         """Open a candidate's bundle."""
-        return open_system(bundle, threads=self.threads)
+        return Translator.open(bundle, threads=self.threads)
 
     @property
     def clock(self) -> str:
@@ -49,14 +49,14 @@ class Trial:
         fine = time.get_clock_info("process_time").resolution < 1e-4
         return "processor time" if self.threads == 1 and fine else "elapsed time"
 
-    def translate(self, system: System, progress: Callable[[float], None]) -> list[str]:
+    def translate(self, candidate: Translator, progress: Callable[[float], None]) -> list[str]:
         """Translate the text in batches."""
-        translations = translate_all(system, self.text.sources, self.options, progress=progress)
+        translations = translate_all(candidate, self.text.sources, self.options, progress=progress)
         return [translation.text for translation in translations]
 
     def timed(
         self,
-        systems: Mapping[str, System],
+        candidates: Mapping[str, Translator],
         translations: Mapping[str, Sequence[str]],
         progress: Callable[[float], None] = lambda fraction: None,
     ) -> tuple[dict[str, Latency], float]:
@@ -64,7 +64,7 @@ class Trial:
         the machine affects all of them.
 
         Args:
-            systems: opened candidates by name.
+            candidates: opened candidates by name.
             translations: each candidate's translations of the text in batches.
             progress: called with the fraction done, which jumps to 1 if there is little noise.
 
@@ -75,7 +75,7 @@ class Trial:
         order = sorted(range(len(self.text.sources)), key=lambda index: (len(self.text.sources[index]), index))
         chosen = spread(order, TIMED_SENTENCES)
         blocks = [range(start, min(start + BLOCK, len(chosen))) for start in range(0, len(chosen), BLOCK)]
-        names = list(systems)
+        names = list(candidates)
         times = np.empty((MAX_ROUNDS, len(names), len(chosen)))
         differ = [0] * len(names)
         noise, done, clock = float("inf"), 0, _CLOCKS[self.clock]
@@ -86,7 +86,7 @@ class Trial:
                     for place in block:
                         source = self.text.sources[chosen[place]]
                         begin = clock()
-                        output = self._alone(systems[names[at]], source)
+                        output = candidates[names[at]].translate([source], self.options)[0].text
                         times[number, at, place] = 1000 * (clock() - begin)
                         differ[at] += number < 0 and output != translations[names[at]][chosen[place]]
             done = number + 1
@@ -104,10 +104,6 @@ class Trial:
                 mean_ms=float(of_sentences.mean()), median_ms=p50, p25_ms=p25, p75_ms=p75, differ_alone=count
             )
         return latencies, noise
-
-    def _alone(self, system: System, text: str) -> str:
-        tokenizers = system.source_tokenizer, system.target_tokenizer
-        return translate_texts(system.session, *tokenizers, [text], self.options)[0].text
 
 
 def _noise(times: NDArray[np.float64]) -> float:

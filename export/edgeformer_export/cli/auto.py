@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -148,6 +149,8 @@ def print_choice(report: AutoReport) -> None:
     out.print(shown)
     for line in [*explanation(choice), *choice.remarks]:
         out.print(line)
-    out.print(f"All figures, with plots: {report.page}")
+    out.print(f"Report: {report.page}")
+    if find_spec("matplotlib") is None:
+        out.print("It has no plot, since matplotlib is not installed: pip install 'edgeformer[plot]'.")
     bundle, size = report.export.bundle, human_bytes(report.export.nbytes)
     out.print(f"Wrote {bundle}, {choice.chosen}, {size}. Next: edgeformer translate {bundle}")

@@ -149,7 +149,7 @@ def verify(
     try:
         opened = open_bundle(bundle)
         operators = check_operators(opened)
-        translator = Translator(opened, device=device, threads=threads)
+        translator = Translator.open(opened, device=device, threads=threads)
         machine = this_machine(translator.session.device)
         notes = {"golden": "Running golden examples", "compare": "Comparing with torch"}
         with stages(notes, quiet=as_json) as progress:

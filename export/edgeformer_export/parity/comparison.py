@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +11,10 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.bundle.parity import Divergence, LogitParity, ParityReport, TokenParity
-from edgeformer_runtime.decoding.batching import pad
+from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch, forced_steps
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import AnySession, AttentiveSession
+from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
 from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.selfcheck.golden import first_difference
 
@@ -24,7 +23,7 @@ BATCH = 32
 
 def compare(
     model: EncoderDecoder,
-    session: AttentiveSession[Any],
+    session: AttentiveSession,
     sources: Sequence[Sequence[int]],
     options: Sequence[DecodeOptions],
     precision: Precision,
@@ -47,7 +46,7 @@ def compare(
     reference = TorchSession(model, special)
     total, done = (2 * len(options) + 2) * len(sources), 0
 
-    def decoded(engine: AnySession, search: DecodeOptions) -> list[tuple[int, ...]]:
+    def decoded(engine: StepSession, search: DecodeOptions) -> list[tuple[int, ...]]:
         nonlocal done
         output = []
         for start in range(0, len(sources), BATCH):
@@ -76,9 +75,9 @@ def compare(
 
 
 def _attention_difference(
-    reference: AttentiveSession[Any],
-    session: AttentiveSession[Any],
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    reference: AttentiveSession,
+    session: AttentiveSession,
+    pairs: Sequence[Pair],
 ) -> float:
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     expected, found = (attention_weights(one, sources, targets) for one in (reference, session))
@@ -104,9 +103,7 @@ def _compare_tokens(expected: list[tuple[int, ...]], found: list[tuple[int, ...]
 
 
 @torch.inference_mode()
-def compare_logits(
-    model: EncoderDecoder, session: AnySession, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
-) -> LogitParity:
+def compare_logits(model: EncoderDecoder, session: StepSession, pairs: Sequence[Pair]) -> LogitParity:
     """Feed the same targets to torch, all positions at once, and to the session, step by step.
 
     Args:
@@ -114,20 +111,17 @@ def compare_logits(
         session: the exported graphs.
         pairs: source ids (with end token) and target ids (without special tokens).
     """
-    special, device = session.special, next(model.parameters()).device
+    device, limit = next(model.parameters()).device, session.max_target_length
     positions, agreeing, total, elements, largest_logit = 0, 0, 0.0, 0, 0.0
     worst, worst_sentence, worst_step = 0.0, 0, 0
     for start in range(0, len(pairs), BATCH):
-        block = pairs[start : start + BATCH]
-        source, source_length = pad([source for source, _ in block], special.pad)
-        limit = session.max_target_length
-        target, length = pad([[special.bos, *target][:limit] for _, target in block], special.pad)
-        arrays = (torch.from_numpy(array).to(device) for array in (source, source_length, target))
+        block = [(source, target[: limit - 1]) for source, target in pairs[start : start + BATCH]]
+        batch = forced_batch(block, session.special)
+        arrays = (torch.from_numpy(array).to(device) for array in (batch.source, batch.source_length, batch.target))
         expected = model.eval()(*arrays).float().cpu().numpy()  # (N, T, V)
-        state = session.start(source, source_length)
-        for step in range(target.shape[1]):
-            logits, state = session.step(np.ascontiguousarray(target[:, step]), step, state)
-            valid = np.flatnonzero(step < length)
+        state = session.start(batch.source, batch.source_length)
+        for step, logits in enumerate(forced_steps(state, batch.target)):
+            valid = np.flatnonzero(step < batch.target_length)
             difference = np.abs(logits[valid] - expected[valid, step])
             by_row = difference.max(axis=1)
             row = int(np.argmax(np.where(np.isnan(by_row), np.inf, by_row)))

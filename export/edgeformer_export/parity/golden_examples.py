@@ -12,7 +12,7 @@ from edgeformer_export.parity.margins import beam_margins, greedy_margins
 from edgeformer_runtime.selfcheck.golden import Golden, GoldenCase, score_tolerance
 from edgeformer_runtime.selfcheck.machine import this_machine
 from edgeformer_runtime.selfcheck.trace import STEPS, Trace, session_fingerprints
-from edgeformer_runtime.translator import TextHypothesis, Translator, encode_sources
+from edgeformer_runtime.translator import TextHypothesis, Translator
 
 TEXTS = 6
 """Texts of the examples."""
@@ -49,15 +49,13 @@ def make_golden(translator: Translator, texts: Sequence[str], count: int = TEXTS
     Raises:
         InputError: a text is too long or is not text.
     """
-    session, options = translator.session, translator.options()
-    sources = encode_sources(session, translator.source_tokenizer, texts)
-    greedy = [
-        translation.best for translation in translator.translate([texts[index] for index in sources], beam_size=1)
-    ]
-    margins = greedy_margins(session, list(sources.values()), [best.ids for best in greedy])
+    session, options = translator.session, translator.defaults
+    greedy = translator.translate([text for text in texts if text.strip()], beam_size=1)
+    sources = [translation.source.ids for translation in greedy]
+    margins = greedy_margins(session, sources, [translation.best.ids for translation in greedy])
     candidates = [
-        _Example(texts[index], tuple(source), {1: best}, {1: margin})
-        for (index, source), best, margin in zip(sources.items(), greedy, margins, strict=True)
+        _Example(translation.source.text, translation.source.ids, {1: translation.best}, {1: margin})
+        for translation, margin in zip(greedy, margins, strict=True)
     ]
     # Neighbors in length; of each group, those with the largest margins.
     bounds = [len(candidates) * part // count for part in range(count + 1)]
@@ -75,7 +73,7 @@ def make_golden(translator: Translator, texts: Sequence[str], count: int = TEXTS
 
 def _try_beams(translator: Translator, examples: Sequence[_Example]) -> None:
     """Add translations by beam search, and their margins."""
-    options = translator.options()
+    options = translator.defaults
     wanted = MARGIN * score_tolerance(translator.bundle.manifest)
     beams = [translation.best for translation in translator.translate([example.text for example in examples])]
     sources, outputs = [example.source for example in examples], [best.ids for best in beams]

@@ -19,6 +19,7 @@ from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS, StateTensor
+from edgeformer_runtime.decoding.forced_steps import forced_steps
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.fingerprint import relative_error
@@ -210,16 +211,13 @@ def torch_stages(
 
     hooks = [module.register_forward_hook(hook(name)) for name, module in model.named_modules() if name]
     try:
-        session, table = TorchSession(model, special), model.state_table()
-        state = session.start(source, source_length)
-        yield parts(), {one.name: state.tensors[one.name].cpu().numpy() for one in table if one.from_encoder}
-        for position, token in enumerate(target):
-            logits, state = session.step(np.array([token]), position, state)
-            recurrent = [one for one in table if one.kind == "recurrent"]
-            yield (
-                parts(),
-                {LOGITS: logits, **{one.output_name: state.tensors[one.name].cpu().numpy() for one in recurrent}},
-            )
+        state, table = TorchSession(model, special).start(source, source_length), model.state_table()
+        encoded = {tensor.name: state.tensors[tensor.name].cpu().numpy() for tensor in table if tensor.from_encoder}
+        yield parts(), encoded
+        recurrent = [tensor for tensor in table if tensor.kind == "recurrent"]
+        for logits in forced_steps(state, np.array([target])):
+            after = {tensor.output_name: state.tensors[tensor.name].cpu().numpy() for tensor in recurrent}
+            yield parts(), {LOGITS: logits, **after}
     finally:
         for one in hooks:
             one.remove()

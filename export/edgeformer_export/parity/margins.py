@@ -8,71 +8,93 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from edgeformer_runtime.decoding.batching import pad
+from edgeformer_runtime.decoding.forced_steps import forced_batch, forced_steps
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import AnySession, FloatArray, IntArray
+from edgeformer_runtime.decoding.session import DecoderState, FloatArray, IntArray, StepSession
 
 SEEDS = 4
 """Searches with different noise that must all give the same output."""
 BATCH = 32
 
 
+class NoisyState:
+    """A state to whose logits noise is added; everything else is that of the state.
+
+    Args:
+        state: the state.
+        amplitude: the noise is uniform between minus and plus this.
+        generator: source of the noise.
+    """
+
+    def __init__(self, state: DecoderState, amplitude: np.float32, generator: np.random.Generator) -> None:
+        self._state, self._amplitude, self._generator = state, amplitude, generator
+        self.select = state.select
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all state tensors, in bytes."""
+        return self._state.nbytes
+
+    def step(self, token: IntArray) -> FloatArray:
+        """See :meth:`~edgeformer_runtime.decoding.session.DecoderState.step`."""
+        logits = self._state.step(token)
+        noise = self._generator.random(logits.shape, np.float32)
+        noisy: FloatArray = logits + self._amplitude * (2 * noise - 1)
+        return noisy
+
+
 class NoisySession:
-    """A session to whose logits noise is added; all else is that of the session.
+    """A session to whose logits noise is added; everything else is that of the session.
 
     Args:
         session: the model.
-        amplitude: noise is spread evenly between minus and plus this.
-        seed: of the noise.
+        amplitude: the noise is uniform between minus and plus this.
+        seed: seed of the noise.
     """
 
-    def __init__(self, session: AnySession, amplitude: float, seed: int) -> None:
+    def __init__(self, session: StepSession, amplitude: float, seed: int) -> None:
         self._session, self._amplitude, self._generator = session, np.float32(amplitude), np.random.default_rng(seed)
-        self.special, self.rows_in_pairs = session.special, session.rows_in_pairs
+        self.special, self.row_multiple = session.special, session.row_multiple
         self.max_source_length, self.max_target_length = session.max_source_length, session.max_target_length
-        self.start, self.best_tokens = session.start, session.best_tokens
+        self.best_tokens = session.best_tokens
 
-    def step(self, token: IntArray, position: int, state: Any) -> tuple[FloatArray, Any]:
-        """See :class:`~edgeformer_runtime.decoding.session.StepSession`."""
-        logits, state = self._session.step(token, position, state)
-        noise = self._generator.random(logits.shape, np.float32)
-        return logits + self._amplitude * (2 * noise - 1), state
+    def start(self, source: IntArray, source_length: IntArray) -> NoisyState:
+        """See :meth:`~edgeformer_runtime.decoding.session.StepSession.start`."""
+        return NoisyState(self._session.start(source, source_length), self._amplitude, self._generator)
 
 
 def greedy_margins(
-    session: AnySession, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
+    session: StepSession, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
 ) -> list[float]:
-    """Smallest distance between the best and the second logit over the steps of each greedy output.
+    """Smallest difference between the best and the second-best logit over the steps of each greedy output.
 
     Args:
         session: the model.
         sources: source ids with end token.
         outputs: what greedy search gave for them, without special tokens.
     """
-    special, margins = session.special, []
-    for start in range(0, len(sources), BATCH):
-        block = [[*ids, special.eos][: session.max_target_length] for ids in outputs[start : start + BATCH]]
-        source, source_length = pad(sources[start : start + BATCH], special.pad)
-        target, length = pad(block, special.pad)
-        state, token = session.start(source, source_length), np.full(len(block), special.bos)
-        smallest = np.full(len(block), np.inf)
-        for step in range(target.shape[1]):
-            logits, state = session.step(token, step, state)
+    special, limit = session.special, session.max_target_length
+    margins: list[float] = []
+    pairs = [(source, output[: limit - 1]) for source, output in zip(sources, outputs, strict=True)]
+    for start in range(0, len(pairs), BATCH):
+        batch = forced_batch(pairs[start : start + BATCH], special)
+        smallest = np.full(len(batch.target), np.inf)
+        steps = forced_steps(session.start(batch.source, batch.source_length), batch.target)
+        for step, logits in enumerate(steps):
             logits[:, [special.pad, special.bos]] = -np.inf
             best = np.partition(logits, -2, axis=1)[:, -2:]
-            gap = np.where(step < length, best[:, 1] - best[:, 0], np.inf)
-            smallest, token = np.minimum(smallest, gap), np.ascontiguousarray(target[:, step])
+            gap = np.where(step < batch.target_length, best[:, 1] - best[:, 0], np.inf)
+            smallest = np.minimum(smallest, gap)
         margins += smallest.tolist()
     return margins
 
 
 def survives(
-    session: AnySession,
+    session: StepSession,
     sources: Sequence[Sequence[int]],
     outputs: Sequence[Sequence[int]],
     options: DecodeOptions,
@@ -99,7 +121,7 @@ def survives(
 
 
 def beam_margins(
-    session: AnySession,
+    session: StepSession,
     sources: Sequence[Sequence[int]],
     outputs: Sequence[Sequence[int]],
     options: DecodeOptions,

@@ -23,7 +23,7 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, lowest
 from edgeformer_runtime.selfcheck.golden import read_golden
 from edgeformer_runtime.selfcheck.location import Location
-from edgeformer_runtime.translator import Translator, encode_sources
+from edgeformer_runtime.translator import Translator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +64,13 @@ def verify_against_run(
     """
     manifest, model = translator.bundle.manifest, run.load_model()
     _require_same_model(run, model, translator)
-    special = translator.session.special
     if source is None:
-        sources = [pair.source for pair in sample_pairs(run, model, special)]
+        sources = [pair.source for pair in sample_pairs(run, model)]
     else:
-        sources = list(encode_sources(translator.session, translator.source_tokenizer, read_lines(source)).values())
+        sources = [list(line.ids) for line in translator.encode(read_lines(source)) if line.ids]
         if not sources:
             raise DataError(f"`{source}` contains no sentence to compare on.")
-    defaults = translator.options()
+    defaults = translator.defaults
     sizes = sorted(set(beams)) or sorted({1, defaults.beam_size})
     options = [DecodeOptions(beam_size=size, length_penalty=defaults.length_penalty) for size in sizes]
     parity = compare(

@@ -6,13 +6,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import onnx_ir as ir
 
-from edgeformer_export.parity.forced import Arrays, Pair, batches, encode, open_graph, steps
 from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
 from edgeformer_runtime.decoding.session import FloatArray
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph, Values, run_decoder, run_encoder
+
+BATCH = 16
+"""Sentences fed together."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +70,38 @@ def calibrate(
         Range by tensor name, for each graph.
     """
     observers = {file: {name: Observer() for name in wanted[file]} for file in graphs}
-    opened = {file: open_graph(model, observers[file]) for file, model in graphs.items()}
+    opened = {file: open_graph(file, model, observers[file]) for file, model in graphs.items()}
 
-    def observe(file: str, outputs: Arrays) -> Arrays:
+    def observe(file: str, outputs: Values) -> Values:
         for name, observer in observers[file].items():
-            observer.observe(outputs[name])
+            observer.observe(outputs[name].numpy())
         return outputs
 
     all_batches = batches(pairs)
-    for number, batch in enumerate(all_batches, 1):
-        encoded = observe(contract.ENCODER_FILE, encode(opened[contract.ENCODER_FILE], batch, special))
-        for outputs in steps(opened[contract.DECODER_FILE], encoded, table, batch, special):
+    for number, pairs_of_batch in enumerate(all_batches, 1):
+        batch = forced_batch(pairs_of_batch, special)
+        encoder, decoder = opened[contract.ENCODER_FILE], opened[contract.DECODER_FILE]
+        encoded = observe(contract.ENCODER_FILE, run_encoder(encoder, batch.source, batch.source_length))
+        for outputs in run_decoder(decoder, encoded, table, batch.target):
             observe(contract.DECODER_FILE, outputs)
         progress(number / len(all_batches))
-    return {file: {name: observer.range() for name, observer in found.items()} for file, found in observers.items()}
+    return {file: {name: observer.range() for name, observer in by_name.items()} for file, by_name in observers.items()}
+
+
+def open_graph(file: str, model: ir.Model, wanted: Iterable[str] = ()) -> InnerGraph:
+    """Open a graph on the CPU, on all of its threads.
+
+    Args:
+        file: the graph's file name.
+        model: the graph.
+        wanted: tensors to return, inner ones or outputs.
+    """
+    outputs = {value.name for value in model.graph.outputs}
+    inner = [name for name in wanted if name not in outputs]
+    return InnerGraph(file, ir.to_proto(model).SerializeToString(), inner, threads=0)
+
+
+def batches(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """Group pairs of similar source length, :data:`BATCH` at a time."""
+    order = sorted(pairs, key=lambda pair: len(pair[0]))
+    return [order[start : start + BATCH] for start in range(0, len(order), BATCH)]

@@ -162,9 +162,8 @@ def _decoder_inputs(table: tuple[StateTensor, ...]) -> dict[str, tuple[tuple[str
 
 
 def _example(name: str, axes: tuple[str | int, ...], dtype: str) -> torch.Tensor:
-    sizes = [_EXAMPLE_SIZES[axis] if isinstance(axis, str) else axis for axis in axes]
     value = _EXAMPLE_SIZES[contract.PAST_AXIS] if name == contract.POSITION else 1
-    return torch.full(sizes, value, dtype=getattr(torch, dtype))
+    return torch.full(contract.shape_of(axes, _EXAMPLE_SIZES), value, dtype=getattr(torch, dtype))
 
 
 def _dynamic_axes(axes: tuple[str | int, ...]) -> dict[int, object]:

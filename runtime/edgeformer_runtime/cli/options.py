@@ -1,39 +1,76 @@
-"""Options that several commands have, declared once."""
+"""Options that several commands share, and groups of options that a command receives as one argument."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 
+Command = Callable[..., Any]
+Declaration = Callable[[Command], Command]
+"""What ``click.option`` returns."""
+
+
+def group(argument: str, **declarations: Declaration) -> Declaration:
+    """Pass several options to a command as one argument: a dictionary of their values, without those that are ``None``.
+
+    >>> @click.command()
+    ... @group("search", beam_size=beam, length_penalty=length_penalty)
+    ... def translate(search: DecodeChanges) -> None: ...
+
+    Args:
+        argument: the command's parameter.
+        declarations: the options, each by its key in the dictionary.
+    """
+
+    def decorate(command: Command) -> Command:
+        names: dict[str, str] = {}
+
+        @wraps(command)
+        def grouped(**values: Any) -> Any:
+            chosen = {key: values.pop(names[key]) for key in declarations}
+            return command(**values, **{argument: {key: value for key, value in chosen.items() if value is not None}})
+
+        for key, declare in reversed(declarations.items()):
+            declare(grouped)
+            names[key] = vars(grouped)["__click_params__"][-1].name
+        return grouped
+
+    return decorate
+
+
 data_folder = click.option(
-    "--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus in."
+    "--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus files in."
 )
 beam = click.option(
-    "--beam", type=click.IntRange(1), help="Hypotheses kept per sentence; 1 is greedy. Default: the model's."
+    "--beam", type=click.IntRange(1), help="Hypotheses kept per sentence; 1 is greedy search. Default: the model's."
 )
 length_penalty = click.option(
-    "--length-penalty", type=float, help="Exponent of the length that divides the score. Default: the model's."
+    "--length-penalty", type=float, help="Exponent of the length by which scores are divided. Default: the model's."
 )
 batch_tokens = click.option(
-    "--batch-tokens",
-    type=click.IntRange(1),
-    default=4096,
-    show_default=True,
-    help="Bound of a batch's memory, in tokens.",
+    "--batch-tokens", type=click.IntRange(1), default=4096, show_default=True, help="Maximum batch size in tokens."
 )
 truncate = click.option(
-    "--truncate", is_flag=True, help="Cut lines that have more tokens than the model takes; else they are an error."
+    "--truncate", is_flag=True, help="Truncate lines with more tokens than the model accepts, instead of failing."
 )
 device = click.option(
-    "--device", default="cpu", show_default=True, help="cpu, or cuda; bundles for it are of fp16 or fp32."
+    "--device", default="cpu", show_default=True, help="cpu or cuda; CUDA requires an fp16 or fp32 bundle."
 )
 threads = click.option(
-    "--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 takes all that this process may use."
+    "--threads",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="CPU threads; 0 uses every CPU available to the process.",
 )
 worker_threads = click.option(
     "--threads",
     type=click.IntRange(0),
     default=0,
-    help="CPU threads of one operator; 0 divides all that this process may use among the workers.",
+    show_default=True,
+    help="CPU threads per operator; 0 divides the CPUs available to the process among the workers.",
 )

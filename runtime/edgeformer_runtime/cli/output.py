@@ -1,4 +1,4 @@
-"""What commands print with: tables, JSON, and progress of staged work. All but results goes to standard error."""
+"""Output of commands: tables, JSON, files and progress. Everything but results goes to standard error."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.files import naming
 
 LINE_SECONDS = 15.0
-"""Time between lines of progress where there is no terminal."""
+"""Time between lines of progress if standard error is not a terminal."""
 
 
 @cache
 def console(stderr: bool = False) -> Console:
-    """The console for people; results on standard output, notes and progress on standard error.
+    """The console for people: results on standard output, notes and progress on standard error.
 
-    Text is shown as it is: a file name or a translation may hold square brackets, which rich would read as markup.
+    Text is printed verbatim: a file name or a translation may contain square brackets, which are markup to rich.
     """
     return Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
 
@@ -56,10 +56,10 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def atomic_text(path: Path) -> Iterator[TextIO]:
-    """A UTF-8 file to write that takes its name only when the block ends without an error. A device is written at once.
+    """A UTF-8 file that gets its name only if the block succeeds. A device or a pipe is written directly.
 
     Raises:
-        ConfigError: its folder does not exist, or it is a folder itself.
+        ConfigError: the folder does not exist, or the path is a folder.
     """
     if not path.parent.is_dir():
         raise ConfigError(f"Folder `{path.parent}` does not exist; create it, or write `{path.name}` elsewhere.")
@@ -81,13 +81,13 @@ def atomic_text(path: Path) -> Iterator[TextIO]:
 
 
 def refuse_input(output: Path, *inputs: Path | None) -> None:
-    """Keep a command from writing over what it reads.
+    """Keep a command from overwriting its input.
 
     Raises:
         ConfigError: the output is one of the inputs.
     """
     if output.exists() and any(path is not None and path.exists() and output.samefile(path) for path in inputs):
-        raise ConfigError(f"`{output}` is what is to be read; give another name with --output.")
+        raise ConfigError(f"`{output}` is an input file; give another name with --output.")
 
 
 def one_line(text: str) -> str:
@@ -104,12 +104,19 @@ def human_bytes(count: float) -> str:
     return f"{count:.2f} GB"
 
 
+def plural(count: int, noun: str) -> str:
+    """``1 thread``, ``2 threads``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 @contextmanager
 def stages(names: Mapping[str, str] | None = None, *, quiet: bool = False) -> Iterator[Callable[[str, float], None]]:
-    """Show staged work; yields ``report(stage, fraction)``. A terminal gets bars, a file one line per stage.
+    """Show the progress of work in stages; yields ``report(stage, fraction)``.
+
+    A terminal gets progress bars, a file one line per stage.
 
     Args:
-        names: text for each stage; ``None`` if a stage is its own text.
+        names: description of each stage; ``None`` if a stage describes itself.
         quiet: show nothing.
     """
 
@@ -130,7 +137,7 @@ def stages(names: Mapping[str, str] | None = None, *, quiet: bool = False) -> It
         yield line
     else:
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        # On a file of its own, it goes on while a tracer's writing to standard error is kept back.
+        # A console of its own, so that progress stays visible while standard error is redirected.
         with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
             tasks: dict[str, Any] = {}
 
@@ -147,12 +154,12 @@ def stages(names: Mapping[str, str] | None = None, *, quiet: bool = False) -> It
 
 @contextmanager
 def counting(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Show how many of many things are done; yields ``report(done, total)``, to be called first before the work.
+    """Show how many items are done; yields ``report(done, total)``, which must be called once before the work.
 
-    A terminal gets a bar, a file a line every :data:`LINE_SECONDS`, both with the speed and the time left.
+    A terminal gets a progress bar, a file a line every :data:`LINE_SECONDS`, both with speed and remaining time.
 
     Args:
-        what: the things, in the plural.
+        what: name of the items, in the plural.
         quiet: show nothing.
     """
     first: tuple[float, int] | None = None

@@ -1,4 +1,4 @@
-"""The heat maps that ``translate --attention`` writes."""
+"""Heat maps written by ``translate --attention``."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from edgeformer_runtime.errors import ConfigError
 
 
 class Pictures:
-    """Heat maps of translations: one takes the name that was given, several the number of their line as well.
+    """Heat maps of translations: a single one gets the given name, several get the number of their line as well.
 
-    A context manager: at its end, pictures that are left are written, also if the translation of a later line failed. A
-    picture that cannot be written stops no translation; what happened is raised at the end.
+    A context manager: its end writes the remaining pictures, even if the translation of a later line failed. A picture
+    that cannot be written does not stop the translations; the error is raised at the end.
     """
 
     def __init__(self, path: Path, *taken: Path | None) -> None:
-        """Check what can be checked before the work.
+        """Check the names before the work.
 
         Args:
-            path: name of the file; with a number N, ``name-N.png``.
-            taken: files of the same command that must stay as they are.
+            path: name of the file; with a line number N, ``name-N.png``.
+            taken: other files of the same command, which must not be replaced.
 
         Raises:
             ConfigError: the file cannot be written there.
-            click.UsageError: a picture would replace a file of the same command.
+            click.UsageError: a picture might replace another file of the same command.
         """
         if not path.parent.is_dir():
             raise ConfigError(f"Folder `{path.parent}` does not exist; create it, or write `{path.name}` elsewhere.")
         if path.is_dir():
             raise ConfigError(f"`{path}` is a folder; give the name of a picture to write.")
-        for other in taken:
-            if other is not None and other.parent.resolve() == path.parent.resolve() and self._takes(path, other):
-                raise click.UsageError(f"A picture may replace `{other}`; give --attention another name.")
+        for file in taken:
+            if file is not None and file.parent.resolve() == path.parent.resolve() and self._takes(path, file):
+                raise click.UsageError(f"A picture may replace `{file}`; give --attention another name.")
         self._path = path
         self._lines = self._sentences = self._written = 0
         self._first: tuple[Attention, int] | None = None
         self._failure: Exception | None = None
 
     @staticmethod
-    def _takes(path: Path, other: Path) -> bool:
+    def _takes(path: Path, file: Path) -> bool:
         pattern = re.escape(path.stem) + r"(-\d+)?" + re.escape(path.suffix)
-        return re.fullmatch(pattern, other.name, re.IGNORECASE) is not None  # some file systems ignore case
+        return re.fullmatch(pattern, file.name, re.IGNORECASE) is not None  # some file systems ignore case
 
     def add(self, attention: Attention) -> None:
-        """Draw the attention of the next line; nothing for a blank one."""
+        """Draw the attention of the next line; a blank line has no picture."""
         self._lines += 1
         if not attention.weights.size:
             return
         self._sentences += 1
         if self._sentences == 1:
-            self._first = attention, self._lines  # its name is known when a second one comes, or none
+            self._first = attention, self._lines  # its name depends on whether there is a second one
             return
         if self._first is not None:
             self._write(*self._first)
@@ -71,11 +71,11 @@ class Pictures:
         if kind is None:
             self._finish()
         else:
-            with suppress(Exception):  # the first failure is the one to tell
+            with suppress(Exception):  # report the first failure
                 self._finish()
 
     def _finish(self) -> None:
-        """Write what is left and tell how many there are."""
+        """Write the remaining picture, and print how many there are."""
         if self._first is not None:
             self._write(self._first[0], None)
         if self._failure is not None:

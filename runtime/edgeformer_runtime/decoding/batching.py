@@ -1,4 +1,4 @@
-"""Batches of similar length under a bound of memory."""
+"""Batches of sentences of similar length, limited in size."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ import numpy as np
 from edgeformer_runtime.decoding.session import IntArray
 
 MAX_ROWS = 128
-"""Rows of a step, sentences times beams: more take more memory, for logits above all, and gain no time."""
+"""Maximum number of rows in a step (sentences times beams): more rows need more memory, mostly for logits, and save no
+time."""
 
 
 def length_sorted_batches(lengths: Sequence[int], beam_size: int, max_batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of all sentences, longest first, in batches whose rows times longest source stay under the bound, and
-    whose rows under :data:`MAX_ROWS`.
+    """Group sentences into batches, longest first, that keep within a number of tokens and :data:`MAX_ROWS` rows.
 
-    A sentence that exceeds a bound by itself makes a batch of its own. The order of equal lengths is kept.
+    A sentence that exceeds a limit by itself becomes a batch of its own. Sentences of equal length keep their order.
 
     Args:
         lengths: source length of each sentence, in tokens.
         beam_size: decoder rows per sentence.
-        max_batch_tokens: bound of ``beam_size * sentences * longest``.
+        max_batch_tokens: maximum of ``beam_size * sentences * longest`` in a batch.
+
+    Yields:
+        Indices of the sentences in each batch.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     start = 0
@@ -33,7 +36,11 @@ def length_sorted_batches(lengths: Sequence[int], beam_size: int, max_batch_toke
 
 
 def pad(sequences: Sequence[Sequence[int]], pad_id: int) -> tuple[IntArray, IntArray]:
-    """Token ids ``(N, S)`` padded at the end, and the true lengths ``(N,)``, both int64."""
+    """Pad token ids at the end.
+
+    Returns:
+        Ids ``(N, S)`` and true lengths ``(N,)``, both int64.
+    """
     length = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
     padded = np.full((len(sequences), int(length.max(initial=0))), pad_id, dtype=np.int64)
     for row, sequence in zip(padded, sequences, strict=True):

@@ -1,4 +1,4 @@
-"""The most probable extensions of a sentence's hypotheses: what beam search wants of logits."""
+"""The most probable extensions of a sentence's hypotheses: what beam search needs from the logits."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from numpy.typing import NDArray
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 
 CHUNK_COST = 80
-"""Time to take the maximum of one more chunk, in times that one value of a chunk takes to be looked at."""
+"""Time to take the maximum of one more chunk, relative to the time to scan one value of a chunk."""
 MIN_CHUNK = 16
-"""Least logits in a chunk of :func:`largest`; shorter rows are looked through as a whole."""
+"""Minimum number of logits in a chunk of :func:`largest`; shorter rows are scanned as a whole."""
 
 
 def best_tokens(
     logits: FloatArray, log_probability: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
-    """The ``count`` most probable ways to extend one of a sentence's K hypotheses by a token, with numpy alone.
+    """The ``count`` most probable ways to extend one of a sentence's K hypotheses by a token, in numpy.
 
     Args:
-        logits: ``(N * K, V)``; their memory is used up.
-        log_probability: of the hypotheses, ``(N, K)``, float64; ``-inf`` for one that may not be extended.
-        count: extensions wanted; all, if there are fewer.
+        logits: ``(N * K, V)``, float32; overwritten.
+        log_probability: log-probability of each hypothesis, ``(N, K)``, float64; ``-inf`` if it may not be extended.
+        count: number of extensions; fewer are returned if there are not as many.
 
     Returns:
-        Log-probabilities ``(N, count)``, float64, best first; tokens ``(N, count)``; and which of the sentence's
-        hypotheses each extends, ``(N, count)``. Of equal ones, the first hypothesis and the lowest token come first. A
-        sentence that has a row without a finite logit, or with one that is not a number, has only NaN for
-        log-probabilities.
+        Log-probabilities ``(N, count)``, float64, best first; tokens ``(N, count)``; and the hypothesis that each of
+        them extends, ``(N, count)``, from 0 to K - 1. Ties go to the first hypothesis, then to the lowest token. If a
+        row has a NaN logit or no finite one, all log-probabilities of its sentence are NaN.
     """
     best, token = most_probable(logits, count)
     sentences = len(log_probability)
@@ -44,12 +43,12 @@ def most_probable(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]
     """The ``count`` most probable tokens of each row.
 
     Args:
-        logits: ``(R, V)``; their memory is used up.
-        count: tokens wanted; all, if there are fewer.
+        logits: ``(R, V)``, float32; overwritten.
+        count: number of tokens; fewer are returned if V is smaller.
 
     Returns:
-        Log-probabilities ``(R, count)``, best first, and tokens ``(R, count)``; of equal ones the lowest id first. A
-        row without a finite logit, or with one that is not a number, has no finite best log-probability.
+        Log-probabilities ``(R, count)``, best first, and tokens ``(R, count)``; ties go to the lowest id. If a row has
+        a NaN logit or no finite one, its best log-probability is not finite.
     """
     value, token = largest(logits, count)
     with np.errstate(invalid="ignore"):
@@ -60,8 +59,8 @@ def log_sum_exp(logits: FloatArray, peak: FloatArray) -> FloatArray:
     """Logarithm of the sum of exponentials of each row, ``(R, 1)``.
 
     Args:
-        logits: ``(R, V)``; their memory is used up.
-        peak: largest of each row, ``(R, 1)``.
+        logits: ``(R, V)``, float32; overwritten.
+        peak: largest logit of each row, ``(R, 1)``.
     """
     np.subtract(logits, peak, out=logits)
     np.exp(logits, out=logits)
@@ -70,23 +69,23 @@ def log_sum_exp(logits: FloatArray, peak: FloatArray) -> FloatArray:
 
 
 def largest(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:
-    """The ``count`` largest of each row, largest first, and their positions; of equal ones, the lowest position first.
+    """The ``count`` largest values of each row, largest first, and their positions; ties go to the lowest position.
 
-    A row is taken in chunks. Only those chunks are looked into whose largest value is among the ``count`` largest of
-    all chunks, since the others hold nothing that large. If a row has a value that is not a number, so are all.
+    Rows are split into chunks. Only chunks whose maximum is among the ``count`` largest maxima are scanned, since the
+    others cannot hold a value that large. If any row has a NaN, all values returned for it are NaN.
 
     Args:
         logits: ``(R, V)``.
-        count: values wanted; all, if a row has fewer.
+        count: number of values; fewer are returned if V is smaller.
     """
     rows, width = logits.shape
     count = min(count, width)
-    # Each chunk costs a call of its maximum, each of the `count` that are looked into a pass over its values.
+    # Every chunk costs one maximum, and each of the `count` chunks that are scanned costs a pass over its values.
     size = min(math.isqrt(CHUNK_COST * width // count), width // (2 * count))
     chunks = width // size if size >= MIN_CHUNK else 0
     whole = chunks * size
     grid = logits[:, :whole].reshape(rows, chunks, size)
-    # (R, chunks + rest): what fills no chunk stands for itself
+    # (R, chunks + rest): values that fill no chunk are their own maxima
     peaks = np.concatenate((grid.max(axis=2, initial=-np.inf), logits[:, whole:]), axis=1)
     if np.isnan(peak := peaks.max(axis=1)).any():
         return np.broadcast_to(peak[:, None], (rows, count)), np.zeros((rows, count), np.int64)
@@ -95,9 +94,9 @@ def largest(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:
     row, group = np.divmod(np.flatnonzero(peaks >= bound[:, None]), groups)
     inside = group < chunks
     chunk_row, chunk = row[inside], group[inside]
-    found, offset = np.divmod(np.flatnonzero(grid[chunk_row, chunk] >= bound[chunk_row, None]), max(1, size))
-    row = np.concatenate((chunk_row[found], row[~inside]))
-    position = np.concatenate((chunk[found] * size + offset, group[~inside] - chunks + whole))
+    hit, offset = np.divmod(np.flatnonzero(grid[chunk_row, chunk] >= bound[chunk_row, None]), max(1, size))
+    row = np.concatenate((chunk_row[hit], row[~inside]))
+    position = np.concatenate((chunk[hit] * size + offset, group[~inside] - chunks + whole))
     value = logits[row, position]
     order = np.lexsort((position, -value, row))
     first = np.searchsorted(row[order], np.arange(rows))

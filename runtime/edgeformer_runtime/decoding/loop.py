@@ -1,4 +1,4 @@
-"""The decode loop: batches, steps, search. There is one, for every family, engine and search."""
+"""The decode loop: batches, steps, search. It is the same for every family, engine and search."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.processors import build_processors
 from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, Hypothesis, Search
 from edgeformer_runtime.decoding.session import AnySession
-from edgeformer_runtime.errors import InputTooLongError, OptionError
+from edgeformer_runtime.errors import OptionError
 
 
 @dataclass
 class Counters:
-    """Where the time of a call went. One object per call; the loop adds to it."""
+    """Time and work of decoding. The loop adds to it, so one object can cover several calls."""
 
     sentences: int = 0
     """Sentences decoded."""
     batches: int = 0
-    """Batches they were grouped into."""
+    """Batches decoded."""
     steps: int = 0
-    """Decoder steps, of any number of rows."""
+    """Decoder steps, whatever their number of rows."""
     row_steps: int = 0
-    """Rows summed over the steps."""
+    """Rows, summed over all steps."""
     tokens: int = 0
     """Tokens of the best hypotheses, end tokens included."""
     encoder_seconds: float = 0.0
@@ -37,21 +37,21 @@ class Counters:
     decoder_seconds: float = 0.0
     """Wall-clock time in the step decoder."""
     first_token_seconds: float = 0.0
-    """Wall-clock time from the start of each batch to its first tokens, summed."""
+    """Wall-clock time from the start of each batch to its first tokens, summed over batches."""
     batch_seconds: float = 0.0
-    """Wall-clock time of all batches, summed; what is not encoder or decoder is the host's."""
+    """Wall-clock time of all batches, summed."""
     total_seconds: float = 0.0
-    """Wall-clock time of the whole call, less than that of all batches where several are decoded at a time."""
+    """Wall-clock time of whole calls; less than that of all batches if several are decoded at a time."""
     peak_state_bytes: int = 0
-    """Largest decoder state."""
+    """Largest size of a decoder state, in bytes."""
 
     @property
     def host_seconds(self) -> float:
-        """Time outside both graphs: search and copies."""
+        """Time of the batches outside both graphs: search and copies."""
         return self.batch_seconds - self.encoder_seconds - self.decoder_seconds
 
     def add(self, other: Counters) -> None:
-        """Add the counts and times of another call; the peak becomes the larger one."""
+        """Add the counts and times of another call, and take the larger peak."""
         for field in fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
             setattr(self, field.name, max(mine, theirs) if field.name == "peak_state_bytes" else mine + theirs)
@@ -65,11 +65,11 @@ def decode(
     *,
     workers: int = 1,
 ) -> list[list[Hypothesis]]:
-    """Decode sentences; the outputs stand in the order of the sources and do not depend on how they are batched.
+    """Decode sentences. Outputs are in the order of the sources, and independent of how these are batched.
 
     Args:
         session: the model.
-        sources: token ids of each sentence, end token included.
+        sources: token ids of each sentence, end token included; at most ``session.max_source_length`` of them.
         options: how to search.
         counters: receives times and counts.
         workers: batches decoded at a time, each in a thread of its own, with the same weights.
@@ -79,7 +79,6 @@ def decode(
 
     Raises:
         OptionError: an option is out of its range.
-        InputTooLongError: a source is longer than the model takes.
     """
     options.verify()
     if options.min_length > session.max_target_length:
@@ -87,14 +86,11 @@ def decode(
             f"`min_length` must be at most {session.max_target_length}, as many tokens as the model writes, but is "
             f"{options.min_length}."
         )
-    for index, source in enumerate(sources):
-        if len(source) > session.max_source_length:
-            raise InputTooLongError(index, len(source), session.max_source_length)
     counters = Counters() if counters is None else counters
     started = time.perf_counter()
     results: list[list[Hypothesis]] = [[] for _ in sources]
     lengths = [len(source) for source in sources]
-    if options.beam_size == 1 and session.rows_in_pairs:
+    if options.beam_size == 1 and session.row_multiple > 1:
         batches = [[index] for index in range(len(sources))]
     else:
         batches = list(length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens))
@@ -107,8 +103,8 @@ def decode(
         outputs = map(decoded, batches) if pool is None else pool.map(decoded, batches)
         for batch, (hypotheses, spent) in zip(batches, outputs, strict=True):
             counters.add(spent)
-            for index, found in zip(batch, hypotheses, strict=True):
-                results[index] = found
+            for index, of_sentence in zip(batch, hypotheses, strict=True):
+                results[index] = of_sentence
     counters.sentences += len(sources)
     counters.tokens += sum(len(best.ids) + best.finished for best, *_ in results)
     counters.total_seconds += time.perf_counter() - started
@@ -130,15 +126,15 @@ def _decode_batch(
     if options.beam_size == 1:
         search = GreedySearch(len(sources), options, session.special)
     else:
-        pairs = session.rows_in_pairs
-        search = BeamSearch(len(sources), options, session.special, session.best_tokens, pairs=pairs)
-        if pairs:
-            state = state.select(np.arange(len(sources)).repeat(len(search.token) // len(sources)), None)
+        best, multiple = session.best_tokens, session.row_multiple
+        search = BeamSearch(len(sources), options, session.special, best, row_multiple=multiple)
+    if len(search.token) > len(sources):  # the search starts with several rows per sentence
+        state.select(np.arange(len(sources)).repeat(len(search.token) // len(sources)), None)
     counters.encoder_seconds += clock() - begin
     counters.batches += 1
     for position in range(limit):
         step_begin = clock()
-        logits, state = session.step(search.token, position, state)
+        logits = state.step(search.token)
         step_end = clock()
         counters.decoder_seconds += step_end - step_begin
         counters.steps += 1
@@ -152,6 +148,6 @@ def _decode_batch(
         if search.is_finished:
             break
         if advance.rows is not None:
-            state = state.select(advance.rows, advance.sentences)
+            state.select(advance.rows, advance.sentences)
     counters.batch_seconds += clock() - begin
     return search.finish()

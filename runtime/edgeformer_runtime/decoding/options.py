@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypedDict
 
 from edgeformer_runtime.bundle.manifest import MAX_LENGTH_PENALTY
 from edgeformer_runtime.errors import OptionError
@@ -22,26 +23,27 @@ class DecodeOptions:
     n_best: int = 1
     """Hypotheses returned per sentence, best first; at most ``beam_size``."""
     length_penalty: float = 1.0
-    """Exponent of the length by which a log-probability is divided; 0 leaves it undivided, more favours long output."""
+    """Exponent of the length by which log-probabilities are divided; 0 leaves them undivided, larger values favor
+    longer output."""
     min_length: int = 0
-    """Tokens before the end token is allowed."""
+    """Minimum number of tokens before the end token."""
     max_length: int | None = None
-    """Largest number of tokens, end token included; the model's own limit if none, or if that is lower."""
+    """Maximum number of tokens, end token included; the model's own limit if ``None``, or if that is lower."""
     no_repeat_ngram_size: int = 0
-    """Forbid a second occurrence of any n-gram of this size; 0 allows all."""
+    """Forbid repeating n-grams of this size; 0 allows all."""
     repetition_penalty: float = 1.0
-    """Divide positive and multiply negative logits of tokens generated before (Keskar et al. 2019); 1 changes
-    nothing."""
+    """Divide positive logits, and multiply negative ones, of tokens that were generated before (Keskar et al. 2019); 1
+    has no effect."""
     max_batch_tokens: int = 4096
-    """Bound of a batch's memory: decoder rows times the longest source in it."""
+    """Maximum batch size in tokens: decoder rows times the longest source."""
     return_scores: bool = True
-    """Compute scores in greedy search too, where the search itself needs none."""
+    """Compute scores in greedy search too, which does not need them itself."""
 
     def verify(self) -> None:
         """Check all values.
 
         Raises:
-            OptionError: lists every value out of its range.
+            OptionError: lists every value that is out of range.
         """
         whole = {
             "beam_size": (self.beam_size, 1),
@@ -80,3 +82,17 @@ class DecodeOptions:
             problems.append(f"`repetition_penalty` must be positive and finite, but is {self.repetition_penalty}")
         if problems:
             raise OptionError("; ".join(problems) + ".")
+
+
+class DecodeChanges(TypedDict, total=False):
+    """Fields of :class:`DecodeOptions` as keyword arguments."""
+
+    beam_size: int
+    n_best: int
+    length_penalty: float
+    min_length: int
+    max_length: int | None
+    no_repeat_ngram_size: int
+    repetition_penalty: float
+    max_batch_tokens: int
+    return_scores: bool

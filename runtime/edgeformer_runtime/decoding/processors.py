@@ -1,4 +1,4 @@
-"""Logits processors: each changes the logits of the next token in place, given the tokens so far."""
+"""Logits processors: each changes the logits of the next token in place, given the tokens generated so far."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from edgeformer_runtime.decoding.session import FloatArray, IntArray
 
 
 class LogitsProcessor(Protocol):
-    """Changes logits before the search looks at them."""
+    """Changes logits before the search reads them."""
 
     def __call__(self, history: IntArray, logits: FloatArray) -> None:
-        """Change ``logits`` ``(R, V)`` in place; ``history`` is ``(R, T)``, the tokens generated so far without the
-        start."""
+        """Change logits in place.
+
+        Args:
+            history: tokens generated so far, without the start token, ``(R, T)``, int64.
+            logits: logits of the next token, ``(R, V)``, float32.
+        """
 
 
 class Suppress:
@@ -33,7 +37,7 @@ class Suppress:
 
 
 class MinLength:
-    """Forbid the end token before a number of tokens."""
+    """Forbid the end token until a minimum number of tokens is reached."""
 
     def __init__(self, eos: int, min_length: int) -> None:
         self.eos, self.min_length = eos, min_length
@@ -45,7 +49,7 @@ class MinLength:
 
 
 class RepetitionPenalty:
-    """Make tokens generated before less likely (Keskar et al. 2019, "CTRL", section 4.1)."""
+    """Make tokens already generated less likely (Keskar et al. 2019, "CTRL", section 4.1)."""
 
     def __init__(self, penalty: float) -> None:
         self.penalty = penalty
@@ -57,7 +61,7 @@ class RepetitionPenalty:
 
 
 class NoRepeatNgram:
-    """Forbid the token that would complete an n-gram a second time (Paulus et al. 2017, section 2.5)."""
+    """Forbid any token that would complete an n-gram already generated (Paulus et al. 2017, section 2.5)."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -75,7 +79,7 @@ class NoRepeatNgram:
 
 
 def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[LogitsProcessor]:
-    """The processors that the options ask for; padding and start token are always suppressed."""
+    """Make the processors that the options ask for; padding and start tokens are always suppressed."""
     processors: list[LogitsProcessor] = []
     if options.repetition_penalty != 1.0:
         processors.append(RepetitionPenalty(options.repetition_penalty))

@@ -1,4 +1,4 @@
-"""Greedy and beam search over the logits of one step. Neither knows the model, nor where its state is kept."""
+"""Greedy and beam search over the logits of one step. Neither knows the model or where its state is kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.errors import ModelError
 
 BestTokens = Callable[[FloatArray, NDArray[np.float64], int], tuple[NDArray[np.float64], IntArray, IntArray]]
-"""Picks the most probable extensions; see :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`."""
+"""Finds the most probable extensions; see :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`."""
 
 
 @dataclass(frozen=True)
@@ -26,23 +26,23 @@ class Hypothesis:
     ids: tuple[int, ...]
     """Token ids without start and end token."""
     score: float | None
-    """Normalised log-probability (see :class:`DecodeOptions`); none if it was not asked for."""
+    """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if it was not asked for."""
     finished: bool
-    """Whether it ended with the end token, and was not cut off."""
+    """Whether it ended with the end token instead of being cut off."""
 
 
 @dataclass(frozen=True)
 class Advance:
-    """What follows from one step."""
+    """How the rows of the next step follow from those of this one."""
 
     rows: IntArray | None
-    """For each row that goes on, the row it continues, ``(R',)``; none if all rows go on in place."""
+    """For each row of the next step, the row that it continues, ``(R',)``; ``None`` if all rows stay in place."""
     sentences: IntArray | None
-    """For each sentence that goes on, its index before, ``(N',)``; none if all go on."""
+    """For each sentence of the next step, its current index, ``(N',)``; ``None`` if all continue."""
 
 
 class Search(Protocol):
-    """Holds the live rows of one batch and collects what is finished."""
+    """Holds the live rows of one batch and collects finished hypotheses."""
 
     token: IntArray
     """Last token of each live row, ``(R,)``."""
@@ -51,17 +51,21 @@ class Search(Protocol):
 
     @property
     def is_finished(self) -> bool:
-        """Whether no sentence goes on."""
+        """Whether no sentence is left to extend."""
 
     def advance(self, logits: FloatArray) -> Advance:
-        """Extend the live rows by one token, given logits ``(R, V)``, whose memory may be used up."""
+        """Extend the live rows by one token, given logits ``(R, V)``, float32, which may be overwritten.
+
+        Raises:
+            ModelError: the best logit of a row is not finite.
+        """
 
     def finish(self) -> list[list[Hypothesis]]:
-        """The hypotheses of every sentence, best first; rows still alive are cut off."""
+        """The hypotheses of every sentence, best first; rows that are still live are cut off."""
 
 
 class GreedySearch:
-    """Takes the most probable token at each step; of equal ones, that with the lowest id."""
+    """Takes the most probable token at each step; ties go to the lowest id."""
 
     def __init__(self, sentences: int, options: DecodeOptions, special: SpecialTokens) -> None:
         self._options, self._eos = options, special.eos
@@ -113,15 +117,15 @@ class BeamSearch:
     """Keeps the K most probable unfinished hypotheses of each sentence.
 
     A hypothesis is finished when its end token is among the K best of the ``K * V`` extensions. A sentence is finished
-    when it has K such hypotheses (fairseq's rule). At the cut-off, unfinished ones fill up what is missing.
+    when it has K such hypotheses (fairseq's rule). At the length limit, unfinished ones make up the number.
 
     Args:
         sentences: N.
         options: how to search; K is its beam size.
-        special: token ids with a meaning.
-        best: picks the most probable extensions.
-        pairs: keep an even number of rows of each sentence in all steps; one that is too many finds nothing. Otherwise
-            there is one row of each in the first step, since all of a sentence start alike, and then K.
+        special: ids of the special tokens.
+        best: finds the most probable extensions.
+        row_multiple: the rows of each sentence are a multiple of this in every step; surplus rows are masked out. If it
+            is 1, the first step has one row per sentence, since all beams start alike, and later steps have K.
     """
 
     def __init__(
@@ -131,16 +135,16 @@ class BeamSearch:
         special: SpecialTokens,
         best: BestTokens = best_tokens,
         *,
-        pairs: bool = False,
+        row_multiple: int = 1,
     ) -> None:
         self._best = best
         self._options, self._eos, self._beams = options, special.eos, options.beam_size
         self._results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         self._origin = np.arange(sentences)
-        self._width = self._beams + (pairs and self._beams % 2)
-        """Rows of each sentence after the first step."""
-        width = self._width if pairs else 1
-        # (N, rows of a sentence): all start alike, so only the first may be extended at the first step
+        self._width = -(-self._beams // row_multiple) * row_multiple
+        """Rows per sentence after the first step."""
+        width = self._width if row_multiple > 1 else 1
+        # (N, rows per sentence): all beams start alike, so only the first may be extended in the first step
         self._log_probability = np.full((sentences, width), -np.inf, dtype=np.float64)
         self._log_probability[:, 0] = 0
         self.token = np.full(sentences * width, special.bos, dtype=np.int64)
@@ -154,7 +158,7 @@ class BeamSearch:
     def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
         beams, (sentences, width) = self._beams, self._log_probability.shape
-        # (N, 2K) extensions, best first: at most K of them end, so K go on
+        # (N, 2K) extensions, best first: at most K of them end, so at least K continue
         value, token, parent = self._best(logits, self._log_probability, 2 * beams)
         check_finite(value[:, 0], self.history)
         if (missing := 2 * beams - value.shape[1]) > 0:
@@ -177,10 +181,10 @@ class BeamSearch:
                     parent[alive],
                 )
                 self._origin = self._origin[alive]
-            # (N', 2K): those that go on first, in their order
-            going = np.argsort(ends, axis=1, kind="stable")
-            value = np.take_along_axis(value, going, axis=1)
-            token, parent = (np.take_along_axis(array, going, axis=1) for array in (token, parent))
+            # (N', 2K): those that continue first, in their order
+            order = np.argsort(ends, axis=1, kind="stable")
+            value = np.take_along_axis(value, order, axis=1)
+            token, parent = (np.take_along_axis(array, order, axis=1) for array in (token, parent))
         self._log_probability, self.token = value[:, : self._width], token[:, : self._width].ravel()
         self._log_probability[:, beams:] = -np.inf
         rows = (sentence * width + parent[:, : self._width]).ravel()
@@ -208,14 +212,14 @@ class BeamSearch:
 
 
 def check_finite(values: NDArray[np.floating[Any]], history: IntArray) -> None:
-    """Refuse to choose among values that are not numbers.
+    """Refuse to choose among values that are not finite.
 
     Args:
         values: largest logit or log-probability of each row.
         history: tokens of each row so far, ``(R, T)``.
 
     Raises:
-        ModelError: a row has no finite logit, or one that is not a number.
+        ModelError: a value is infinite or NaN.
     """
     if not np.isfinite(values).all():
         raise ModelError(
@@ -225,7 +229,7 @@ def check_finite(values: NDArray[np.floating[Any]], history: IntArray) -> None:
 
 
 def packed(alive: NDArray[np.bool_]) -> IntArray:
-    """Indices of what is alive, in an order that moves least: the last ones fill the places of those that are not."""
+    """Indices of true entries, in an order that moves as few as possible: the last ones fill the gaps."""
     count = int(alive.sum())
     order = np.arange(count)
     order[~alive[:count]] = count + np.flatnonzero(alive[count:])
@@ -233,5 +237,5 @@ def packed(alive: NDArray[np.bool_]) -> IntArray:
 
 
 def normalised(log_probability: float, length: int, length_penalty: float) -> float:
-    """Score of a hypothesis; see :class:`DecodeOptions`."""
+    """Score of a hypothesis of a number of tokens; see :class:`DecodeOptions`."""
     return float(log_probability / max(length, 1) ** length_penalty)

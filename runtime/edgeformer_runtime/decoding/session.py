@@ -1,8 +1,15 @@
-"""What the decode loop needs of a model: start from sources, advance by one token. The loop knows no model family."""
+"""What the decode loop needs from a model: encode the sources, then advance a state token by token.
+
+The loop knows no model family and no engine. State changes in place, and only through the methods of the state itself::
+
+    state = session.start(source, source_length)    # encoder, once
+    logits = state.step(token)                      # decoder, once per token
+    state.select(rows, sentences)                   # reorder, repeat or drop rows
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,80 +21,93 @@ FloatArray = NDArray[np.float32]
 
 
 class DecoderState(Protocol):
-    """The state of all rows between two steps. Stepping and selecting may use its memory again."""
+    """The decoder's state for one batch of R rows. It changes in place: an earlier state cannot be returned to."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by all tensors."""
+        """Size of all state tensors, in bytes."""
 
-    def select(self, rows: IntArray, sentences: IntArray | None) -> Self:
-        """Reorder, repeat and drop; the state before it is not to be used afterwards.
+    def step(self, token: IntArray) -> FloatArray:
+        """Advance every row by one token, in place.
 
         Args:
-            rows: for each row to go on with, the row it continues, ``(R',)``: equally many of each sentence.
-            sentences: for each sentence to keep, its index now, ``(N',)``; none if all stay in place.
+            token: last token of each row, ``(R,)``, int64; the start token in the first step.
+
+        Returns:
+            Logits of the next token, ``(R, V)``, float32. The caller may overwrite them, and so does the next step:
+            copy what must last longer.
+        """
+
+    def select(self, rows: IntArray, sentences: IntArray | None) -> None:
+        """Reorder, repeat and drop rows, in place.
+
+        Args:
+            rows: for each row to keep, the row that it continues, ``(R',)``; the same number for each sentence.
+            sentences: for each sentence to keep, its current index, ``(N',)``; ``None`` keeps all in place.
         """
 
 
-StateT = TypeVar("StateT", bound=DecoderState)
+class AttentiveState(DecoderState, Protocol):
+    """A state whose model can also return attention weights."""
 
-
-class StepSession(Protocol[StateT]):
-    """An encoder and a step decoder on some engine, with that engine's kind of state."""
-
-    @property
-    def rows_in_pairs(self) -> bool:
-        """Whether rows are computed two at a time, and one that is left over by another kernel, which rounds otherwise.
-        So that a sentence's output is the same in any company, greedy search then takes one sentence at a time, and
-        beam search an even number of rows of each."""
-
-    @property
-    def special(self) -> SpecialTokens:
-        """Token ids with a meaning."""
-
-    @property
-    def max_source_length(self) -> int:
-        """Longest source in tokens, end token included."""
-
-    @property
-    def max_target_length(self) -> int:
-        """Largest number of steps."""
-
-    def start(self, source: IntArray, source_length: IntArray) -> StateT:
-        """Encode sources ``(N, S)`` of true lengths ``(N,)``; the state has one row of each."""
-
-    def step(self, token: IntArray, position: int, state: StateT) -> tuple[FloatArray, StateT]:
-        """Advance every row by one token.
-
-        Args:
-            token: last token of each row, ``(R,)``, int64.
-            position: index of that token in the target.
-            state: state before the token; not to be used afterwards.
+    def attend(self, token: IntArray) -> FloatArray:
+        """Advance every row by one token as :meth:`step` does, but return attention weights instead of logits.
 
         Returns:
-            Logits ``(R, V)``, float32, which the caller may change in place and the next step overwrites, and the state
-            after the token.
-        """
-
-    def best_tokens(
-        self, logits: FloatArray, log_probability: NDArray[np.float64], count: int
-    ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
-        """The most probable extensions; see :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`."""
-
-
-class AttentiveSession(StepSession[StateT], Protocol[StateT]):
-    """A session that can also tell where the model looks."""
-
-    def attend(self, token: IntArray, position: int, state: StateT) -> tuple[FloatArray, StateT]:
-        """Advance every row by one token, as ``step`` does, and return attention in the place of logits.
-
-        Returns:
-            Weights of the source positions, ``(R, S)``, float32, zero on padding, and the state after the token.
+            Weight of each source position, ``(R, S)``, float32, zero on padding.
 
         Raises:
             BundleError: the model has no attention weights.
         """
 
 
-AnySession = StepSession[Any]
-"""A session whose kind of state does not matter."""
+class StepSession(Protocol):
+    """An encoder and a step decoder on some engine."""
+
+    @property
+    def row_multiple(self) -> int:
+        """Number of rows that the engine's matrix kernels compute together: 1 or 2.
+
+        If it is 2, an odd last row goes through another kernel, which rounds differently. To keep each sentence
+        independent of the other sentences in the batch, beam search then gives every sentence an even number of rows,
+        and greedy search decodes one sentence at a time.
+        """
+
+    @property
+    def special(self) -> SpecialTokens:
+        """Ids of the special tokens."""
+
+    @property
+    def max_source_length(self) -> int:
+        """Maximum number of source tokens, end token included."""
+
+    @property
+    def max_target_length(self) -> int:
+        """Maximum number of steps."""
+
+    def start(self, source: IntArray, source_length: IntArray) -> DecoderState:
+        """Run the encoder.
+
+        Args:
+            source: token ids padded at the end, ``(N, S)``, int64.
+            source_length: true lengths, ``(N,)``, int64.
+
+        Returns:
+            A state with one row per sentence, before the first step.
+        """
+
+    def best_tokens(
+        self, logits: FloatArray, log_probability: NDArray[np.float64], count: int
+    ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
+        """Most probable extensions; see :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`."""
+
+
+class AttentiveSession(StepSession, Protocol):
+    """A session whose states can also return attention weights."""
+
+    def start(self, source: IntArray, source_length: IntArray) -> AttentiveState:
+        """See :meth:`StepSession.start`."""
+
+
+AnySession = StepSession
+"""Another name of :class:`StepSession`."""

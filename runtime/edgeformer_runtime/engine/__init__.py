@@ -1,1 +1,1 @@
-"""Step sessions on ONNX Runtime."""
+"""The step session on ONNX Runtime: graphs, state tensors and bindings."""

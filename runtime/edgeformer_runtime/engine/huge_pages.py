@@ -1,4 +1,4 @@
-"""Huge pages for weights, on Linux: a step reads all of them, and in pages of 4 KiB that takes longer."""
+"""Huge pages for weights, on Linux: every step reads all weights, which takes longer from pages of 4 KiB."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from numpy.typing import NDArray
 
 _SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 _MADV_COLLAPSE = 25
-"""Put what is in a range into huge pages, now (Linux 6.1; ``madvise(2)``)."""
+"""Move a range into huge pages at once (Linux 6.1; ``madvise(2)``)."""
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s*(\[heap\])?$")
-"""Memory without a file, in ``/proc/self/maps``."""
+"""A line of ``/proc/self/maps`` for memory without a file."""
 THREAD_NAME = "edgeformer-huge-pages"
 MIN_BYTES = 2**22
-"""Less than this is read fast enough as it is."""
+"""Smaller amounts of memory are left as they are."""
 
 Range = tuple[int, int]
-"""First address, and the one behind the last."""
+"""First address, and the address after the last."""
 
 
 @contextmanager
 def huge_pages() -> Iterator[None]:
-    """Put memory that is filled inside the ``with`` block into huge pages afterwards, in a thread of its own.
+    """Move memory that is filled inside the ``with`` block into huge pages afterwards, in a background thread.
 
-    The thread ends by itself, after about 2 ms for each MiB. Nothing happens where the system has no such pages, where
-    it lacks the call, and where its owner has switched them off.
+    The thread ends by itself, after about 2 ms per MiB. Nothing happens if the system does not support huge pages or
+    has them switched off.
     """
     supported = _is_supported()
     before = _anonymous_memory() if supported else []
@@ -44,7 +44,7 @@ def huge_pages() -> Iterator[None]:
 
 
 def collapse(ranges: list[Range]) -> int:
-    """Put those parts of ranges of memory into huge pages that are in use throughout; returns their bytes."""
+    """Move the fully used blocks of memory ranges into huge pages, and return their size in bytes."""
     done = 0
     try:
         size, page = int((_SETTINGS / "hpage_pmd_size").read_text(encoding="ascii")), os.sysconf("SC_PAGE_SIZE")
@@ -56,7 +56,7 @@ def collapse(ranges: list[Range]) -> int:
                 if library.madvise(first + block * size, size, _MADV_COLLAPSE) == 0:
                     done += size
     except (OSError, ValueError, AttributeError):
-        pass  # everything works without
+        pass  # huge pages only save time
     return done
 
 
@@ -70,17 +70,17 @@ def _is_supported() -> bool:
 
 
 def _anonymous_memory() -> list[Range]:
-    """This process's writable memory that belongs to no file, in the order of addresses."""
+    """Ranges of this process's writable memory without a file, in order of address."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-    found = (_MAPPING.match(line) for line in lines)
-    return [(int(match[1], 16), int(match[2], 16)) for match in found if match]
+    matches = (_MAPPING.match(line) for line in lines)
+    return [(int(match[1], 16), int(match[2], 16)) for match in matches if match]
 
 
 def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
-    """What is in ``ranges`` and not in ``others``; both in the order of addresses."""
+    """The parts of ``ranges`` that are not in ``others``; both in order of address."""
     rest = []
     for begin, end in ranges:
         for other_begin, other_end in others:
@@ -95,7 +95,7 @@ def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
 
 
 def _blocks_in_use(begin: int, end: int, size: int, page: int) -> NDArray[np.bool_]:
-    """Whether each block of ``size`` bytes has all its pages in memory, so that a huge page would take no more."""
+    """Whether each block of ``size`` bytes has all of its pages in memory, so that a huge page needs no more."""
     if end <= begin:
         return np.zeros(0, np.bool_)
     with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:

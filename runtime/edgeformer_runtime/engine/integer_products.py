@@ -1,4 +1,4 @@
-"""What the processor's own kernels make of integer products, which is not the same everywhere."""
+"""Integer products, which saturate in the kernels of some processors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import onnxruntime as ort
 
 EXACT_PRODUCTS = ("session.x64quantprecision", "1")
-"""onnxruntime's session entry that stores int8 weights as uint8 when it opens a graph, so that other kernels run: exact
-on every x86 processor. It does so on processors with VNNI instructions too, which are exact without it, and makes them
-slower; so it is set only where :func:`products_saturate`."""
+"""onnxruntime's session entry that stores int8 weights as uint8 when it opens a graph, which selects kernels that are
+exact on every x86 processor. Processors with VNNI instructions are exact without it, and slower with it, so it is set
+only where :func:`products_saturate`."""
 
 # One node, MatMulInteger: a (m, k) uint8, b (k, n) int8 -> y (m, n) int32. Opset 10.
 _PRODUCT = (
@@ -23,11 +23,11 @@ _PRODUCT = (
 
 @cache
 def products_saturate() -> bool:
-    """Whether products of uint8 activations and int8 weights come out too small here.
+    """Whether sums of products of uint8 activations and int8 weights saturate on this processor.
 
     x86 processors with AVX2 or AVX-512 but without VNNI add two such products in 16 bits, where ``2 * 255 * 127`` does
-    not fit. The engine chooses the kernel, so it is asked, with one product of the largest numbers. Takes about a
-    millisecond, once in a process.
+    not fit. The engine chooses the kernel, so this runs a product of the largest numbers. Takes about a millisecond,
+    once per process.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

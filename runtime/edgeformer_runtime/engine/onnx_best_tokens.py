@@ -1,4 +1,4 @@
-"""The most probable extensions of a sentence's hypotheses by ONNX Runtime, which takes a third of numpy's time."""
+"""The most probable extensions of a sentence's hypotheses on ONNX Runtime, in a third of numpy's time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PADDED_GRAPH_FILE = Path(__file__).with_name("best_tokens_padded.onnx")
 CHUNK = 256
 """Most logits in a chunk. From 32 to 500 the time is the same."""
 CACHED = 1 << 20
-"""Logits that are looked at together: four megabytes. With those of a whole batch, what one operator writes would have
-left the cache when the next one reads it."""
+"""Number of logits scanned together: 4 MB. With those of a whole batch, the output of one operator would have left the
+CPU's cache before the next one reads it."""
 MIN_CHUNK = 16
-"""With fewer logits in a chunk there are so many chunks that padding is faster."""
+"""Minimum number of logits in a chunk: with smaller chunks there are so many that padding is faster."""
 
 
 class OnnxBestTokens:
-    """See :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`; the logits are left as they are."""
+    """See :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`; the logits are not overwritten."""
 
     def __init__(self, options: ort.SessionOptions) -> None:
         self._options = options
@@ -34,7 +34,7 @@ class OnnxBestTokens:
     def __call__(
         self, logits: FloatArray, log_probability: NDArray[np.float64], count: int
     ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
-        """Run the graph, for as many sentences at a time as the cache holds."""
+        """Run the graph, for as many sentences at a time as fit into the CPU's cache."""
         sentences, beams = log_probability.shape
         block = max(1, CACHED // (beams * logits.shape[1]))
         if sentences <= block:
@@ -66,7 +66,8 @@ class OnnxBestTokens:
             value[np.isnan(first).reshape(sentences, beams).any(axis=1)] = np.nan
         parent, token = np.divmod(place, width)
         if width > vocab_size:
-            np.minimum(token, vocab_size - 1, out=token)  # padding is chosen where nothing is left, at no probability
+            # Padding, whose probability is 0, is chosen only if nothing else is left.
+            np.minimum(token, vocab_size - 1, out=token)
         return value, token, parent
 
     def _open(self, padded: bool) -> ort.InferenceSession:
@@ -77,7 +78,7 @@ class OnnxBestTokens:
 
 @cache
 def chunking(vocab_size: int, most: int) -> tuple[int, int]:
-    """Size of a chunk, at most ``most``, and the width, a multiple of it, to which rows are padded."""
+    """Chunk size, at most ``most``, and the multiple of it to which rows are padded."""
     most = min(most, CHUNK)
     size = next(size for size in range(most, 0, -1) if vocab_size % size == 0)
     if size >= min(MIN_CHUNK, most):

@@ -1,11 +1,10 @@
-"""The decode loop's session on ONNX Runtime: tensors stay on the device, and only tokens and logits cross over."""
+"""The decode loop's session on ONNX Runtime: tensors stay on the device; only tokens and logits cross to the host."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from collections.abc import Callable
+from contextlib import nullcontext, redirect_stdout
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -14,18 +13,22 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.decoding.session import FloatArray, IntArray
+from edgeformer_runtime.decoding.session import IntArray
+from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.huge_pages import huge_pages
-from edgeformer_runtime.errors import BundleError, DeviceError, ModelError
+from edgeformer_runtime.errors import BundleError, DeviceError
 from edgeformer_runtime.precision import PRECISIONS
 
 try:
     import onnxruntime as ort
 
-    from edgeformer_runtime.engine.device_state import DeviceRows, DeviceState
+    from edgeformer_runtime.engine.bindings import StepGraph
+    from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
+    from edgeformer_runtime.engine.engine_errors import engine_errors
     from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
     from edgeformer_runtime.engine.onnx_best_tokens import OnnxBestTokens
     from edgeformer_runtime.engine.onnx_state import OnnxState
+    from edgeformer_runtime.engine.state_tensors import StateTensors
 except ModuleNotFoundError:
     raise DeviceError(
         "onnxruntime is not installed: pip install 'edgeformer[cpu]', or 'edgeformer[gpu]' for CUDA."
@@ -39,15 +42,15 @@ SETTINGS: dict[str, dict[str, str]] = {
     "cpu": {},
     "cuda": {"use_tf32": "0", "enable_skip_layer_norm_strict_mode": "1"},
 }
-"""Settings of the providers. By themselves, CUDA's products of float32 take ten bits of each number (TF32), and sums
-within norms of float16 are float16 in some versions."""
+"""Provider settings. By default, CUDA multiplies float32 with 10 bits of mantissa (TF32), and some versions accumulate
+float16 norms in float16."""
 
 _HOST_OUTPUT = {contract.DECODER_FILE: contract.LOGITS, contract.ATTENTION_FILE: contract.ATTENTION}
-"""The output of each graph that is read by the host; all others are state."""
+"""The output of each step graph that the host reads; all others are state."""
 
 
 class OnnxSession:
-    """A bundle's two graphs, opened on one device. Safe to use from many threads."""
+    """A bundle's two graphs, opened on one device. Safe to use from several threads."""
 
     def __init__(self, bundle: Bundle, *, device: str = "cpu", threads: int = 0) -> None:
         """Open the graphs.
@@ -55,10 +58,10 @@ class OnnxSession:
         Args:
             bundle: a checked bundle.
             device: ``cpu`` or ``cuda``.
-            threads: CPU threads of one operator; 0 takes all that this process may use.
+            threads: CPU threads per operator; 0 uses every CPU available to the process.
 
         Raises:
-            DeviceError: the provider is unknown, not in the installed onnxruntime, or does not suit the bundle.
+            DeviceError: the device is unknown, unsupported by the installed onnxruntime, or unsuitable for the bundle.
             BundleError: onnxruntime is too old or refuses a graph, or its inputs and outputs differ from the manifest.
         """
         self._manifest = bundle.manifest
@@ -68,17 +71,20 @@ class OnnxSession:
             _check_cuda(bundle.manifest)
         _check_version(bundle.manifest.min_onnxruntime)
         options = self._session_options(threads)
-        self._bundle, self._options = bundle, options
+        self.bundle, self._options = bundle, options
         with huge_pages() if device == "cpu" else nullcontext():
-            # The larger one first: for a moment, the engine holds three copies of the output projection.
+            # The larger graph first: while it loads, the engine holds three copies of the output projection.
             self._decoder, self._encoder = self._open(contract.DECODER_FILE, contract.ENCODER_FILE)
-        self._new_state: Callable[..., OnnxState] = OnnxState
+        vocab_size = self._manifest.target_vocab_size
+        self._step_graph = StepGraph(contract.DECODER_FILE, self._decoder, contract.LOGITS, vocab_size)
+        self.make_tensors: Callable[..., StateTensors] = StateTensors
+        """Makes the tensors of a new state; takes the arguments of :class:`StateTensors`."""
         if device != "cpu":
             dtypes = {tensor.dtype for tensor in self._table}
             rows = DeviceRows(dtypes, device, options, [(PROVIDERS[device], SETTINGS[device])])
-            self._new_state = partial(DeviceState, rows=rows)
+            self.make_tensors = partial(DeviceTensors, rows=rows)
         self.best_tokens = OnnxBestTokens(options)
-        self._attention: ort.InferenceSession | None = None
+        self._attention: StepGraph | None = None
         self._lock = Lock()
 
     @property
@@ -87,23 +93,24 @@ class OnnxSession:
         return self._device
 
     @property
-    def rows_in_pairs(self) -> bool:
-        """True for weights in blocks. They are for one row at a time: batches gain less with them than with int8."""
-        return max(PRECISIONS[name].row_multiple for name in self._manifest.precision.values()) > 1
+    def row_multiple(self) -> int:
+        """2 for weights quantized in blocks, whose kernels compute two rows at a time; otherwise 1. See
+        :attr:`~edgeformer_runtime.decoding.session.StepSession.row_multiple`."""
+        return max(PRECISIONS[name].row_multiple for name in self._manifest.precision.values())
 
     @property
     def special(self) -> SpecialTokens:
-        """Token ids with a meaning."""
+        """Ids of the special tokens."""
         return self._manifest.special
 
     @property
     def max_source_length(self) -> int:
-        """Longest source in tokens, end token included."""
+        """Maximum number of source tokens, end token included."""
         return self._manifest.max_source_length
 
     @property
     def max_target_length(self) -> int:
-        """Largest number of steps."""
+        """Maximum number of steps."""
         return self._manifest.max_target_length
 
     def start(self, source: IntArray, source_length: IntArray) -> OnnxState:
@@ -116,30 +123,17 @@ class OnnxSession:
             binding.bind_output(name, self._device)
         with engine_errors(contract.ENCODER_FILE):
             self._encoder.run_with_iobinding(binding)
-            return self._new_state(
+            tensors = self.make_tensors(
                 dict(zip(emitted, binding.get_outputs(), strict=True)),
                 self._table,
                 self._device,
                 sentences=len(source),
                 max_length=self.max_target_length,
             )
-
-    def step(self, token: IntArray, position: int, state: OnnxState) -> tuple[FloatArray, OnnxState]:
-        """Run the decoder once; see :meth:`~edgeformer_runtime.decoding.session.StepSession.step`."""
-        with engine_errors(contract.DECODER_FILE):
-            logits = state.run(self._decoder, contract.LOGITS, self._manifest.target_vocab_size, token, position)
-        return logits, state
-
-    def attend(self, token: IntArray, position: int, state: OnnxState) -> tuple[FloatArray, OnnxState]:
-        """Run the attention graph once, which is opened when it is first needed; see
-        :meth:`~edgeformer_runtime.decoding.session.AttentiveSession.attend`."""
-        graph = self._opened_attention()
-        with engine_errors(contract.ATTENTION_FILE):
-            weights = state.run(graph, contract.ATTENTION, None, token, position)
-        return weights, state
+        return OnnxState(tensors, self._step_graph, self._opened_attention)
 
     def open_attention(self) -> None:
-        """Open the attention graph now, and not at the first :meth:`attend`.
+        """Open the attention graph now instead of when a state first needs it.
 
         Raises:
             BundleError: the model has no attention weights.
@@ -151,55 +145,43 @@ class OnnxSession:
         options.intra_op_num_threads = threads or available_cpus()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        # A plan of memory is kept for each combination of lengths that was ever seen.
+        # The engine would keep a memory plan for every combination of lengths that it has ever seen.
         options.enable_mem_pattern = False
-        # The engine's own store of memory is as fast as the system's, and keeps for ever what only loading needed.
+        # The engine's arena is no faster than the system's allocator, and never returns what only loading needed.
         options.enable_cpu_mem_arena = False
-        # Idle threads sleep: a device has other work to do between two operators.
+        # Let idle threads sleep: a device has other work to do between two operators.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         precisions = self._manifest.precision.values()
         if any(PRECISIONS[name].integer_products for name in precisions) and products_saturate():
             options.add_session_config_entry(*EXACT_PRODUCTS)
         return options
 
-    def _opened_attention(self) -> ort.InferenceSession:
+    def _opened_attention(self) -> StepGraph:
         with self._lock:
             if self._attention is None:
-                self._attention = self._checked_attention()
+                self._attention = StepGraph(contract.ATTENTION_FILE, self._open_attention(), contract.ATTENTION, None)
             return self._attention
 
-    def _checked_attention(self) -> ort.InferenceSession:
-        if not self._bundle.has_attention:
+    def _open_attention(self) -> ort.InferenceSession:
+        if not self.bundle.has_attention:
             raise BundleError(
-                f"Bundle `{self._bundle.path}` has no attention weights: its model, of family "
+                f"Bundle `{self.bundle.path}` has no attention weights: its model, of family "
                 f"`{self._manifest.family}`, does not attend to source positions, or an earlier version exported it."
             )
-        self._bundle.check(contract.ATTENTION_FILE, contract.WEIGHTS_FILE)
+        self.bundle.check(contract.ATTENTION_FILE, contract.WEIGHTS_FILE)
         return self._open(contract.ATTENTION_FILE)[0]
 
     def _open(self, *files: str) -> list[ort.InferenceSession]:
         """Open graphs, and compare all of them with the manifest."""
-        graphs = [_open(self._bundle.file(file), self._device, self._options) for file in files]
+        graphs = [_open(self.bundle.file(file), self._device, self._options) for file in files]
         problems = [
             problem
             for file, graph in zip(files, graphs, strict=True)
             for problem in _name_problems(self._table, file, graph)
         ]
         if problems:
-            raise BundleError(f"Bundle `{self._bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
+            raise BundleError(f"Bundle `{self.bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
         return graphs
-
-
-def available_cpus() -> int:
-    """CPUs this process may use: its affinity, and the cgroup's quota rounded up."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        if quota != "max":
-            count = min(count, max(1, -(-int(quota) // int(period))))
-    except (OSError, ValueError):
-        pass
-    return count
 
 
 def _checked_device(device: str) -> str:
@@ -238,7 +220,7 @@ def _check_cuda(manifest: Manifest) -> None:
             "for other widths, or with --target portable."
         )
     if hasattr(ort, "preload_dlls"):
-        with redirect_stdout(sys.stderr):  # where it prints what it lacks
+        with redirect_stdout(sys.stderr):  # it prints which libraries are missing
             ort.preload_dlls()
 
 
@@ -256,15 +238,6 @@ def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.Inference
     return session
 
 
-@contextmanager
-def engine_errors(file: str) -> Iterator[None]:
-    """Turn what the engine raises into :class:`ModelError`; ``file`` is the graph."""
-    try:
-        yield
-    except Exception as error:  # onnxruntime's own exceptions share no base class
-        raise ModelError(f"onnxruntime {ENGINE_VERSION} failed in `{file}`: {error}") from None
-
-
 def _name_problems(table: tuple[StateTensor, ...], file: str, graph: ort.InferenceSession) -> list[str]:
     """Where a graph's inputs and outputs differ from the manifest's state table."""
     if file == contract.ENCODER_FILE:
@@ -278,9 +251,9 @@ def _name_problems(table: tuple[StateTensor, ...], file: str, graph: ort.Inferen
         ("inputs", inputs, graph.get_inputs()),
         ("outputs", outputs, graph.get_outputs()),
     ):
-        found = {argument.name for argument in arguments}
-        if missing := sorted(expected - found):
+        names = {argument.name for argument in arguments}
+        if missing := sorted(expected - names):
             problems.append(f"{what} of `{file}` lack {', '.join(missing)}")
-        if surplus := sorted(found - expected):
+        if surplus := sorted(names - expected):
             problems.append(f"{what} of `{file}` have unknown {', '.join(surplus)}")
     return problems

@@ -226,9 +226,9 @@ def _difference(translator: Translator, number: int, case: GoldenCase, best: Hyp
 
 def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> list[str]:
     """The first text that a tokenizer takes apart, or puts together, in another way than it did."""
-    problems, files, eos = [], translator.bundle.manifest.tokenizers, translator.session.special.eos
+    problems, files = [], translator.bundle.manifest.tokenizers
     for number, case in enumerate(cases, 1):
-        found = (*translator.source_tokenizer.encode(case.text), eos)
+        found = tuple(translator.source_tokenizer.encode_batch([case.text], end_token=True)[0])
         if found != case.source:
             place = first_difference(found, case.source)
             ids = [str(one[place]) if place < len(one) else "the end" for one in (case.source, found)]
@@ -250,7 +250,7 @@ def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> 
 
 def _attention_problems(translator: Translator, text: str) -> list[str]:
     """Open the attention graph, which nothing else here needs, and look at what it yields."""
-    (attention,) = translator.attention([text], translator.translate([text], beam_size=1))
+    (attention,) = translator.attention(translator.translate([text], beam_size=1))
     sums = attention.weights.sum(axis=1)
     return [] if np.allclose(sums, 1, atol=1e-3) else ["attention weights of example 1 do not add up to one"]
 

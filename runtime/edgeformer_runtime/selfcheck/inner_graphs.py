@@ -1,4 +1,4 @@
-"""A model's graphs with inner tensors made outputs, to see where a result arises. Needs no onnx."""
+"""Graphs that also return inner tensors, fed given targets: shows where in a model a result arises. Needs no onnx."""
 
 from __future__ import annotations
 
@@ -13,29 +13,145 @@ from numpy.typing import NDArray
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.decoding.forced_steps import columns
 from edgeformer_runtime.decoding.session import IntArray
+from edgeformer_runtime.engine.engine_errors import engine_errors
 from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
-from edgeformer_runtime.engine.onnx_session import PROVIDERS, SETTINGS, engine_errors
+from edgeformer_runtime.engine.onnx_session import PROVIDERS, SETTINGS
 from edgeformer_runtime.selfcheck.trace import Stage
 
 Names = Mapping[str, Sequence[str]]
 """Names of inner tensors by graph file, in the order in which they are computed."""
+Values = dict[str, ort.OrtValue]
+"""Tensors by name."""
 
 _GRAPHS = (contract.ENCODER_FILE, contract.DECODER_FILE)
 
 
-class InnerGraphs:
-    """Encoder and decoder for one sentence and one beam.
+class InnerGraph:
+    """One graph that also returns inner tensors.
 
     Args:
-        graphs: the two graphs, serialised, by their file names.
-        names: tensors to show.
+        file: the graph's file name, for errors.
+        graph: the graph, serialized.
+        names: inner tensors to return, none of which is an output already.
+        folder: folder of the graph's weights file, if it has one.
+        device: ``cpu`` or ``cuda``.
+        threads: CPU threads per operator; 0 lets the engine choose.
+
+    Raises:
+        ModelError: the engine refuses the graph, or the graph lacks a tensor.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        graph: bytes,
+        names: Sequence[str] = (),
+        *,
+        folder: Path | None = None,
+        device: str = "cpu",
+        threads: int = 1,
+    ) -> None:
+        self.file, self.names, self.device = file, tuple(names), device
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 3
+        if products_saturate():
+            options.add_session_config_entry(*EXACT_PRODUCTS)
+        if folder is not None:
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+        providers = [(PROVIDERS[device], SETTINGS[device])]
+        with engine_errors(file):
+            self._session = ort.InferenceSession(with_outputs(graph, names), options, providers=providers)
+        self.outputs = [output.name for output in self._session.get_outputs()]
+        """Names of everything that a run returns."""
+
+    def run(
+        self, inputs: Mapping[str, NDArray[Any] | ort.OrtValue], in_place: Mapping[str, ort.OrtValue] | None = None
+    ) -> Values:
+        """Run the graph once.
+
+        Args:
+            inputs: tensors by the names of the graph's inputs.
+            in_place: tensors to write outputs to, by the names of these outputs.
+
+        Returns:
+            Outputs and inner tensors.
+
+        Raises:
+            ModelError: the engine fails.
+        """
+        binding, buffers = self._session.io_binding(), in_place or {}
+        values = {  # kept until the end of the run, since a binding does not keep the arrays
+            name: value if isinstance(value, ort.OrtValue) else ort.OrtValue.ortvalue_from_numpy(value)
+            for name, value in inputs.items()
+        }
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in self.outputs:
+            if name in buffers:
+                binding.bind_ortvalue_output(name, buffers[name])
+            else:
+                binding.bind_output(name)
+        with engine_errors(self.file):
+            self._session.run_with_iobinding(binding)
+            return dict(zip(self.outputs, binding.get_outputs(), strict=True))
+
+
+def run_encoder(encoder: InnerGraph, source: IntArray, source_length: IntArray) -> Values:
+    """Run an encoder on sources ``(N, S)`` of true lengths ``(N,)``."""
+    return encoder.run({contract.SOURCE: source, contract.SOURCE_LENGTH: source_length})
+
+
+def run_decoder(
+    decoder: InnerGraph, encoded: Mapping[str, ort.OrtValue], table: Sequence[StateTensor], target: IntArray
+) -> Iterator[Values]:
+    """Feed a decoder targets token by token, with one beam per sentence.
+
+    Args:
+        decoder: the decoder.
+        encoded: outputs of the encoder; they are not changed.
         table: the state table.
-        folder: where the graphs' file of weights is, if they have one.
+        target: tokens to feed, start token first, ``(N, T)``, int64.
+
+    Yields:
+        What the decoder returns at each position.
+
+    Raises:
+        ModelError: the engine fails.
+    """
+    rows, capacity = target.shape
+    sizes = {contract.ROWS: rows, contract.PAST_AXIS: 0, contract.CAPACITY_AXIS: capacity}
+    state = dict(encoded)
+    for tensor in table:
+        if tensor.kind == "cache":
+            empty = np.zeros(tensor.shape(sizes), tensor.dtype)
+            state[tensor.name] = ort.OrtValue.ortvalue_from_numpy(empty, decoder.device)
+    in_place = {tensor.output_name: state[tensor.name] for tensor in table if tensor.in_place}
+    inputs: dict[str, NDArray[Any] | ort.OrtValue] = {tensor.input_name: state[tensor.name] for tensor in table}
+    if in_place:
+        inputs[contract.CACHE_INDIRECTION] = np.zeros((rows, 1, capacity), np.int32)
+        inputs[contract.BEAM_WIDTH] = np.ones(1, np.int32)
+    replaced = [tensor for tensor in table if tensor.kind != "constant" and not tensor.in_place]
+    for position, token in enumerate(columns(target)):
+        outputs = decoder.run({**inputs, contract.TOKEN: token, contract.POSITION: np.array(position)}, in_place)
+        inputs |= {tensor.input_name: outputs[tensor.output_name] for tensor in replaced}
+        yield outputs
+
+
+class InnerGraphs:
+    """Encoder and decoder that also return inner tensors.
+
+    Args:
+        graphs: the two graphs, serialized, by their file names.
+        names: inner tensors to return.
+        table: the state table.
+        folder: folder of the graphs' weights file, if they have one.
         device: ``cpu`` or ``cuda``.
 
     Raises:
-        ModelError: the engine refuses a graph, or a tensor is not in it.
+        ModelError: the engine refuses a graph, or a graph lacks a tensor.
     """
 
     def __init__(
@@ -47,98 +163,48 @@ class InnerGraphs:
         folder: Path | None = None,
         device: str = "cpu",
     ) -> None:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        if products_saturate():
-            options.add_session_config_entry(*EXACT_PRODUCTS)
-        if folder is not None:
-            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-        self._table, self._device = table, device
-        self._names = {file: tuple(names.get(file, ())) for file in _GRAPHS}
-        self._sessions = {}
-        for file in _GRAPHS:
-            with engine_errors(file):
-                model = with_outputs(graphs[file], self._names[file])
-                self._sessions[file] = ort.InferenceSession(
-                    model, options, providers=[(PROVIDERS[device], SETTINGS[device])]
-                )
+        self._table = table
+        self._encoder, self._decoder = (
+            InnerGraph(file, graphs[file], names.get(file, ()), folder=folder, device=device) for file in _GRAPHS
+        )
 
     @classmethod
     def of_bundle(cls, bundle: Bundle, names: Names, device: str = "cpu") -> InnerGraphs:
-        """Those of a bundle; arguments and errors as for the class."""
+        """Open the graphs of a bundle; arguments and errors as for the class."""
         graphs = {file: bundle.file(file).read_bytes() for file in _GRAPHS}
         return cls(graphs, names, bundle.manifest.state, folder=bundle.path, device=device)
 
     def stages(self, source: IntArray, source_length: IntArray, target: Sequence[int]) -> Iterator[Stage]:
-        """Run the encoder, then one step for each token; each stage has the inner tensors, then the graph's outputs
-        but for caches.
+        """Run the encoder, then one step for each token.
 
         Args:
             source: ``(1, S)``, int64.
             source_length: ``(1,)``, int64.
-            target: tokens to feed, the start token first.
+            target: tokens to feed, start token first.
+
+        Yields:
+            The inner tensors of each run, then the graph's outputs except for caches.
 
         Raises:
             ModelError: the engine fails.
         """
-        given = {contract.SOURCE: source, contract.SOURCE_LENGTH: source_length}
-        shown, state = self._run(contract.ENCODER_FILE, given, {})
-        yield shown
-        sizes = {contract.ROWS: 1, contract.PAST_AXIS: 0, contract.CAPACITY_AXIS: len(target)}
-        for tensor in self._table:
-            if tensor.kind == "cache":
-                shape = [sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes]
-                state[tensor.name] = self._value(np.zeros(shape, tensor.dtype))
-        in_place = {tensor.output_name: state[tensor.name] for tensor in self._table if tensor.in_place}
-        given = {tensor.input_name: state[tensor.name] for tensor in self._table}
-        if in_place:
-            given[contract.CACHE_INDIRECTION] = np.zeros((1, 1, len(target)), np.int32)
-            given[contract.BEAM_WIDTH] = np.ones(1, np.int32)
-        for position, token in enumerate(target):
-            given |= {contract.TOKEN: np.array([token]), contract.POSITION: np.array(position)}
-            shown, outputs = self._run(contract.DECODER_FILE, given, in_place)
-            yield shown
-            given |= {
-                tensor.input_name: outputs[tensor.output_name]
-                for tensor in self._table
-                if tensor.kind != "constant" and not tensor.in_place
-            }
+        encoded = run_encoder(self._encoder, source, source_length)
+        yield self._shown(self._encoder, encoded)
+        for outputs in run_decoder(self._decoder, encoded, self._table, np.array([target])):
+            yield self._shown(self._decoder, outputs)
 
-    def _run(
-        self, file: str, given: Mapping[str, NDArray[Any] | ort.OrtValue], in_place: Mapping[str, ort.OrtValue]
-    ) -> tuple[Stage, dict[str, ort.OrtValue]]:
-        """What is to be shown of one run, and all outputs."""
-        session = self._sessions[file]
-        binding = session.io_binding()
-        values = {  # a binding does not keep the arrays
-            name: one if isinstance(one, ort.OrtValue) else ort.OrtValue.ortvalue_from_numpy(one)
-            for name, one in given.items()
-        }
-        for name, value in values.items():
-            binding.bind_ortvalue_input(name, value)
-        names = [output.name for output in session.get_outputs()]
-        for name in names:
-            if name in in_place:
-                binding.bind_ortvalue_output(name, in_place[name])
-            else:
-                binding.bind_output(name)
-        inner, caches = self._names[file], {tensor.output_name for tensor in self._table if tensor.kind == "cache"}
-        with engine_errors(file):
-            session.run_with_iobinding(binding)
-            outputs = dict(zip(names, binding.get_outputs(), strict=True))
-            wanted = [*inner, *(name for name in names if name not in {*inner, *caches})]
-            return {name: outputs[name].numpy() for name in wanted}, outputs
-
-    def _value(self, array: NDArray[Any]) -> ort.OrtValue:
-        return ort.OrtValue.ortvalue_from_numpy(array, self._device)
+    def _shown(self, graph: InnerGraph, outputs: Values) -> Stage:
+        hidden = {*graph.names, *(tensor.output_name for tensor in self._table if tensor.kind == "cache")}
+        names = [*graph.names, *(name for name in graph.outputs if name not in hidden)]
+        with engine_errors(graph.file):  # a tensor that is not an array, such as a sequence
+            return {name: outputs[name].numpy() for name in names}
 
 
 def with_outputs(graph: bytes, names: Sequence[str]) -> bytes:
-    """A serialised model with more outputs.
+    """A serialized model with more outputs.
 
-    The parts of a message in ONNX's format add up: a second ``graph`` (field 7 of a model) that has nothing but outputs
-    (field 12 of a graph), of which nothing but the name (field 1) is known, adds these to the first.
+    Concatenated protobuf messages are merged: a second ``graph`` (field 7 of a model) with outputs only (field 12 of a
+    graph), each with a name only (field 1), adds these outputs to the first.
     """
     outputs = b"".join(_field(12, _field(1, name.encode())) for name in names)
     return graph + _field(7, outputs) if outputs else graph

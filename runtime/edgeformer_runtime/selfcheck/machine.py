@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import onnxruntime as ort
 
+from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.integer_products import products_saturate
 from edgeformer_runtime.engine.onnx_session import PROVIDERS
 
@@ -62,6 +63,12 @@ def this_machine(device: str) -> Machine:
         engine=ort.__version__,
         provider=PROVIDERS[device],
     )
+
+
+def machine_summary() -> str:
+    """Processor, number of CPUs this process may use, and system, in one line for reports."""
+    processor = _processor()[0] or platform.machine()
+    return f"{processor}, {available_cpus()} CPUs, {platform.system()} {platform.machine()}"
 
 
 def _processor() -> tuple[str, tuple[str, ...]]:

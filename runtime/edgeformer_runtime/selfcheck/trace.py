@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer_runtime.contract import LOGITS, StateTensor
+from edgeformer_runtime.decoding.forced_steps import forced_steps
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.selfcheck.fingerprint import Fingerprint, fingerprint, relative_difference
@@ -76,8 +77,7 @@ def session_fingerprints(
     def stages() -> Iterator[Stage]:
         state = session.start(source, length)
         yield {tensor.name: state.tensors[tensor.name].numpy() for tensor in table if tensor.from_encoder}
-        for position, token in enumerate(trace.target):
-            logits, state = session.step(np.array([token]), position, state)
+        for logits in forced_steps(state, np.array([trace.target])):
             yield {LOGITS: logits}
 
     return fingerprints(stages(), len(trace.source), source.shape[1])

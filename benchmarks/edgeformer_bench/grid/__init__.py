@@ -1,0 +1,1 @@
+"""The grid of ``make bench``: edgeformer against its peers, over models, workloads, lengths and threads."""

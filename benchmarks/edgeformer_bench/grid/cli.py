@@ -1,0 +1,184 @@
+"""The command behind ``make bench``."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from edgeformer.data.text import read_lines
+from edgeformer.errors import ConfigError
+from edgeformer.train.run import Run, library_versions
+from edgeformer_bench.bandwidth import read_bandwidth
+from edgeformer_bench.grid.measure import Grid
+from edgeformer_bench.grid.models import PRECISIONS
+from edgeformer_bench.grid.options import LENGTHS, OURS, PRESETS, SLOW, THREADS, WORKLOADS, GridOptions
+from edgeformer_bench.grid.page import write_page
+from edgeformer_bench.grid.report import Report, resumed
+from edgeformer_bench.grid.tables import problems, tables
+from edgeformer_bench.peers.base import PEERS
+from edgeformer_bench.provenance import command_line
+from edgeformer_runtime.cli.output import console, plural, table
+from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.selfcheck.machine import machine_summary
+
+
+def _several(name: str, field: str, kind: click.ParamType[Any], text: str) -> Callable[[Any], Any]:
+    """An option that may be repeated."""
+    return click.option(name, field, multiple=True, type=kind, help=f"{text}; may be repeated.")
+
+
+@click.command()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("runs/bench"),
+    show_default=True,
+    help="Folder for results and models.",
+)
+@_several("--preset", "presets", click.Choice(PRESETS), "Size of the model. Default: edge and base")
+@_several("--workload", "workloads", click.Choice(list(WORKLOADS)), "Batch size x beam size. Default: all")
+@_several("--length", "lengths", click.IntRange(2, 64), "Source tokens. Default: 20")
+@_several("--threads", "threads", click.IntRange(1), "CPU threads per operator. Default: 1")
+@_several("--system", "systems", click.Choice((OURS, *PEERS)), f"System to measure. Default: all except {SLOW}")
+@_several("--precision", "precisions", click.Choice(PRECISIONS), "Precision of our bundles. Default: all")
+@click.option(
+    "--full", is_flag=True, help="All presets and systems, lengths 10, 20 and 60, 1 and 2 threads. Takes hours."
+)
+@click.option("--grid/--no-grid", default=True, show_default=True, help="Measure the presets.")
+@click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Trained run to measure with --source.")
+@click.option("--source", type=click.Path(path_type=Path), help="Text to translate, one sentence per line.")
+@click.option(
+    "--limit", default=1000, show_default=True, type=click.IntRange(1), help="Maximum number of sentences of --source."
+)
+@click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Measured rounds per cell.")
+@click.option(
+    "--seconds", default=40.0, show_default=True, help="Time limit per cell; at least three rounds are measured."
+)
+@click.option(
+    "--starts", default=3, show_default=True, type=click.IntRange(1), help="Fresh processes per system, for start time."
+)
+@click.option(
+    "--vocab-size",
+    default=32_000,
+    show_default=True,
+    type=click.IntRange(1000),
+    help="Vocabulary size of the presets.",
+)
+@click.option(
+    "--optimum-python", default="", help="Python interpreter of an environment with Optimum. Default: this one."
+)
+@click.option("--resume", is_flag=True, help="Continue the measurements in OUT instead of starting over.")
+def main(
+    out: Path,
+    full: bool,
+    grid: bool,
+    run_folder: Path | None,
+    source: Path | None,
+    limit: int,
+    resume: bool,
+    **choices: Any,
+) -> None:
+    """Compare edgeformer with its peers: the same weights, tokens and threads, in one run.
+
+    Every system runs in a process of its own, and all do the same work in alternating rounds; times are medians.
+    Presets have random weights, and every output has the given length. With --run and --source, a trained model is
+    measured from text to text as well.
+
+    Writes OUT/bench.json, saved after each cell, and OUT/bench.md with figures.
+    """
+    if (run_folder is None) != (source is None):
+        raise click.UsageError("--run and --source belong together.")
+    options = _options(out, full, **choices)
+    try:
+        report = _report(options, resume=resume)
+        columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
+        columns += [TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn()]
+        with Progress(*columns, console=Console(stderr=True), refresh_per_second=1) as progress:
+            measured = Grid(report, options, progress)
+            if grid:
+                measured.presets()
+            if run_folder is not None and source is not None:
+                texts = [text for text in read_lines(source)[:limit] if text.strip()]
+                if not texts:
+                    raise ConfigError(f"`{source}` has no sentence to translate.")
+                measured.text(Run.open(run_folder.absolute()), texts)
+    except EdgeformerError as error:
+        raise click.ClickException(str(error)) from None
+    page = options.results.with_suffix(".md")
+    write_page(report, page)
+    _print(report)
+    console().print(f"{report.machine}; {options.results}, {page}")
+
+
+def _options(out: Path, full: bool, **choices: Any) -> GridOptions:
+    """Options with defaults filled in, as they are with and without ``--full``."""
+    threads = choices["threads"] or (THREADS if full else THREADS[:1])
+    usable = tuple(count for count in threads if count <= available_cpus())
+    if not usable:
+        raise click.UsageError(f"This process has {plural(available_cpus(), 'CPU')}; --threads must not exceed that.")
+    defaults = {
+        "presets": PRESETS if full else PRESETS[1:],
+        "workloads": tuple(WORKLOADS),
+        "lengths": LENGTHS if full else LENGTHS[1:2],
+        "systems": tuple(name for name in (OURS, *PEERS) if full or name != SLOW),
+        "precisions": PRECISIONS,
+    }
+    choices |= {name: choices[name] or default for name, default in defaults.items()}
+    return GridOptions(work=out / "models", results=out / "bench.json", **{**choices, "threads": usable})
+
+
+def _report(options: GridOptions, *, resume: bool) -> Report:
+    """An empty report, or the one to be resumed, with the machine's bandwidth."""
+    report = Report(
+        machine=machine_summary(),
+        versions=_versions(),
+        systems=list(options.systems),
+        vocab_size=options.vocab_size,
+        commands=[command_line()],
+    )
+    if resume:
+        report = resumed(options.results, report)
+    else:
+        _clear(options.work)
+    if not report.bandwidth:
+        report.bandwidth = read_bandwidth(sorted({1, *options.threads}))
+    return report
+
+
+def _versions() -> dict[str, str]:
+    versions = library_versions()
+    for name in ("onnxruntime", "ctranslate2"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def _clear(work: Path) -> None:
+    """Remove the models of an earlier run, so that none is older than the code."""
+    marker = work / ".bench"
+    if work.exists() and any(work.iterdir()) and not marker.exists():
+        raise ConfigError(f"`{work}` was not made by this benchmark; choose another --out.")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    marker.touch()
+
+
+def _print(report: Report) -> None:
+    for rows in tables(report):
+        shown = table(rows.title, *rows.columns)
+        shown.columns[0].min_width = max((len(row[0]) for row in rows.rows), default=0)
+        for row in rows.rows:
+            shown.add_row(*row)
+        console().print(shown)
+    for line in problems(report):
+        console().print(line)

@@ -1,0 +1,111 @@
+"""Models to time: presets with random weights, which take as long as trained ones for a given output length."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import onnx
+import tokenizers
+import torch
+
+from edgeformer.config import recipe_from_tree
+from edgeformer.data.dates import generate_dates
+from edgeformer.data.vocabulary import train_tokenizers
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.train.run import Run, RunInfo
+from edgeformer.train.weights import save_weights
+from edgeformer_runtime.bundle.manifest import Precision, SpecialTokens
+from edgeformer_runtime.contract import DECODER_FILE
+
+PRECISIONS: tuple[Precision, ...] = tuple(name for name in get_args(Precision) if name != "fp16")
+"""Precisions that run on the CPU."""
+TRAINED_TOKENS = 1000
+TRAINED_PAIRS = 2000
+"""Training data of the tokenizer."""
+SAMPLE_PAIRS = 4
+"""Pairs that the export calibrates with and compares on; few, since random weights never end a sentence."""
+MAX_SOURCE_LENGTH, MAX_TARGET_LENGTH = 64, 96
+
+
+def random_run(path: Path, preset: str, vocab_size: int, seed: int = 1) -> Run:
+    """Make a run folder with random weights, as training on the embedded corpus would leave it.
+
+    The corpus is too small for a large vocabulary, so the tokenizer is filled up with entries that no text produces.
+    They count in the sizes of the embedding and the output projection, and random sources use them.
+    """
+    tree = {
+        "model": {
+            "family": "transformer",
+            "preset": preset,
+            "max_source_length": MAX_SOURCE_LENGTH,
+            "max_target_length": MAX_TARGET_LENGTH,
+        },
+        "tokenizer": {"vocab_size": TRAINED_TOKENS},
+        "data": {"corpus": "dates-en-fr"},
+    }
+    recipe = recipe_from_tree(tree, "bench")
+    pairs = generate_dates(size=TRAINED_PAIRS)
+    tokenizer = filled(train_tokenizers(pairs, recipe.tokenizer)[0], vocab_size)
+    sample = pairs[:SAMPLE_PAIRS]
+    run = Run.create(path, recipe, tokenizer, tokenizer, sample=sample, info=RunInfo(status="finished"))
+    torch.manual_seed(seed)
+    save_weights(sharpened(run.build_model()), run.model_path)
+    return run
+
+
+def sharpened(model: EncoderDecoder) -> EncoderDecoder:
+    """Make random weights more like trained ones.
+
+    The outputs of sublayers are scaled down by the square root of their number (Radford et al. 2019, section 2.3).
+    Otherwise the two best logits would be so close that no quantized model passes the exporter's comparison. The rows
+    of the padding and start tokens are zeros, so that no system chooses them, whether or not it forbids them.
+    """
+    names = ("output.weight", "feed_forward.3.weight")
+    added = [parameter for name, parameter in model.named_parameters() if name.endswith(names)]
+    with torch.no_grad():
+        for parameter in added:
+            parameter.mul_(len(added) ** -0.5)
+        for name, parameter in model.named_parameters():
+            if name.endswith("embedding.tokens.weight"):
+                parameter[[SpecialTokens().pad, SpecialTokens().bos]] = 0.0
+    return model
+
+
+def filled(tokenizer: tokenizers.Tokenizer, vocab_size: int) -> tokenizers.Tokenizer:
+    """The tokenizer with unused entries added up to ``vocab_size``."""
+    tree = json.loads(tokenizer.to_str())
+    vocabulary = tree["model"]["vocab"]
+    vocabulary |= {f"<unused {index}>": index for index in range(len(vocabulary), vocab_size)}
+    return tokenizers.Tokenizer.from_str(json.dumps(tree))
+
+
+def step_bytes(bundle: Path) -> int:
+    """Bytes of weights that one decoder step reads; tables from which it gathers a row are not counted."""
+    model = onnx.load(bundle / DECODER_FILE, load_external_data=False)
+    graphs = list(_graphs(model.graph))
+    read = {
+        name for graph in graphs for node in graph.node if not node.op_type.startswith("Gather") for name in node.input
+    }
+    return sum(
+        _nbytes(tensor) for graph in graphs for tensor in graph.initializer if tensor.name in read and tensor.dims
+    )
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _graphs(attribute.g)
+
+
+def _nbytes(tensor: onnx.TensorProto) -> int:
+    count: int = math.prod(tensor.dims)
+    if tensor.data_type in {onnx.TensorProto.INT4, onnx.TensorProto.UINT4}:
+        return math.ceil(count / 2)
+    itemsize: int = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return count * itemsize

@@ -1,0 +1,194 @@
+"""The results of a grid: what was measured, saved to a file that a later run can resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from edgeformer.errors import ConfigError
+from edgeformer_bench.bandwidth import Bandwidth
+from edgeformer_bench.peers.base import Kind, Weights
+from edgeformer_bench.peers.systems import REFERENCE
+from edgeformer_bench.rounds import Score, speedups
+from edgeformer_bench.start import Start
+from edgeformer_bench.timer import Timing
+from edgeformer_runtime.files import write_atomically
+
+Order = Literal["", "as given", "sorted by length"]
+"""How a text is given to the systems; empty for random sources."""
+
+
+class Setting(msgspec.Struct, kw_only=True, frozen=True):
+    """One cell of the grid, or one way to give a text; names no system."""
+
+    model: str
+    """A preset with random weights, or the name of a run."""
+    threads: int
+    """CPU threads per operator."""
+    beam_size: int
+    """Hypotheses kept; 1 is greedy."""
+    batch: int
+    """Sentences per call."""
+    source_length: int = 0
+    """Tokens of each source, end token included; 0 for text."""
+    target_length: int = 0
+    """Tokens decoded for each sentence; 0 for text."""
+    order: Order = ""
+    """How the text is given."""
+
+    @property
+    def search(self) -> str:
+        """``greedy``, or the beam."""
+        return "greedy" if self.beam_size == 1 else f"beam {self.beam_size}"
+
+    @property
+    def workload(self) -> str:
+        """Description without model and threads."""
+        if self.order:
+            return f"{self.batch:,} sentences, {self.order}, {self.search}"
+        return f"batch {self.batch}, {self.search}, {self.source_length} → {self.target_length} tokens"
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """One system in one cell."""
+
+    system: str
+    """Its name."""
+    timing: Timing | None = None
+    """Times of a call; ``None`` if it failed."""
+    first_token_ms: float | None = None
+    """Median time of a call that decodes one token: the encoder and one step."""
+    variant: str = ""
+    """The settings that were fastest, where several were tried."""
+    error: str = ""
+    """Why it was not measured."""
+
+    def step_ms(self, target_length: int) -> float | None:
+        """Mean time of a step after the first, from calls that decode ``target_length`` tokens."""
+        if self.timing is None or self.first_token_ms is None or target_length < 2:
+            return None
+        return (self.timing.median_ms - self.first_token_ms) / (target_length - 1)
+
+
+class Cell(msgspec.Struct, kw_only=True):
+    """All systems under one setting."""
+
+    setting: Setting
+    """What was measured."""
+    results: list[Result]
+    """One per system."""
+
+    @classmethod
+    def of(cls, setting: Setting, scores: dict[str, Score]) -> Cell:
+        """The cell of a contest."""
+        results = []
+        for name, score in scores.items():
+            result = Result(system=name, variant=score.variant, error=score.error)
+            if not score.error:
+                result.timing = Timing.of(score.seconds)
+                if score.first_seconds:
+                    result.first_token_ms = Timing.of(score.first_seconds).median_ms
+            results.append(result)
+        return cls(setting=setting, results=results)
+
+    def speed(self, result: Result) -> float | None:
+        """Speed of a system relative to :data:`~edgeformer_bench.peers.systems.REFERENCE`."""
+        timings = {entry.system: entry.timing for entry in self.results if entry.timing is not None}
+        return speedups(timings, REFERENCE).get(result.system)
+
+    def per_second(self, result: Result) -> float | None:
+        """Target tokens, or sentences of text, per second."""
+        if result.timing is None:
+            return None
+        return self.setting.batch * (self.setting.target_length or 1) / result.timing.median_ms * 1000
+
+
+class SystemFacts(msgspec.Struct, kw_only=True):
+    """What is known of a system with one model, apart from its times."""
+
+    system: str
+    """Its name."""
+    kind: Kind | None = None
+    """What runs the model; ``None`` if there is no model to run."""
+    weights: Weights | None = None
+    """How a peer stores its weights; ``None`` for bundles."""
+    version: str = ""
+    """The engine and its version."""
+    start: Start | None = None
+    """A fresh process up to its first translation."""
+    step_bytes: int = 0
+    """Bytes of weights that a decoder step reads."""
+    identical: dict[str, int] = {}
+    """Sentences with the same output as the baseline's, by search."""
+    error: str = ""
+    """Why it takes no part."""
+
+
+class Model(msgspec.Struct, kw_only=True):
+    """What is known of one model."""
+
+    name: str
+    """A preset, or the name of a run."""
+    parameters: int
+    """Trained parameters; shared ones count once."""
+    compared: int
+    """Number of sentences whose outputs were compared."""
+    baseline: str
+    """The system that outputs are compared with."""
+    systems: list[SystemFacts]
+    """One per system."""
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """A whole run of the benchmark."""
+
+    machine: str
+    """Processor and system."""
+    versions: dict[str, str]
+    """Versions of Python and the libraries of this process."""
+    systems: list[str]
+    """Groups of systems that were requested."""
+    vocab_size: int
+    """Vocabulary size of the models with random weights."""
+    commands: list[str] = []
+    """Commands that made it, oldest first."""
+    bandwidth: list[Bandwidth] = []
+    """How fast this machine reads memory."""
+    models: list[Model] = []
+    """Models measured so far."""
+    cells: list[Cell] = []
+    """Cells measured so far."""
+
+    def cell(self, setting: Setting) -> Cell | None:
+        """The cell of a setting, if it was measured."""
+        return next((cell for cell in self.cells if cell.setting == setting), None)
+
+    def model(self, name: str) -> Model | None:
+        """The model with a name, if it was measured."""
+        return next((model for model in self.models if model.name == name), None)
+
+    def write(self, path: Path) -> None:
+        """Write the report as JSON."""
+        write_atomically(path, msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+
+
+def resumed(path: Path, fresh: Report) -> Report:
+    """The report in a file, to be continued.
+
+    Raises:
+        ConfigError: it cannot be read, or was made on another machine, with other versions or for other systems.
+    """
+    try:
+        old = msgspec.json.decode(path.read_bytes(), type=Report)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"`{path}` cannot be resumed: {error}. Leave out --resume to start over.") from None
+    for name in ("machine", "versions", "systems", "vocab_size"):
+        if getattr(old, name) != getattr(fresh, name):
+            raise ConfigError(
+                f"`{path}` cannot be resumed: its `{name}` is {getattr(old, name)}, but now it is "
+                f"{getattr(fresh, name)}. Leave out --resume to start over."
+            )
+    old.commands += fresh.commands
+    return old

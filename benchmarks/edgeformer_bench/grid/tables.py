@@ -1,0 +1,155 @@
+"""The tables of a grid, for the terminal and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from edgeformer_bench.bandwidth import bandwidth_at
+from edgeformer_bench.grid.report import Cell, Model, Report
+from edgeformer_runtime.cli.output import plural
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table of text."""
+
+    title: str
+    """What it shows."""
+    columns: Sequence[str]
+    """Headers; the first column holds names."""
+    rows: Sequence[Sequence[str]]
+    """Cells of text."""
+
+
+def tables(report: Report) -> Iterator[Rows]:
+    """All tables of a report."""
+    for cell in report.cells:
+        yield _cell_table(cell)
+    for model in report.models:
+        yield _model_table(model)
+    for model in report.models:
+        memory = _memory_table(report, model)
+        if memory.rows:
+            yield memory
+    engines = {facts.system: facts.version for model in report.models for facts in model.systems if facts.version}
+    if engines:
+        yield Rows("Engines", ("system", "engine"), list(engines.items()))
+    if report.bandwidth:
+        rows = [
+            (f"{entry.threads}", f"{entry.bytes / 1e6:.0f}", f"{entry.gigabytes_per_second:.1f}", entry.reduction)
+            for entry in report.bandwidth
+        ]
+        yield Rows("Memory bandwidth", ("threads", "MB", "GB/s", "fastest reduction"), rows)
+
+
+def problems(report: Report) -> list[str]:
+    """What could not be measured, and outputs that should be equal but differ; one line each."""
+    lines = []
+    for model in report.models:
+        for facts in model.systems:
+            if facts.error:
+                lines.append(f"{model.name}: {facts.system} was not measured: {facts.error}")
+            elif facts.weights == "float32":
+                lines += [
+                    f"{model.name}: {facts.system}, {search}, differs from {model.baseline} in "
+                    f"{model.compared - same} of {plural(model.compared, 'sentence')}."
+                    for search, same in facts.identical.items()
+                    if same < model.compared
+                ]
+    said = {(model.name, facts.system, facts.error) for model in report.models for facts in model.systems}
+    lines += [
+        f"{cell.setting.model}, {cell.setting.workload}: {result.system} failed: {result.error}"
+        for cell in report.cells
+        for result in cell.results
+        if result.error and (cell.setting.model, result.system, result.error) not in said
+    ]
+    return lines
+
+
+def _cell_table(cell: Cell) -> Rows:
+    setting = cell.setting
+    unit = "sentences/s" if setting.order else "tokens/s"
+    columns = ("system", "median ms", "p25 ms", "p75 ms", "first token ms", "step ms", unit, "speed")
+    rows = []
+    for result in cell.results:
+        timing = result.timing
+        if timing is None:
+            rows.append((result.system, *"–" * (len(columns) - 1)))
+            continue
+        rows.append(
+            (
+                result.system,
+                _ms(timing.median_ms),
+                _ms(timing.p25_ms),
+                _ms(timing.p75_ms),
+                "–" if result.first_token_ms is None else _ms(result.first_token_ms),
+                _number(result.step_ms(setting.target_length), 3),
+                _number(cell.per_second(result), 0),
+                _number(cell.speed(result), 2),
+            )
+        )
+    return Rows(f"{setting.model}: {setting.workload}, {plural(setting.threads, 'thread')}", columns, rows)
+
+
+def _model_table(model: Model) -> Rows:
+    searches = list(dict.fromkeys(search for facts in model.systems for search in facts.identical))
+    rows = []
+    for facts in model.systems:
+        start = facts.start
+        rows.append(
+            (
+                facts.system,
+                "–" if start is None else f"{start.bytes / 1e6:.1f}",
+                "–" if start is None else f"{start.seconds:.2f}",
+                "–" if start is None else _number(start.peak_mb, 0),
+                *(f"{facts.identical[search]}" if facts.identical else "–" for search in searches),
+            )
+        )
+    title = (
+        f"{model.name}, {model.parameters / 1e6:.1f} M parameters: files; a fresh process up to its first translation; "
+        f"outputs identical to {model.baseline}, of {model.compared}"
+    )
+    columns = ("system", "files MB", "start s", "peak MB", *(f"identical, {search}" for search in searches))
+    return Rows(title, columns, rows)
+
+
+def _memory_table(report: Report, model: Model) -> Rows:
+    """Bandwidth that a step of one row reaches, compared with what the machine can read."""
+    rows = []
+    sizes = {facts.system: facts.step_bytes for facts in model.systems}
+    measured = {entry.threads for entry in report.bandwidth}
+    for cell in report.cells:
+        setting = cell.setting
+        if setting.model != model.name or setting.batch * setting.beam_size > 1 or setting.threads not in measured:
+            continue
+        for result in cell.results:
+            step, size = result.step_ms(setting.target_length), sizes.get(result.system, 0)
+            if step is None or not size or step <= 0:
+                continue
+            reached = size / step / 1e6
+            limit = bandwidth_at(report.bandwidth, setting.threads, size).gigabytes_per_second
+            rows.append(
+                (
+                    result.system,
+                    f"{setting.source_length}",
+                    f"{setting.target_length}",
+                    f"{setting.threads}",
+                    f"{size / 1e6:.1f}",
+                    f"{step:.3f}",
+                    f"{reached:.1f}",
+                    f"{limit:.1f}",
+                    f"{100 * reached / limit:.0f}",
+                )
+            )
+    columns = ("system", "source", "target", "threads", "weights MB", "step ms", "GB/s", "limit GB/s", "share %")
+    return Rows(f"{model.name}: weights that a step of one row reads, and the machine's limit", columns, rows)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def _ms(value: float) -> str:
+    """Milliseconds with at least three digits."""
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"

@@ -1,0 +1,18 @@
+"""Files and token names of a converted CTranslate2 model, for its converter and its peer."""
+
+from __future__ import annotations
+
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN
+
+SOURCE_TOKENIZER, TARGET_TOKENIZER = "source.tokenizer.json", "target.tokenizer.json"
+LIMIT_FILE = "max_target_length.txt"
+"""The model's limit. CTranslate2's own is 256 tokens for every model, and a model with fewer positions then fails."""
+
+
+def token_names(vocab_size: int, special: SpecialTokens) -> list[str]:
+    """A distinct name for each id, since CTranslate2 knows tokens by name; the tokenizer's own may repeat."""
+    names = {special.pad: PAD_TOKEN, special.bos: BOS_TOKEN, special.eos: EOS_TOKEN}
+    if special.unk is not None:
+        names[special.unk] = UNK_TOKEN
+    return [names.get(index, f"t{index}") for index in range(vocab_size)]

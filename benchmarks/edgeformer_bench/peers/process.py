@@ -1,0 +1,118 @@
+"""The parent's side of a peer. Each runs in a process of its own, so that their libraries and settings stay apart."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from edgeformer_bench.peers.base import Kind, PeerError, Spec, Weights
+
+
+class WorkerProcess:
+    """A process that runs :mod:`edgeformer_bench.peers.worker`. Close it, or use it in a ``with`` statement.
+
+    Args:
+        python: its interpreter.
+        threads: CPU threads of its libraries.
+        environment: environment variables that differ from this process's.
+    """
+
+    def __init__(self, python: str, threads: int, environment: dict[str, str]) -> None:
+        self._notes = TemporaryFile()  # noqa: SIM115  # closed with the process
+        variables = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONIOENCODING": "utf-8", **environment}
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled, so these may be too
+        try:
+            self._process = subprocess.Popen(
+                [python, "-P", "-m", "edgeformer_bench.peers.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._notes,
+                env=variables,
+            )
+        except OSError as error:
+            self._notes.close()
+            raise PeerError(f"`{python}` cannot be started: {error.strerror}.") from None
+
+    def ask(self, request: str, **arguments: Any) -> dict[str, Any]:
+        """Send a request, a method of :class:`~edgeformer_bench.peers.worker.Worker`, and wait for the answer.
+
+        Raises:
+            PeerError: the request failed, or the process died.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(msgspec.json.encode((request, arguments)) + b"\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        if not line:
+            raise PeerError(f"Its process ended with {self._process.wait()}: {self._last_note()}")
+        answer: dict[str, Any] = msgspec.json.decode(line)
+        if "error" in answer:
+            raise PeerError(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+        self._notes.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _last_note(self) -> str:
+        """The last line it wrote to standard error."""
+        self._notes.seek(0)
+        lines = self._notes.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "it left no message."
+
+
+class PeerProcess(WorkerProcess):
+    """A peer, opened in a process of its own.
+
+    Raises:
+        PeerError: it cannot be opened.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec.python, spec.threads, spec.environment)
+        self.spec = spec
+        try:
+            opened = self.ask("open", spec=msgspec.to_builtins(spec))
+        except BaseException:
+            self.close()
+            raise
+        self.version: str = opened["version"]
+        """The engine and its version."""
+
+
+def convert(kind: Kind, run: Path, outs: Mapping[Weights, Path], python: str) -> None:
+    """Convert a run to a peer's own format, with the interpreter that has the peer's packages.
+
+    Args:
+        kind: kind of the peer.
+        run: a finished run.
+        outs: folders to write, by how weights are stored.
+        python: the interpreter.
+
+    Raises:
+        PeerError: the peer does not support the model, or its packages are missing.
+    """
+    with WorkerProcess(python, threads=1, environment={}) as worker:
+        for weights, out in outs.items():
+            worker.ask("convert", kind=kind, run=str(run.absolute()), out=str(out.absolute()), weights=weights)

@@ -1,0 +1,97 @@
+"""The process of one peer: reads one request per line from standard input, and answers each with a line.
+
+Usage: ``python -m edgeformer_bench.peers.worker``, as :mod:`edgeformer_bench.peers.process` does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edgeformer_bench.memory import peak_memory_mb
+from edgeformer_bench.peers.base import MODULES, Kind, Peer, PeerError, Spec, TextPeer, Weights
+from edgeformer_runtime.errors import EdgeformerError
+
+PACKAGES = {"ctranslate2": "bench", "optimum": "optimum", "transformers": "optimum", "torch": "train"}
+"""Extras that install a package."""
+
+
+class Worker:
+    """Each public method is a request."""
+
+    def __init__(self) -> None:
+        self._peer: Peer
+
+    def open(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Open a peer; returns its version, and the seconds to open it, imports included."""
+        begin = time.perf_counter()
+        parsed = msgspec.convert(spec, Spec)
+        self._peer = importlib.import_module(MODULES[parsed.kind]).open_peer(parsed)
+        return {"version": self._peer.version, "seconds": time.perf_counter() - begin}
+
+    def translate(
+        self, sources: list[list[int]], beam_size: int, length: int | None, seconds: float = 0.0
+    ) -> dict[str, Any]:
+        """Translate a batch repeatedly for some seconds, at least once; returns the times of calls and the output."""
+        return _timed(lambda: self._peer.translate(sources, beam_size=beam_size, length=length), seconds)
+
+    def translate_texts(self, texts: list[str], beam_size: int, seconds: float = 0.0) -> dict[str, Any]:
+        """The same, text to text."""
+        peer = self._peer
+        if not isinstance(peer, TextPeer):
+            raise PeerError(f"{peer.version} does not form batches itself.")
+        return _timed(lambda: peer.translate_texts(texts, beam_size=beam_size), seconds)
+
+    def memory(self) -> dict[str, Any]:
+        """Peak resident memory of this process so far, in 10^6 bytes."""
+        return {"peak_mb": peak_memory_mb()}
+
+    def convert(self, kind: Kind, run: str, out: str, weights: Weights) -> dict[str, Any]:
+        """Convert a run to a peer's own format."""
+        importlib.import_module(MODULES[kind]).convert(Path(run), Path(out), weights)
+        return {}
+
+
+def _timed(call: Callable[[], Any], seconds: float) -> dict[str, Any]:
+    clock, times, output = time.perf_counter, [], None
+    end = clock() + seconds
+    while output is None or clock() < end:
+        begin = clock()
+        output = call()
+        times.append(clock() - begin)
+    return {"seconds": times, "output": output}
+
+
+def _answer(worker: Worker, line: str) -> dict[str, Any]:
+    try:
+        name, arguments = msgspec.json.decode(line, type=tuple[str, dict[str, Any]])
+        answer: dict[str, Any] = getattr(worker, name)(**arguments)
+    except EdgeformerError as error:
+        return {"error": str(error)}
+    except ModuleNotFoundError as error:
+        extra = PACKAGES.get((error.name or "").partition(".")[0], "bench")
+        return {"error": f"`{error.name}` is not installed: pip install 'edgeformer[{extra}]'."}
+    except Exception as error:  # engines may raise anything
+        return {"error": f"{type(error).__name__}: {error}"}
+    return answer
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keep what libraries print apart from the answers
+    worker = Worker()
+    for line in sys.stdin:
+        answers.write(msgspec.json.encode(_answer(worker, line)) + b"\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Fair timing: contestants take turns in every round, so that a slow moment of the machine affects all of them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+Name = TypeVar("Name")
+Result = TypeVar("Result")
+
+MIN_ROUNDS = 3
+"""Measured rounds before a time limit applies."""
+
+
+class Timing(msgspec.Struct, kw_only=True, frozen=True):
+    """Distribution of the time of a call, in milliseconds."""
+
+    median_ms: float
+    """Median."""
+    mean_ms: float
+    """Arithmetic mean."""
+    p25_ms: float
+    """First quartile."""
+    p75_ms: float
+    """Third quartile."""
+    p95_ms: float
+    """95th percentile."""
+    p99_ms: float
+    """99th percentile."""
+    min_ms: float
+    """Shortest call."""
+    max_ms: float
+    """Longest call."""
+    calls: int
+    """Number of calls."""
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Timing:
+        """Summarize the times of one or more calls, given in seconds."""
+        times = [1000 * value for value in seconds]
+        cuts = statistics.quantiles(times, n=100, method="inclusive") if len(times) > 1 else times * 99
+        return cls(
+            median_ms=cuts[49],
+            mean_ms=statistics.fmean(times),
+            p25_ms=cuts[24],
+            p75_ms=cuts[74],
+            p95_ms=cuts[94],
+            p99_ms=cuts[98],
+            min_ms=min(times),
+            max_ms=max(times),
+            calls=len(times),
+        )
+
+
+def alternate(
+    turns: Mapping[Name, Callable[[], Result]],
+    *,
+    rounds: int,
+    warmup: int = 1,
+    seconds: float = math.inf,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> dict[Name, list[Result]]:
+    """Let every contestant take one turn per round; each round starts with another contestant.
+
+    Args:
+        turns: what each contestant does in a turn, by name.
+        rounds: measured rounds.
+        warmup: rounds before them, whose results are dropped.
+        seconds: time limit, warm-up included; ends the contest early, but not before :data:`MIN_ROUNDS` rounds.
+        progress: called with the fraction done, 0 … 1.
+
+    Returns:
+        Results of the measured turns, in order, by name.
+    """
+    names = list(turns)
+    results: dict[Name, list[Result]] = {name: [] for name in names}
+    begin = time.perf_counter()
+    for number in range(-warmup, rounds):
+        if number >= MIN_ROUNDS and time.perf_counter() - begin > seconds:
+            break
+        first = max(0, number) % max(1, len(names))
+        for name in names[first:] + names[:first]:
+            result = turns[name]()
+            if number >= 0:
+                results[name].append(result)
+        of_time = (time.perf_counter() - begin) / max(seconds, 1e-9) if number + 1 >= MIN_ROUNDS else 0.0
+        progress(min(1.0, max(of_time, (number + warmup + 1) / (rounds + warmup))))
+    progress(1.0)
+    return results
+
+
+def timed(call: Callable[[], Any]) -> Callable[[], float]:
+    """Wrap a call as a turn that returns its elapsed time in seconds."""
+
+    def turn() -> float:
+        begin = time.perf_counter()
+        call()
+        return time.perf_counter() - begin
+
+    return turn

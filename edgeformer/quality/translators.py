@@ -1,0 +1,80 @@
+"""Bundles and runs as translators."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeformer.errors import ConfigError
+from edgeformer_runtime.contract import MANIFEST_FILE
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.errors import DeviceError
+from edgeformer_runtime.translator import AnyTranslator, Translator
+
+if TYPE_CHECKING:
+    from edgeformer.model.base import EncoderDecoder
+    from edgeformer.model.session import TorchSession
+    from edgeformer.train.run import Run
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a folder is a bundle, rather than a run."""
+    return (path / MANIFEST_FILE).exists()
+
+
+def open_translator(path: Path, *, device: str = "cpu", threads: int = 0, truncate: bool = False) -> AnyTranslator:
+    """Open a bundle, or a run folder with torch.
+
+    Args:
+        path: the folder.
+        device: ``cpu`` or ``cuda``.
+        threads: CPU threads per operator; 0 uses every available CPU, or torch's default.
+        truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
+
+    Raises:
+        BundleError: the bundle is damaged, or not for this runtime.
+        CheckpointError: the run cannot be read.
+        ConfigError: the folder does not exist.
+        DeviceError: the device is not available.
+    """
+    if not path.exists():
+        raise ConfigError(f"`{path}` does not exist; give the folder of a run or of a bundle.")
+    if is_bundle(path) or not path.is_dir():
+        return Translator.open(path, device=device, threads=threads, truncate=truncate)
+
+    import torch
+
+    from edgeformer.train.run import Run
+
+    if device not in {"cpu", "cuda"} or (device == "cuda" and not torch.cuda.is_available()):
+        raise DeviceError(
+            f"torch cannot use device `{device}` on this machine; use cpu or, with a CUDA build of torch, cuda."
+        )
+    if threads:
+        torch.set_num_threads(threads)
+    run = Run.open(path)
+    return run_translator(run, run.load_model().to(device), truncate=truncate)
+
+
+def run_translator(run: Run, model: EncoderDecoder, *, truncate: bool = False) -> Translator[TorchSession]:
+    """A run's model in torch, with the run's tokenizers and decoding defaults.
+
+    Args:
+        run: the run.
+        model: its model, on the device to use.
+        truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
+    """
+    from edgeformer.model.session import TorchSession
+
+    generation = run.info.generation
+    defaults = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
+    return Translator(TorchSession(model), run.source_tokenizer, run.target_tokenizer, defaults, truncate=truncate)
+
+
+def kind_of(translator: AnyTranslator) -> str:
+    """What reports call a translator: ``bundle``, with its precisions, or ``torch``."""
+    session = translator.session
+    if not isinstance(session, OnnxSession):
+        return "torch"
+    return f"bundle {'+'.join(sorted(set(session.bundle.manifest.precision.values())))}"

@@ -1,0 +1,81 @@
+"""The checkpoint that training resumes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+
+import msgspec
+import torch
+
+from edgeformer.errors import CheckpointError
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.train.run import Validation
+from edgeformer_runtime.files import write_atomically
+
+
+class TrainingProgress(msgspec.Struct, kw_only=True):
+    """How far a training has come, over all its sessions."""
+
+    step: int = 0
+    """Updates made."""
+    minutes: float = 0.0
+    """Wall-clock time, validation included."""
+    tokens: int = 0
+    """True target tokens of all updates."""
+    update_seconds: float = 0.0
+    """Time of the updates, validation excluded."""
+    validations: list[Validation] = []
+    """All validations, oldest first."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Mean speed of the updates."""
+        return self.tokens / self.update_seconds if self.update_seconds else 0.0
+
+
+@dataclass
+class TrainingState:
+    """All that changes while training. Random numbers are seeded per batch and need no state."""
+
+    model: EncoderDecoder
+    """The model that is being trained."""
+    optimizer: torch.optim.Optimizer
+    """Its optimizer."""
+    progress: TrainingProgress = field(default_factory=TrainingProgress)
+    """What has been done so far."""
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint of tensors and plain values, which loads without unpickling objects."""
+        content = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "progress": msgspec.to_builtins(self.progress),
+        }
+        buffer = BytesIO()
+        torch.save(content, buffer)
+        write_atomically(path, buffer.getvalue())
+
+    def restore(self, path: Path) -> None:
+        """Continue where a checkpoint was written.
+
+        Raises:
+            CheckpointError: the file is damaged, or was written by an earlier version.
+        """
+        advice = "or train again into a new folder"
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+            if "progress" not in content:
+                raise CheckpointError(
+                    f"Checkpoint `{path}` was written by an earlier version of edgeformer; resume with that version, "
+                    f"{advice}."
+                )
+            self.model.load_state_dict(content["model"])
+            self.optimizer.load_state_dict(content["optimizer"])
+            self.progress = msgspec.convert(content["progress"], TrainingProgress)
+        except CheckpointError:
+            raise
+        except Exception as error:  # torch.load raises RuntimeError, OSError, UnpicklingError and others
+            cause = str(error).splitlines()[0] if str(error) else repr(error)
+            raise CheckpointError(f"Checkpoint `{path}` is damaged: {cause}. Restore it, {advice}.") from None

@@ -1,0 +1,49 @@
+"""The processes that train together, and their devices."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import torch
+from lightning_fabric import Fabric
+
+from edgeformer.config import TrainConfig
+from edgeformer.train.stopping import StopReason
+
+
+def process_rank() -> int:
+    """Number of this process as ``torchrun`` gives it. The first one, 0, alone writes and reports."""
+    return int(os.environ.get("RANK", 0))
+
+
+def world_size() -> int:
+    """Number of processes that ``torchrun`` has started."""
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
+def launch(config: TrainConfig) -> Fabric:
+    """Connect the processes and choose the device of each: a GPU if there is one, else the CPU."""
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    processes = world_size()
+    local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+    fabric = Fabric(
+        accelerator="cuda" if torch.cuda.is_available() else "cpu",
+        strategy="ddp" if processes > 1 else "auto",
+        devices=local_processes,
+        num_nodes=processes // local_processes,
+        precision="bf16-mixed" if config.precision == "bf16" else "32-true",
+    )
+    fabric.launch()
+    return fabric
+
+
+def agree(fabric: Fabric, reason: StopReason | None) -> StopReason | None:
+    """Return the same reason to stop on every process: that of the first process that has one."""
+    if fabric.world_size == 1:
+        return reason
+    if not fabric.strategy.reduce_boolean_decision(reason is not None, all=False):
+        return None
+    reasons: list[StopReason | None] = [None] * fabric.world_size
+    torch.distributed.all_gather_object(reasons, reason)
+    return next(entry for entry in reasons if entry is not None)

@@ -1,0 +1,84 @@
+"""What a person sees while training: a progress bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from edgeformer.train.run import Validation
+
+LINE_SECONDS = 15.0
+"""Minimum time between two lines where there is no terminal."""
+
+
+class TrainingDisplay:
+    """Shows on a console how training proceeds.
+
+    Args:
+        console: where to write.
+        max_steps: the recipe's limit of updates.
+        max_minutes: the recipe's limit of time; ``None`` means no limit.
+    """
+
+    def __init__(self, console: Console, max_steps: int, max_minutes: float | None) -> None:
+        self._console = console
+        self._max_steps, self._max_minutes = max_steps, max_minutes
+        self._bar: Progress | None = None
+        self._last_line = time.monotonic()
+
+    @contextmanager
+    def bar(self, step: int) -> Iterator[None]:
+        """Show a progress bar within the block if the console is a terminal."""
+        if not self._console.is_terminal or self._console.quiet:
+            yield
+            return
+        columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=self._console, transient=True) as self._bar:
+            self._bar.add_task("", total=self._max_steps, completed=step)
+            try:
+                yield
+            finally:
+                self._bar = None
+
+    def update(
+        self, step: int, *, loss: float, tokens_per_second: float, steps_per_second: float, minutes: float
+    ) -> None:
+        """Show the figures of the latest updates."""
+        seconds_left = (self._max_steps - step) / steps_per_second
+        if self._max_minutes is not None:
+            seconds_left = min(seconds_left, 60 * (self._max_minutes - minutes))
+        text = f"loss {loss:.3f}  {tokens_per_second:,.0f} tokens/s  {_duration(seconds_left)} left"
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=step, description=text)
+        elif time.monotonic() - self._last_line >= LINE_SECONDS:
+            self._last_line = time.monotonic()
+            self.line(f"step {step}/{self._max_steps}  {text}")
+
+    def validated(self, validation: Validation, *, is_best: bool) -> None:
+        """Print the figures of a validation."""
+        self.line(f"step {validation.step}  {_figures(validation)}{'  best' if is_best else ''}")
+
+    def final(self, validation: Validation, steps: Iterable[int]) -> None:
+        """Print the figures of the final model, the mean of several checkpoints."""
+        self.line(f"final model, mean of steps {', '.join(map(str, steps))}: {_figures(validation)}")
+
+    def line(self, text: str) -> None:
+        """Print one line above the bar."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _figures(validation: Validation) -> str:
+    """Return the figures of a validation as one line of text."""
+    return (
+        f"valid loss {validation.loss:.4f}  perplexity {validation.perplexity:.2f}  BLEU {validation.bleu:.2f}  "
+        f"exact {validation.exact_match:.1%}  {validation.minutes:.1f} min"
+    )
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(max(0, round(seconds)), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}" if minutes >= 60 else f"{minutes}:{seconds:02d}"

@@ -1,0 +1,63 @@
+"""A choice of precision as a report for people: a Markdown page and, where matplotlib is installed, a plot."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from edgeformer.markdown import markdown_table
+from edgeformer_export.choice_table import (
+    COLUMNS,
+    SENSITIVITY_COLUMNS,
+    explanation,
+    rows,
+    sensitivity_rows,
+)
+from edgeformer_runtime.bundle.choice import Choice
+from edgeformer_runtime.files import write_atomically
+
+REPORT_FILE, PLOT_FILE = "report.md", "candidates.png"
+
+
+def write_report(folder: Path, name: str, choice: Choice) -> Path:
+    """Write :data:`REPORT_FILE` and :data:`PLOT_FILE`.
+
+    Args:
+        folder: an existing folder.
+        name: name of the bundle.
+        choice: what was measured.
+
+    Returns:
+        The Markdown file.
+    """
+    plot = []
+    if find_spec("matplotlib") is not None:
+        from edgeformer_export.auto.plot import plot_candidates
+
+        plot_candidates(choice, folder / PLOT_FILE)
+        plot = [
+            f"![Quality against size and latency]({PLOT_FILE})",
+            "",
+            "Filled points are on the Pareto front, a ring marks the chosen candidate, and the dashed line is the "
+            "budget. Better is toward the upper left.",
+            "",
+        ]
+    lines = [f"# Precision of {name}: {choice.chosen}", "", *_paragraphs(explanation(choice))]
+    lines += [*(f"- {remark}" for remark in choice.remarks), "", *plot]
+    lines += ["## Candidates", "", *markdown_table(COLUMNS, rows(choice)), ""]
+    for precision, order in choice.sensitivity.items():
+        lines += [
+            f"## Sensitivity of layers in {precision}",
+            "",
+            f"Each layer alone in {precision}, all others in fp32; the most sensitive first.",
+            "",
+            *markdown_table(SENSITIVITY_COLUMNS, sensitivity_rows(order)),
+            "",
+        ]
+    path = folder / REPORT_FILE
+    write_atomically(path, "\n".join(lines).encode())
+    return path
+
+
+def _paragraphs(lines: list[str]) -> list[str]:
+    return [text for line in lines for text in (line, "")]

@@ -1,0 +1,89 @@
+"""Binds a graph to the tensors of a state, so that a step copies none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from edgeformer_runtime.decoding.session import FloatArray
+from edgeformer_runtime.engine.state_tensors import StateTensors
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """An opened graph with the decoder's inputs, which advances the state by one token."""
+
+    file: str
+    """Name of its file, for errors."""
+    session: ort.InferenceSession
+    """The graph."""
+    output: str
+    """Name of the output that the host reads; all others are state."""
+    width: int | None
+    """Size of that output's last axis; ``None`` if it varies."""
+
+
+class Binding:
+    """A graph's inputs and outputs, bound to buffers until rows, sentences or capacity change.
+
+    Args:
+        graph: the graph.
+        tensors: the state's tensors.
+        host: inputs that the host changes between steps.
+        resent: names of those inputs that must be bound again in every step.
+        buffer: memory for the output that the host reads, ``(R, width)``; ``None`` if its width varies.
+    """
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        tensors: StateTensors,
+        host: Mapping[str, ort.OrtValue],
+        resent: Collection[str],
+        buffer: NDArray[np.float32] | None,
+    ) -> None:
+        self._graph, self._tensors, self._buffer = graph, tensors, buffer
+        self._resent = [(name, host[name]) for name in resent]
+        self._outputs = [argument.name for argument in graph.session.get_outputs()]
+        self._binding = binding = graph.session.io_binding()
+        for name, value in host.items():
+            binding.bind_ortvalue_input(name, value)
+        for tensor in tensors.table:
+            value = tensors.values[tensor.name]
+            if tensor.kind == "constant" or tensor.in_place:
+                binding.bind_ortvalue_input(tensor.input_name, value)
+        in_place = {tensor.output_name: tensor.name for tensor in tensors.table if tensor.in_place}
+        for name in self._outputs:  # in the graph's order, in which a binding returns its outputs
+            if name in in_place:
+                binding.bind_ortvalue_output(name, tensors.values[in_place[name]])
+            elif name == graph.output and buffer is not None:
+                binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(buffer))
+            else:
+                binding.bind_output(name, "cpu" if name == graph.output else tensors.device)
+
+    def run(self) -> FloatArray:
+        """Run the graph once and put what it returns in the place of the old state.
+
+        Returns:
+            The output that the host reads, ``(R, width)``: the buffer, or a new array if there is none.
+        """
+        binding, tensors = self._binding, self._tensors
+        for name, value in self._resent:
+            binding.bind_ortvalue_input(name, value)
+        for tensor in tensors.replaced:
+            binding.bind_ortvalue_input(tensor.input_name, tensors.values[tensor.name])
+            binding.bind_output(tensor.output_name, tensors.device)
+        if self._buffer is None:
+            binding.bind_output(self._graph.output, "cpu")
+        self._graph.session.run_with_iobinding(binding)
+        if self._buffer is not None and not tensors.replaced:
+            return self._buffer
+        values = dict(zip(self._outputs, binding.get_outputs(), strict=True))
+        for tensor in tensors.replaced:
+            tensors.replace(tensor, values[tensor.output_name])
+        output: FloatArray = values[self._graph.output].numpy() if self._buffer is None else self._buffer
+        return output

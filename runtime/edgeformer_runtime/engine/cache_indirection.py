@@ -1,0 +1,60 @@
+"""Which row holds the past of which beam: lets beams change places without moving in-place caches."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeformer_runtime.decoding.session import IntArray
+
+
+class CacheIndirection:
+    """For each beam and position, the beam of the same sentence whose row of the cache holds the entry.
+
+    With two beams, of which the second continues the first after position 1, and each its own row since::
+
+        position   0  1  2  3
+        beam 0     0  0  0  0        row 0 wrote all of its past
+        beam 1     0  0  1  1        positions 0 and 1 are read from row 0, later ones from row 1
+
+    Args:
+        sentences: N.
+        beams: K.
+        capacity: positions that the caches have room for.
+    """
+
+    def __init__(self, sentences: int, beams: int, capacity: int) -> None:
+        self._sentences, self._beams = sentences, beams
+        self.beam_width = np.array([beams], np.int32)
+        """K, ``(1,)``, int32."""
+        self.table = self._own_rows(capacity)
+        """``(N, K, T)``, int32."""
+
+    def select(self, rows: IntArray, sentences: IntArray | None, length: int) -> None:
+        """Let every beam find its past in the rows that wrote it; K stays the same.
+
+        Args:
+            rows: for each beam, the row that it continues, ``(N' * K,)``.
+            sentences: for each sentence to keep, its current index, ``(N',)``; ``None`` keeps all.
+            length: positions written so far.
+        """
+        kept = np.arange(self._sentences) if sentences is None else sentences
+        parent = rows.reshape(len(kept), self._beams) - kept[:, None] * self._beams  # (N', K): beam to continue
+        if sentences is not None:
+            self._sentences = len(kept)
+            self.table = np.ascontiguousarray(self.table[kept])
+        if self._beams > 1 and length:
+            last = length - 1
+            self.table[:, :, :last] = self.table[np.arange(len(kept))[:, None], parent, :last]
+            self.table[:, :, last] = parent  # every row wrote its own last entry
+
+    def widen(self, capacity: int) -> None:
+        """Make room for more positions."""
+        wider = self._own_rows(capacity)
+        wider[:, :, : self.table.shape[2]] = self.table
+        self.table = wider
+
+    def _own_rows(self, capacity: int) -> NDArray[np.int32]:
+        """A table in which every beam has its past in its own row."""
+        own = np.arange(self._beams, dtype=np.int32)[None, :, None]
+        return np.ascontiguousarray(np.broadcast_to(own, (self._sentences, self._beams, capacity)))

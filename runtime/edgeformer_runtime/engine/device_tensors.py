@@ -1,0 +1,112 @@
+"""State tensors on a CUDA device: they are made, advanced and selected there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import onnxruntime as ort
+
+from edgeformer_runtime.contract import DType, StateTensor
+from edgeformer_runtime.decoding.session import IntArray
+from edgeformer_runtime.engine.state_tensors import StateTensors, rows_of
+from edgeformer_runtime.errors import ModelError
+
+# One node, Gather, of opset 13. Each %c stands for the number of the type.
+_ROWS = (
+    b'\x08\x08:>\n\x11\n\x01x\n\x01i\x12\x01y"\x06Gather\x12\x01g'
+    b"Z\t\n\x01x\x12\x04\n\x02\x08%cZ\x10\n\x01i\x12\x0b\n\t\x08\x07\x12\x05\n\x03\x12\x01n"
+    b"b\t\n\x01y\x12\x04\n\x02\x08%cB\x04\n\x00\x10\r"
+)
+_ONNX_TYPES: dict[DType, int] = {"float32": 1, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
+
+
+def rows_graph(dtype: DType) -> bytes:
+    """A serialized model that returns rows ``i``, ``(n,)``, int64, of a tensor ``x`` of any shape as ``y``."""
+    return _ROWS % (_ONNX_TYPES[dtype], _ONNX_TYPES[dtype])
+
+
+class DeviceRows:
+    """Picks rows of tensors on the device that holds them. Safe to use from several threads.
+
+    Args:
+        dtypes: element types of the tensors.
+        device: name of the device.
+        options: options of the engine's sessions.
+        providers: execution providers of the device, with their settings.
+    """
+
+    def __init__(
+        self,
+        dtypes: Iterable[DType],
+        device: str,
+        options: ort.SessionOptions,
+        providers: list[tuple[str, dict[str, str]]],
+    ) -> None:
+        self._device = device
+        self._graphs = {
+            dtype: ort.InferenceSession(rows_graph(dtype), options, providers=providers) for dtype in set(dtypes)
+        }
+
+    def __call__(self, value: ort.OrtValue, dtype: DType, index: IntArray) -> ort.OrtValue:
+        """Copy rows ``index``, ``(n,)``, of ``value`` to a new tensor.
+
+        Raises:
+            ModelError: the engine fails, for example because the device is out of memory.
+        """
+        graph = self._graphs[dtype]
+        binding = graph.io_binding()
+        binding.bind_ortvalue_input("x", value)
+        binding.bind_cpu_input("i", np.ascontiguousarray(index))
+        binding.bind_output("y", self._device)
+        try:
+            graph.run_with_iobinding(binding)
+        except Exception as error:  # onnxruntime's own exceptions share no base class
+            raise ModelError(f"onnxruntime {ort.__version__} failed to move rows of the state: {error}") from None
+        return binding.get_outputs()[0]
+
+
+class DeviceTensors(StateTensors):
+    """State tensors in the memory of a device.
+
+    In a step, tokens, the position and, with beams, the cache indirection go to the device, and the logits come back:
+    nothing else. In-place caches have their full capacity from the start, because CUDA keeps a layout in them that
+    depends on it. When sentences are dropped, those that stay are copied within the device.
+
+    Args:
+        emitted: outputs of the encoder by name, with one row per sentence.
+        table: the state table.
+        device: name of the device that holds the tensors.
+        rows: picks rows there.
+        sizes: see :class:`~edgeformer_runtime.engine.state_tensors.StateTensors`.
+    """
+
+    grows = False
+    # Binding an input again copies it again, to wherever the graph wants it. Writing to a buffer of the device takes as
+    # long, and a graph that wants the input on the host would not see it.
+    read_in_place = False
+
+    def __init__(
+        self,
+        emitted: Mapping[str, ort.OrtValue],
+        table: tuple[StateTensor, ...],
+        device: str,
+        *,
+        rows: DeviceRows,
+        **sizes: int,
+    ) -> None:
+        self._pick = rows
+        super().__init__(emitted, table, device, **sizes)
+
+    def _allocate(self, tensor: StateTensor) -> None:
+        dtype = np.dtype(tensor.dtype).type
+        self.replace(tensor, ort.OrtValue.ortvalue_from_shape_and_type(self._shape(tensor), dtype, self.device))
+
+    def _take(self, tensor: StateTensor, index: IntArray) -> None:
+        self.replace(tensor, self._pick(self.values[tensor.name], tensor.dtype, index))
+
+    def _repeat(self, tensor: StateTensor, rows: IntArray) -> None:
+        self._take(tensor, rows)
+
+    def _drop(self, tensor: StateTensor, sentences: IntArray, block: int) -> None:
+        self._take(tensor, rows_of(sentences, block))

@@ -1,0 +1,177 @@
+"""The tensors of a decoder state: where they are kept, and what moves when rows are selected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from edgeformer_runtime import contract
+from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.decoding.session import IntArray
+
+FIRST_CAPACITY = 32
+"""Positions for which in-place caches have room at first; the capacity doubles when they are full."""
+
+
+class StateTensors:
+    """State tensors of one batch on the CPU, with N sentences of K rows each; K is 1 at first.
+
+    A selection that only reorders the beams of a sentence leaves in-place caches and constants where they are. One that
+    drops sentences moves only those that fill the gaps. One that changes K copies every tensor with a row per beam.
+
+    Args:
+        emitted: outputs of the encoder by name, with one row per sentence.
+        table: the state table.
+        device: name of the device that holds the tensors.
+        sentences: N.
+        max_length: maximum number of steps.
+    """
+
+    grows = True
+    """Whether in-place caches start small."""
+    read_in_place = True
+    """Whether the engine reads the host's inputs from the host's memory, so that a change needs no copy."""
+
+    def __init__(
+        self,
+        emitted: Mapping[str, ort.OrtValue],
+        table: tuple[StateTensor, ...],
+        device: str,
+        *,
+        sentences: int,
+        max_length: int,
+    ) -> None:
+        self.values: dict[str, ort.OrtValue] = dict(emitted)
+        """The tensors, by name."""
+        self.table, self.device = table, device
+        self.replaced = [tensor for tensor in table if tensor.kind != "constant" and not tensor.in_place]
+        """Tensors for which a step returns a new buffer: caches that grow, and recurrent tensors."""
+        self.has_in_place = any(tensor.in_place for tensor in table)
+        self.sentences, self.beams = sentences, 1
+        self.length = 0
+        """Steps made so far, which is the number of cache entries."""
+        self.max_length = max_length
+        self.capacity = min(FIRST_CAPACITY, max_length) if self.grows else max_length
+        """Positions for which in-place caches have room."""
+        self._arrays: dict[str, NDArray[Any]] = {}
+        self._nbytes: int | None = None
+        for tensor in table:
+            if tensor.kind == "cache":
+                self._allocate(tensor)
+
+    @property
+    def rows(self) -> int:
+        """R = N * K."""
+        return self.sentences * self.beams
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all tensors, in bytes."""
+        if self._nbytes is None:
+            self._nbytes = sum(
+                math.prod(self.values[tensor.name].shape()) * np.dtype(tensor.dtype).itemsize for tensor in self.table
+            )
+        return self._nbytes
+
+    def replace(self, tensor: StateTensor, value: ort.OrtValue) -> None:
+        """Put another buffer in the place of a tensor."""
+        self.values[tensor.name], self._nbytes = value, None
+        self._arrays.pop(tensor.name, None)
+
+    def select(self, rows: IntArray, sentences: IntArray | None) -> None:
+        """Reorder, repeat and drop; see :class:`~edgeformer_runtime.decoding.session.DecoderState`."""
+        count = self.sentences if sentences is None else len(sentences)
+        if len(rows) != count * self.beams:
+            self._change_beams(rows, sentences)
+            return
+        for tensor in self.replaced:
+            self._take(tensor, rows)
+        if sentences is None:
+            return
+        for tensor in self.table:
+            if tensor.axes[0] == contract.SENTENCES:
+                self._drop(tensor, sentences, 1)
+            elif tensor.in_place:
+                self._drop(tensor, sentences, self.beams)
+            elif tensor.kind == "constant":
+                # All rows of a sentence hold the same value, so only dropping sentences changes the tensor.
+                self._take(tensor, rows)
+        self.sentences = count
+
+    def widen(self) -> None:
+        """Double the capacity of in-place caches, up to the maximum number of steps."""
+        self.capacity = min(2 * self.capacity, self.max_length)
+        for tensor in self.table:
+            if tensor.in_place:
+                old = self.values[tensor.name].numpy()
+                new = np.empty(self._shape(tensor), tensor.dtype)
+                new[tuple(slice(size) for size in old.shape)] = old
+                self._keep(tensor, new)
+
+    def _change_beams(self, rows: IntArray, sentences: IntArray | None) -> None:
+        """Change K for all sentences; each row gets a copy of the past of its row in ``rows``."""
+        for tensor in self.table:
+            if tensor.axes[0] == contract.SENTENCES:
+                if sentences is not None:
+                    self._drop(tensor, sentences, 1)
+            elif tensor.in_place:
+                self._repeat(tensor, rows)
+            else:
+                self._take(tensor, rows)
+        if sentences is not None:
+            self.sentences = len(sentences)
+        self.beams = len(rows) // self.sentences
+
+    def _drop(self, tensor: StateTensor, sentences: IntArray, block: int) -> None:
+        """Keep only these sentences, of ``block`` rows each; those that stay move down to fill the gaps."""
+        kept = set(sentences.tolist())
+        moves = [(to, start) for to, start in enumerate(sentences.tolist()) if to != start]
+        if any(to in kept for to, _ in moves):
+            self._take(tensor, rows_of(sentences, block))
+            return
+        array = self._arrays[tensor.name] if tensor.name in self._arrays else self.values[tensor.name].numpy()
+        used = self._used(tensor)
+        for to, start in moves:
+            array[(slice(to * block, (to + 1) * block), *used)] = array[
+                (slice(start * block, (start + 1) * block), *used)
+            ]
+        self._keep(tensor, array[: len(sentences) * block])
+
+    def _repeat(self, tensor: StateTensor, rows: IntArray) -> None:
+        """Copy ``rows`` of an in-place cache to a new buffer, as far as they are written."""
+        array, used = self.values[tensor.name].numpy(), self._used(tensor)
+        new = np.empty((len(rows), *array.shape[1:]), array.dtype)
+        new[(slice(None), *used)] = array[(rows, *used)]
+        self._keep(tensor, new)
+
+    def _used(self, tensor: StateTensor) -> tuple[slice, ...]:
+        """The part of a row that has been written."""
+        return tuple(slice(self.length) if axis == contract.CAPACITY_AXIS else slice(None) for axis in tensor.axes[1:])
+
+    def _allocate(self, tensor: StateTensor) -> None:
+        """Make an empty cache."""
+        self._keep(tensor, np.empty(self._shape(tensor), tensor.dtype))
+
+    def _take(self, tensor: StateTensor, index: IntArray) -> None:
+        """Copy rows ``index`` to a new buffer."""
+        self._keep(tensor, np.take(self.values[tensor.name].numpy(), index, axis=0))
+
+    def _keep(self, tensor: StateTensor, array: NDArray[Any]) -> None:
+        """Use an array as the buffer of a tensor; the engine reads and writes its memory but does not own it."""
+        self.replace(tensor, ort.OrtValue.ortvalue_from_numpy(array))
+        self._arrays[tensor.name] = array
+
+    def _shape(self, tensor: StateTensor) -> tuple[int, ...]:
+        """Shape of a cache that has no entry yet."""
+        sizes = {contract.ROWS: self.rows, contract.PAST_AXIS: 0, contract.CAPACITY_AXIS: self.capacity}
+        return tensor.shape(sizes)
+
+
+def rows_of(sentences: IntArray, block: int) -> IntArray:
+    """Rows of these sentences, ``block`` rows each."""
+    return (sentences[:, None] * block + np.arange(block)).ravel()

@@ -1,0 +1,50 @@
+"""Source texts as a model reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgeformer_runtime.errors import InputTooLongError
+from edgeformer_runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text and its token ids."""
+
+    text: str
+    """The text as it was given."""
+    ids: tuple[int, ...]
+    """Token ids with the end token; empty if the text is blank."""
+    truncated: int = 0
+    """Number of tokens dropped from the end of the text to fit the model."""
+
+
+def encode_sources(
+    tokenizer: Tokenizer, texts: Sequence[str], max_length: int, *, truncate: bool = False
+) -> list[Source]:
+    """Encode texts for a model.
+
+    Args:
+        tokenizer: tokenizer of the source side.
+        texts: sentences; a blank one, of white space alone, gets no ids.
+        max_length: maximum number of tokens that the model accepts, end token included.
+        truncate: drop tokens from the end of a text that has too many, rather than raise an error.
+
+    Raises:
+        InputError: a text is not valid Unicode.
+        InputTooLongError: a text has more than ``max_length`` tokens and ``truncate`` is not set.
+    """
+    sources = []
+    for index, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts, end_token=True), strict=True)):
+        surplus = len(ids) - max_length
+        if not text.strip():
+            sources.append(Source(text, ()))
+        elif surplus <= 0:
+            sources.append(Source(text, tuple(ids)))
+        elif truncate:
+            sources.append(Source(text, (*ids[: max_length - 1], ids[-1]), surplus))
+        else:
+            raise InputTooLongError(index, len(ids), max_length)
+    return sources

@@ -1,0 +1,114 @@
+"""What a training shows of itself: metrics files and a picture."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import image
+from numpy.typing import NDArray
+
+from edgeformer.train.report.metrics import COLUMNS, MetricsLog, read_metrics
+from edgeformer.train.report.picture import draw_training, training_figure
+
+
+def write_metrics(folder: Path, steps: int) -> None:
+    """A training of the given length, validated every 10 updates."""
+    with MetricsLog(folder) as log:
+        for step in range(5, steps + 1, 5):
+            log.write(step, learning_rate=1e-3 * step / steps, train_loss=5 - 4 * step / steps, tokens_per_second=100)
+            if step % 10 == 0:
+                log.write(step, valid_loss=5 - 3 * step / steps, valid_bleu=40 * step / steps)
+
+
+def pixels(picture: Path) -> NDArray[np.uint8]:
+    """``(height, width, 3)``."""
+    assert picture.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    return np.asarray(image.imread(picture)[..., :3] * 255).round().astype(np.uint8)
+
+
+def test_rows_are_read_back(tmp_path: Path) -> None:
+    write_metrics(tmp_path, 20)
+    with (tmp_path / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        assert tuple(next(csv.reader(file))) == COLUMNS
+    rows = read_metrics(tmp_path / "metrics.csv")
+    assert [(row["step"], row["train_loss"], row["valid_bleu"]) for row in rows] == [
+        ("5", "4", ""),
+        ("10", "3", ""),
+        ("10", "", "20"),
+        ("15", "2", ""),
+        ("20", "1", ""),
+        ("20", "", "40"),
+    ]
+
+
+def test_a_resumed_log_drops_later_and_incomplete_rows(tmp_path: Path) -> None:
+    write_metrics(tmp_path, 20)
+    with (tmp_path / "metrics.csv").open("a", encoding="utf-8") as file:
+        file.write("9,1.5")
+    with MetricsLog(tmp_path, step=10):
+        pass
+    assert [row["step"] for row in read_metrics(tmp_path / "metrics.csv")] == ["5", "10", "10"]
+    assert read_metrics(tmp_path / "missing.csv") == []
+
+
+READ_EVENTS = """
+import sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+events = EventAccumulator(sys.argv[1]).Reload()
+print(*sorted(events.Tags()["scalars"]))
+print(*((event.step, round(event.value, 3)) for event in events.Scalars("valid_bleu")))
+"""
+
+
+def test_tensorboard_gets_the_same_metrics(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is optional and not installed")
+    # In processes of their own, since TensorBoard's imports may warn.
+    write = "import sys; from pathlib import Path; from tests.edgeformer.test_train_report import write_metrics; "
+    subprocess.run([sys.executable, "-c", write + "write_metrics(Path(sys.argv[1]), 20)", tmp_path], check=True)
+    read = [sys.executable, "-c", READ_EVENTS, str(tmp_path / "tensorboard")]
+    done = subprocess.run(read, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.splitlines() == [
+        "learning_rate tokens_per_second train_loss valid_bleu valid_loss",
+        "(10, 20.0) (20, 40.0)",
+    ]
+
+
+def test_the_picture_shows_loss_bleu_and_learning_rate(tmp_path: Path) -> None:
+    write_metrics(tmp_path, 100)
+    picture = draw_training(tmp_path)
+    assert picture == tmp_path / "training.png"
+    drawn = pixels(picture)
+    height, width, _ = drawn.shape
+    assert (height, width) == (1350, 1200)
+    for top, colour in ((0, "1f77b4"), (0, "ff7f0e"), (450, "ff7f0e"), (900, "2ca02c")):
+        panel = drawn[top : top + 450].astype(int)
+        near = np.abs(panel - list(bytes.fromhex(colour))).sum(2) < 60
+        assert near.sum() > 300, (top, colour)
+        assert np.ptp(near.nonzero()[1]) > width / 2  # the line crosses the panel
+    figure = training_figure(read_metrics(tmp_path / "metrics.csv"))
+    labels = [axes.get_ylabel() for axes in figure.axes]
+    assert labels == ["loss per token (nats)", "validation BLEU (greedy)", "learning rate"]
+    assert figure.axes[2].get_xlabel() == "step (updates of the weights)"
+
+
+def test_the_picture_follows_the_metrics(tmp_path: Path) -> None:
+    write_metrics(tmp_path, 20)
+    picture = draw_training(tmp_path)
+    first = picture.stat().st_mtime_ns
+    assert draw_training(tmp_path).stat().st_mtime_ns == first
+    write_metrics(tmp_path, 40)
+    os.utime(tmp_path / "metrics.csv", ns=(first + 1, first + 1))
+    before = pixels(picture)
+    assert not np.array_equal(before, pixels(draw_training(tmp_path)))
+
+
+def test_a_training_without_metrics_has_a_picture(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path):
+        pass
+    assert pixels(draw_training(tmp_path)).min() < 100  # axes and labels

@@ -1,0 +1,107 @@
+"""A translator over any session: what becomes of a text does not depend on the engine."""
+
+from __future__ import annotations
+
+import pytest
+import tokenizers
+from tokenizers import models, pre_tokenizers
+
+from edgeformer_runtime.decoding.loop import Counters, decode
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.errors import InputTooLongError, OptionError
+from edgeformer_runtime.source import Source
+from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.translator import Translator
+from tests.toy import ToySession
+
+WORDS = ["<pad>", "<unk>", "<s>", "</s>", "a", "b", "c", "d"]
+END = WORDS.index("</s>")
+DEFAULTS = DecodeOptions(beam_size=2)
+
+
+def word_tokenizer() -> Tokenizer:
+    vocabulary = {word: index for index, word in enumerate(WORDS)}
+    library = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    library.pre_tokenizer = pre_tokenizers.Whitespace()
+    return Tokenizer(library)
+
+
+def translator_of(session: ToySession, *, workers: int = 1, truncate: bool = False) -> Translator[ToySession]:
+    tokenizer = word_tokenizer()
+    return Translator(session, tokenizer, tokenizer, DEFAULTS, workers=workers, truncate=truncate)
+
+
+def test_a_translation_knows_its_source() -> None:
+    translations = translator_of(ToySession()).translate(["a c", " ", "b"])
+    assert [translation.source for translation in translations] == [
+        Source("a c", (4, 6, END)),
+        Source(" ", ()),
+        Source("b", (5, END)),
+    ]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_it_is_the_loop_between_two_tokenizers(workers: int) -> None:
+    session = ToySession()
+    translations = translator_of(session, workers=workers).translate(["a c", "b", "d d d"], max_batch_tokens=1)
+    hypotheses = decode(session, [found.source.ids for found in translations], DEFAULTS)
+    for translation, (best,) in zip(translations, hypotheses, strict=True):
+        assert (translation.best.ids, translation.score) == (best.ids, best.score)
+        assert translation.text == word_tokenizer().decode(best.ids)
+        assert translation.tokens == tuple(WORDS[index] for index in best.ids)
+
+
+def test_options_replace_the_defaults_and_changes_replace_both() -> None:
+    translator = translator_of(ToySession())
+    given = DecodeOptions(beam_size=3, n_best=2)
+    translations = [
+        translator.translate(["a"])[0],
+        translator.translate(["a"], given)[0],
+        translator.translate(["a"], given, n_best=3)[0],
+    ]
+    assert [len(translation.hypotheses) for translation in translations] == [1, 2, 3]
+    with pytest.raises(OptionError, match="`n_best` must be at most `beam_size`"):
+        translator.translate(["a"], given, beam_size=1)
+
+
+def test_a_text_beyond_the_limit_is_refused_before_any_work() -> None:
+    session = ToySession(max_source_length=3)
+    translator = translator_of(session)
+    with pytest.raises(InputTooLongError) as caught:
+        translator.translate(["a", "", "a b c"])
+    assert (caught.value.index, caught.value.length, caught.value.limit) == (2, 4, 3)
+    assert "Text 3 has 4 tokens, but the model accepts at most 3" in str(caught.value)
+    assert session.rows == []
+    assert translator.too_long(["a b", "a b c", "", "d d d d"]) == {1, 3}
+    assert len(translator.translate(["a b"])) == 1
+
+
+def test_a_truncated_text_keeps_its_end_token() -> None:
+    truncating = translator_of(ToySession(max_source_length=3), truncate=True)
+    truncated, whole = truncating.translate(["a b c d", "a b"])
+    assert truncated.source == Source("a b c d", (4, 5, END), truncated=2)
+    assert whole.source == Source("a b", (4, 5, END))
+    assert truncated.hypotheses == whole.hypotheses
+
+
+def test_blank_texts_are_not_decoded() -> None:
+    session, counters = ToySession(), Counters()
+    translations = translator_of(session).translate(["", "\t \n"], counters=counters)
+    assert [(found.text, found.tokens, found.score, found.best.finished) for found in translations] == [
+        ("", (), 0.0, True)
+    ] * 2
+    assert counters.sentences == 0
+    assert session.rows == []
+
+
+def test_a_stream_yields_translations_with_their_sources() -> None:
+    translator = translator_of(ToySession())
+    texts = ["a", "", "b c", "d"]
+    streamed = list(translator.translate_stream(iter(texts), DecodeOptions(beam_size=1), chunk=3))
+    assert [translation.source.text for translation in streamed] == texts
+    assert streamed == translator.translate(texts, beam_size=1)
+
+
+def test_there_is_at_least_one_worker() -> None:
+    with pytest.raises(OptionError, match="`workers` must be at least 1, but is 0"):
+        translator_of(ToySession(), workers=0)
