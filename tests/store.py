@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -13,11 +14,12 @@ from unittest import mock
 from filelock import FileLock
 
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.precision import PRECISIONS, Precision, PrecisionTraits
 
 if TYPE_CHECKING:
     from edgeformer.train.run import Run
-    from edgeformer_export.model_graphs import Prepared
-    from edgeformer_runtime.bundle.manifest import Precision, Target
+    from edgeformer_export.model_graphs import ModelGraphs
+    from edgeformer_runtime.bundle.manifest import Target
 
 
 class RunSettings(TypedDict, total=False):
@@ -42,7 +44,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._bundles: set[Path] = set()
-        self._prepared = cache(self._prepare)
+        self._model_graphs = cache(self._traced)
 
     def run(self, variant: str = "post_norm", **settings: Unpack[RunSettings]) -> Run:
         """A run of one of the variants in :data:`tests.factory.VARIANTS`."""
@@ -62,20 +64,21 @@ class Store:
 
         def export(folder: Path) -> None:
             from edgeformer_export.export import export_run
-            from edgeformer_export.parity import comparison
 
-            prepared = self._prepared(run, target, precision == "fp16")
+            model_graphs = self._model_graphs(run, target, precision == "fp16")
             # Models of a few thousand weights lose more by 4 bits than those that the bound of agreement is for.
-            with mock.patch.object(comparison, "MIN_TOP1_AGREEMENT", 0.85):
-                export_run(prepared.run, folder, precision=precision, target=target, prepared=prepared)
+            with mock.patch.dict(PRECISIONS, with_agreement(0.85)):
+                export_run(model_graphs.run, folder, precision=precision, target=target, model_graphs=model_graphs)
 
         bundle = _made_once(run.with_name(f"{run.name}.{target}.{precision}"), export)
         self._bundles.add(bundle)
         return bundle
 
-    def prepared(self, variant: str = "post_norm", target: Target = "ort", **settings: Unpack[RunSettings]) -> Prepared:
-        """Such a run, traced and optimised."""
-        return self._prepared(self._run(variant, settings), target, False)
+    def model_graphs(
+        self, variant: str = "post_norm", target: Target = "ort", **settings: Unpack[RunSettings]
+    ) -> ModelGraphs:
+        """The graphs of such a run."""
+        return self._model_graphs(self._run(variant, settings), target, False)
 
     def check(self) -> None:
         """Verify the hashes of all bundles handed out.
@@ -96,12 +99,21 @@ class Store:
         digest = hashlib.sha256(repr(wanted).encode()).hexdigest()[:8] if wanted else "random"
         return _made_once(self._folder / f"{variant}.{digest}", make)
 
-    def _prepare(self, run: Path, target: Target, for_cuda: bool) -> Prepared:
+    def _traced(self, run: Path, target: Target, for_cuda: bool) -> ModelGraphs:
         """The model traced, which takes longest, for bundles of several precisions."""
         from edgeformer.train.run import Run
-        from edgeformer_export.model_graphs import Prepared
+        from edgeformer_export.model_graphs import ModelGraphs
 
-        return Prepared(Run.open(run), target, for_cuda=for_cuda)
+        return ModelGraphs(Run.open(run), target, for_cuda=for_cuda)
+
+
+def with_agreement(bound: float) -> dict[Precision, PrecisionTraits]:
+    """Rows of all quantized precisions with another bound of top-1 agreement, to be patched into the table."""
+    return {
+        name: replace(traits, tolerances=replace(traits.tolerances, top1_agreement=bound))
+        for name, traits in PRECISIONS.items()
+        if traits.is_quantized
+    }
 
 
 def _made_once(folder: Path, make: Callable[[Path], object]) -> Path:

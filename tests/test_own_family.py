@@ -29,7 +29,8 @@ from edgeformer.errors import ConfigError
 from edgeformer.families import Family, get_family, model_config, register
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
-from edgeformer_export.parity.comparison import MAX_LOGIT_DIFFERENCE, compare_logits
+from edgeformer_export.parity.comparison import compare_logits
+from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.translator import Translator
 from tests.commands import python
 from tests.conftest import ROOT
@@ -165,8 +166,8 @@ def test_fp32_output_is_torchs_token_by_token(stranger: Stranger, bundle: str) -
     assert report["golden"]["cases"] > 0
     parity = report["parity"]
     assert parity["logits"]["positions"] > 1000
-    assert 0 < parity["logits"]["max_difference"] <= MAX_LOGIT_DIFFERENCE
-    assert parity["attention_difference"] <= MAX_LOGIT_DIFFERENCE
+    assert 0 < parity["logits"]["max_difference"] <= PRECISIONS["fp32"].tolerances.logits
+    assert parity["attention_difference"] <= PRECISIONS["fp32"].tolerances.logits
     assert [entry["beam_size"] for entry in parity["tokens"]] == [1, 4]
     for entry in parity["tokens"]:
         assert entry["sentences"] == len(PAIRS) - 18

@@ -23,8 +23,9 @@ from edgeformer.quality.bootstrap import difference_error, sentence_counts
 from edgeformer.quality.evaluation import aligned_lines, translate_all
 from edgeformer.quality.scores import bleu_metric
 from edgeformer.quality.translators import is_bundle
-from edgeformer_runtime.bundle.manifest import Generation
+from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.bundle.provenance import TextOrigin
 from edgeformer_runtime.decoding.search import normalised
 from edgeformer_runtime.translator import AnyTranslator, Translation
 
@@ -184,9 +185,9 @@ def validation_text(path: Path, data_dir: Path | None = None) -> ValidationText:
         CheckpointError: the model's folder does not say what it was trained on.
         DataError: the corpus cannot be read, or is not the training corpus.
     """
-    recipe, provenance = _training(path)
+    recipe, trained_on = _training(path)
     corpus = load_corpus(recipe.data, data_dir)
-    if provenance and provenance != msgspec.to_builtins(corpus.provenance):
+    if trained_on not in (TextOrigin(), _origin(msgspec.to_builtins(corpus.provenance))):
         raise DataError(
             f"`{path}` was trained on other text than these files contain, so their validation pairs may be among its "
             "training pairs; give the same files with --data."
@@ -212,15 +213,18 @@ def file_text(path: Path, source: Path, reference: Path) -> ValidationText:
     return ValidationText(sources, [line.lower() if lowercase else line for line in references], "13a")
 
 
-def _training(path: Path) -> tuple[Recipe, dict[str, Any]]:
-    """The recipe of a run or a bundle, and where its text came from."""
+def _training(path: Path) -> tuple[Recipe, TextOrigin]:
+    """The recipe of a run or a bundle, and where its text came from, as far as that is recorded."""
     if not is_bundle(path):
         from edgeformer.train.run import Run  # needs torch
 
         run = Run.open(path)
-        return run.recipe, run.info.provenance
-    origin = open_bundle(path).manifest.provenance
-    try:
-        return recipe_from_tree(origin["recipe"], str(path)), origin["training"]["provenance"]
-    except KeyError:
-        raise CheckpointError(f"Bundle `{path}` does not say what it was trained on; tune its run instead.") from None
+        return run.recipe, _origin(run.info.provenance)
+    provenance = open_bundle(path).manifest.provenance
+    if not provenance.recipe:
+        raise CheckpointError(f"Bundle `{path}` does not say what it was trained on; tune its run instead.")
+    return recipe_from_tree(provenance.recipe, str(path)), provenance.training.provenance
+
+
+def _origin(record: dict[str, Any]) -> TextOrigin:
+    return msgspec.convert(record, TextOrigin)

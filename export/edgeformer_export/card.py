@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import nan
-from typing import Any
-
-import msgspec
 
 from edgeformer.data.catalogue import CORPORA
-from edgeformer_export.auto.choice import Choice
-from edgeformer_export.auto.tables import COLUMNS, explanation, rows
+from edgeformer_export.choice_table import COLUMNS, explanation, rows, threads_in_words
+from edgeformer_runtime.bundle.choice import Choice
 from edgeformer_runtime.bundle.manifest import Manifest
+from edgeformer_runtime.bundle.parity import ParityReport
+from edgeformer_runtime.bundle.provenance import TextOrigin
+from edgeformer_runtime.bundle.report import TensorReport
 
 
 def model_card(manifest: Manifest, nbytes: int) -> str:
-    """Markdown that says what the bundle is, how good and how fast, where its bounds are, and how to check it.
+    """Markdown that says what the bundle is, how good and how fast it is, where its limits are, and how to verify it.
 
     Args:
         manifest: the bundle's manifest, with its report.
-        nbytes: bytes of the files that translate, which are all but examples, card and manifest.
+        nbytes: bytes of the files that translation needs: all but examples, card and manifest.
     """
-    found = manifest.report.get("choice")
-    choice = None if found is None else msgspec.convert(found, Choice)
+    report = manifest.report
     sections = {
         "": _facts(manifest, nbytes),
         "Use": [
@@ -31,31 +29,31 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
             'edgeformer translate . "Text to translate"',
             "```",
         ],
-        "Quality": _quality(manifest, choice),
-        "Latency": _latency(choice),
-        "Against the torch model": _parity(manifest),
+        "Quality": _quality(manifest),
+        "Latency": _latency(report.choice),
+        "Agreement with PyTorch": _parity(report.parity),
         "Weights": _weights(manifest),
-        "Training data and licence": _data(manifest),
+        "Training data and license": _data(manifest.provenance.training.provenance),
         "Limits": _limits(manifest),
         "How to verify": [
-            "`edgeformer verify .` checks the hashes of all files, the operators and the versions, and runs the golden "
-            "examples: on this machine they must give the same tokens as where the bundle was made. With `--checkpoint "
-            "RUN` it also compares with the torch model. `edgeformer inspect .` shows the manifest.",
+            "`edgeformer verify .` checks the hashes of all files, operators and versions, and runs the golden "
+            "examples, which must give the same tokens as on the machine that made the bundle. With "
+            "`--checkpoint RUN`, it also compares the bundle with the PyTorch model. `edgeformer inspect .` shows the "
+            "manifest.",
         ],
     }
-    recipe = manifest.provenance.get("recipe", {})
     lines = [f"# {_title(manifest)}, {manifest.family}", ""]
-    lines.append(recipe.get("description") or "A model exported by edgeformer.")
+    lines.append(manifest.provenance.recipe.get("description") or "A model exported by edgeformer.")
     for title, content in sections.items():
         lines += ["", *([f"## {title}", ""] if title else []), *content]
     return "\n".join(lines) + "\n"
 
 
 def _title(manifest: Manifest) -> str:
-    return f"{_languages(manifest)} translation" if _named(manifest) else "Translation"
+    return f"{_languages(manifest)} translation" if _has_languages(manifest) else "Translation"
 
 
-def _named(manifest: Manifest) -> bool:
+def _has_languages(manifest: Manifest) -> bool:
     return bool(manifest.source_language and manifest.target_language)
 
 
@@ -64,117 +62,118 @@ def _languages(manifest: Manifest) -> str:
 
 
 def _facts(manifest: Manifest, nbytes: int) -> list[str]:
-    generation = manifest.generation
-    kept = manifest.report.get("quantization", {}).get("kept", {})
+    generation, quantization = manifest.generation, manifest.report.quantization
+    kept = quantization.kept if quantization is not None else {}
     precision = ", ".join(f"{name} {kind}" for name, kind in manifest.precision.items())
-    opsets = ", ".join(f"{number} of {domain or 'ai.onnx'}" for domain, number in manifest.opsets.items())
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {number}" for domain, number in manifest.opsets.items())
+    layers = "1 layer" if len(kept) == 1 else f"{len(kept)} layers"
     facts = {
         "parameters": f"{manifest.parameters:,}",
         "size": f"{nbytes:,} bytes of graphs, weights and tokenizers",
-        "precision": precision + (f"; {len(kept)} layers higher" if kept else ""),
+        "precision": precision + (f"; {layers} kept higher" if kept else ""),
         "operators": f"{manifest.target} (opset {opsets})",
         "longest source": f"{manifest.max_source_length} tokens",
         "longest target": f"{manifest.max_target_length} tokens",
         "default search": f"beam {generation.beam_size}, length penalty {generation.length_penalty:g}",
         "made by": manifest.producer,
-        "needs": f"onnxruntime {manifest.min_onnxruntime} or newer",
+        "requires": f"onnxruntime {manifest.min_onnxruntime} or newer",
     }
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts.items())]
 
 
-def _quality(manifest: Manifest, choice: Choice | None) -> list[str]:
+def _quality(manifest: Manifest) -> list[str]:
+    choice = manifest.report.choice
     if choice is not None:
         lines = _table(COLUMNS, rows(choice))
         return [*lines, "", *(f"- {line}" for line in [*explanation(choice), *choice.remarks])]
     lines = [
         "Not measured for this bundle. `edgeformer evaluate . --source TEXT --reference TRANSLATION` measures it; "
-        "`edgeformer export RUN --out BUNDLE --precision auto` measures every precision, and takes the best.",
+        "`edgeformer export RUN --out BUNDLE --precision auto` measures every precision and exports the best.",
     ]
-    if final := manifest.provenance.get("training", {}).get("final"):
+    if (final := manifest.provenance.training.final) is not None:
         lines.append(
-            f"At the end of training, the torch model had BLEU {final['bleu']:.2f} on {final['sentences']:,} "
-            "validation sentences with greedy search."
+            f"At the end of training, the PyTorch model had BLEU {final.bleu:.2f} on {final.sentences:,} validation "
+            "sentences with greedy search."
         )
     return lines
 
 
 def _latency(choice: Choice | None) -> list[str]:
     if choice is None:
-        return ["Not measured for this bundle. `edgeformer bench .` measures it on the machine at hand."]
-    taken = next(one for one in choice.candidates if one.chosen).latency
-    threads = {0: "all threads", 1: "1 thread"}.get(choice.threads, f"{choice.threads} threads")
+        return ["Not measured for this bundle. `edgeformer bench .` measures it on your machine."]
+    latency = next(candidate for candidate in choice.candidates if candidate.chosen).latency
     return [
-        f"{taken.mean_ms:.2f} ms of {choice.clock} for a sentence (mean; quartiles {taken.p25_ms:.2f}, "
-        f"{taken.median_ms:.2f} and {taken.p75_ms:.2f}), beam {choice.beam_size}, {threads}, "
-        f"{choice.engine} on {choice.machine}. Other machines differ: `edgeformer bench .` measures one.",
+        f"{latency.mean_ms:.2f} ms of {choice.clock} per sentence (mean; quartiles {latency.p25_ms:.2f}, "
+        f"{latency.median_ms:.2f} and {latency.p75_ms:.2f}), beam {choice.beam_size}, "
+        f"{threads_in_words(choice.threads)}, {choice.engine} on {choice.machine}. Other machines differ: `edgeformer "
+        "bench .` measures yours.",
     ]
 
 
-def _parity(manifest: Manifest) -> list[str]:
-    parity = manifest.report.get("parity", {})
-    logits = {
-        "positions": 0,
-        "max_difference": nan,
-        "mean_difference": nan,
-        "top1_agreement": nan,
-        **parity.get("logits", {}),
-    }
+def _parity(parity: ParityReport | None) -> list[str]:
+    if parity is None:
+        return ["Not compared."]
+    logits = parity.logits
     return [
-        f"Over {logits['positions']:,} target positions of training text: largest logit difference "
-        f"{logits['max_difference']:.2e}, mean {logits['mean_difference']:.2e}, same most probable token at "
-        f"{logits['top1_agreement']:.2%}.",
+        f"Over {logits.positions:,} target positions of training text: largest logit difference "
+        f"{logits.max_difference:.2e}, mean {logits.mean_difference:.2e}, same most probable token at "
+        f"{logits.top1_agreement:.2%}.",
         "",
         *(
-            f"- beam {entry['beam_size']}: {entry['identical']} of {entry['sentences']} outputs identical to torch"
-            for entry in parity.get("tokens", ())
+            f"- beam {entry.beam_size}: {entry.identical} of {entry.sentences} outputs identical to PyTorch's"
+            for entry in parity.tokens
         ),
     ]
 
 
 def _weights(manifest: Manifest) -> list[str]:
-    """Layers and bytes by precision; each of them is in the manifest."""
-    tensors: list[dict[str, Any]] = manifest.report.get("quantization", {}).get("tensors", [])
-    if not tensors:
+    """Layers and bytes by precision; the manifest has each of them."""
+    quantization = manifest.report.quantization
+    if quantization is None or not quantization.tensors:
         return [f"All weights are {next(iter(manifest.precision.values()))}."]
-    found = []
-    for precision in dict.fromkeys(tensor["precision"] for tensor in tensors):
-        chosen = [tensor for tensor in tensors if tensor["precision"] == precision]
-        errors = sorted((tensor["snr_db"], tensor["name"]) for tensor in chosen if tensor["snr_db"] is not None)
-        worst = f"{errors[0][0]:.1f} ({errors[0][1]})" if errors else ""
-        bytes_after, bytes_before = (sum(tensor[name] for tensor in chosen) for name in ("bytes", "fp32_bytes"))
-        found.append((precision, f"{len(chosen)}", f"{bytes_after:,}", f"{bytes_before:,}", worst))
+    lines = []
+    for precision in dict.fromkeys(tensor.precision for tensor in quantization.tensors):
+        tensors = [tensor for tensor in quantization.tensors if tensor.precision == precision]
+        stored, original = sum(tensor.bytes for tensor in tensors), sum(tensor.fp32_bytes for tensor in tensors)
+        lines.append((precision, f"{len(tensors)}", f"{stored:,}", f"{original:,}", _noisiest(tensors)))
     return [
-        *_table(("precision", "layers", "bytes", "bytes in fp32", "lowest signal-to-noise ratio, dB"), found),
+        *_table(("precision", "layers", "bytes", "bytes in fp32", "lowest signal-to-noise ratio, dB"), lines),
         "",
         "Biases, norms and position tables are fp32. `edgeformer inspect .` lists every layer.",
     ]
 
 
-def _data(manifest: Manifest) -> list[str]:
-    data = manifest.provenance.get("training", {}).get("provenance") or {}
-    lines = [f"- {key}: {value}" for key, value in data.items() if isinstance(value, str | int | float) and value]
-    lines = lines or ["- not recorded"]
-    if not data.get("licence"):
-        lines.append("- licence: not recorded; ask whoever trained the model")
-    if distilled := data.get("distilled"):
+def _noisiest(tensors: Sequence[TensorReport]) -> str:
+    """The lowest signal-to-noise ratio and its layer; empty if all are exact."""
+    ratios = [(tensor.snr_db, tensor.name) for tensor in tensors if tensor.snr_db is not None]
+    ratio, name = min(ratios, default=(None, ""))
+    return "" if ratio is None else f"{ratio:.1f} ({name})"
+
+
+def _data(text: TextOrigin) -> list[str]:
+    facts = {"name": text.name, "license": text.licence, "origin": text.origin}
+    lines = [f"- {name}: {value}" for name, value in facts.items() if value] or ["- not recorded"]
+    if not text.licence:
+        lines.append("- license: not recorded; ask whoever trained the model")
+    if (teacher := text.distilled) is not None:
         lines.append(
-            f"- targets: translations by `{distilled.get('teacher')}`, beam {distilled.get('beam_size')} (manifest "
-            f"{distilled.get('teacher_sha256')})"
+            f"- targets: translations by `{teacher.teacher}`, beam {teacher.beam_size} (manifest "
+            f"{teacher.teacher_sha256})"
         )
     return lines
 
 
 def _limits(manifest: Manifest) -> list[str]:
-    corpus = CORPORA.get((manifest.provenance.get("training", {}).get("provenance") or {}).get("name", ""))
+    corpus = CORPORA.get(manifest.provenance.training.provenance.name)
     domain = f"text like its training data: {corpus.description}" if corpus else "text like its training data"
     return [
-        f"- {_languages(manifest)} only, and only in this direction."
-        if _named(manifest)
+        f"- {_languages(manifest)} only, in this direction only."
+        if _has_languages(manifest)
         else "- The languages are not recorded: the recipe had no `source_language` and `target_language`.",
         f"- At most {manifest.max_source_length} source tokens, end token included: longer texts are refused. "
         f"Translations end at {manifest.max_target_length} tokens.",
         f"- Made for {domain}. Quality on other text was not measured.",
-        "- One sentence at a time; nothing is carried over from the sentence before.",
+        "- One sentence at a time; nothing is carried over from the previous sentence.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""From a run folder to a bundle: trace, optimise, quantize, write, and prove it equal to torch before it gets its
+"""From a run folder to a bundle: trace, optimize, quantize, write, and compare with PyTorch before the bundle gets its
 name."""
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import onnx_ir as ir
@@ -18,48 +17,48 @@ import onnx_ir as ir
 import edgeformer
 from edgeformer.train.run import Run
 from edgeformer_export.card import model_card
-from edgeformer_export.model_graphs import Prepared, Progress
-from edgeformer_export.parity.comparison import ParityReport, compare
+from edgeformer_export.model_graphs import ModelGraphs, Passes
+from edgeformer_export.parity.comparison import compare
 from edgeformer_export.parity.golden_examples import make_golden
 from edgeformer_export.parity.locate import match_modules, record_inner
-from edgeformer_export.passes.pipeline import PassRecord, run_passes
+from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.strip import Strip
-from edgeformer_export.quantize.assignment import BLOCK_BITS, QUANTIZED, assign, tensor_reports
+from edgeformer_export.quantize.assignment import assign, tensor_reports
 from edgeformer_export.sample import SamplePair, spread
+from edgeformer_export.stages import COMPARE, EXAMPLES, WRITE, StageProgress, silent
 from edgeformer_export.tracing.to_onnx import Graphs, split_attention
 from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle.manifest import Manifest, Precision, Target, TokenizerFiles
+from edgeformer_runtime.bundle.choice import Choice
+from edgeformer_runtime.bundle.manifest import Manifest, Target, TokenizerFiles
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.bundle.parity import ParityReport
+from edgeformer_runtime.bundle.provenance import Provenance, TrainingRecord
+from edgeformer_runtime.bundle.report import PassRecord, QuantizationReport, Report
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.trace import Trace
 from edgeformer_runtime.translator import Translator
 
 GOLDEN_CANDIDATES = 96
 PARITY_TEXTS = 32
 MATCHED_STEPS = 3
-MIN_ONNXRUNTIME: dict[Precision, str] = {
-    "fp32": "1.22",
-    "fp16": "1.22",
-    "int8": "1.22",
-    "int8-block": "1.23",
-    "int4": "1.23",
-}
-"""Oldest onnxruntime whose operators know what the graphs ask of them."""
+EXPORTERS = ("edgeformer", "torch", "onnx", "onnx-ir", "onnxsim", "onnxscript")
+"""Packages whose versions a bundle records."""
 
 
 class ParityError(ExportError):
-    """The exported graphs do not give what torch gives."""
+    """The exported graphs do not give what PyTorch gives."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportReport:
-    """What was done, and how the result compares with torch."""
+    """What was done, and how the result compares with PyTorch."""
 
     bundle: Path
     """The bundle's folder."""
-    passes: dict[str, list[PassRecord]]
+    passes: dict[str, tuple[PassRecord, ...]]
     """Passes by graph file."""
     parity: ParityReport
     """Comparison over a few sentences of the training set."""
@@ -75,134 +74,158 @@ def export_run(
     keep: Mapping[str, Precision] | None = None,
     target: Target = "ort",
     overwrite: bool = False,
-    findings: Mapping[str, Any] | None = None,
-    prepared: Prepared | None = None,
-    progress: Progress = lambda stage, fraction: None,
+    choice: Choice | None = None,
+    model_graphs: ModelGraphs | None = None,
+    progress: StageProgress = silent,
 ) -> ExportReport:
     """Export a trained model as a bundle.
 
     Args:
         run: an opened run folder.
-        out: the bundle's folder; written under another name and renamed when all is well.
-        precision: of the decoder's weights. The encoder, which has many rows, has ``int8`` where they are in blocks;
-            with ``fp16`` the activations and the state are in half precision too.
+        out: the bundle's folder; written under another name and renamed once it is complete.
+        precision: of the decoder's weights; the row of :data:`~edgeformer_runtime.precision.PRECISIONS` says what
+            everything else gets.
         keep: other precisions of some layers, by the names that the report gives them.
         target: ``ort`` for ONNX Runtime's fused operators, ``portable`` for operators of the ONNX standard only.
-        overwrite: replace a bundle that exists.
-        findings: what else belongs into the manifest's report.
-        prepared: the same run for the same target, if it is prepared already.
-        progress: called as the work goes on.
+        overwrite: replace an existing bundle.
+        choice: how the precision was chosen, to be recorded in the manifest.
+        model_graphs: graphs of the same run and target, to save tracing them again.
+        progress: called during the work.
 
     Raises:
         ConfigError: the model breaks the contract of model families.
         ExportError: the folder may not be written, the run has no sample, or the model cannot be traced.
-        ParityError: the result is not equal to torch.
+        ParityError: the result does not match PyTorch.
     """
-    if target == "portable" and precision in BLOCK_BITS:
+    if target == "portable" and not PRECISIONS[precision].portable:
         raise ExportError(
             f"{precision} needs ONNX Runtime's own operators; give --target ort, or --precision int8 for portable "
             "graphs."
         )
     with atomic_folder(out, overwrite=overwrite) as folder:
-        prepared = prepared or Prepared(run, target, for_cuda=precision == "fp16", progress=progress)
-        model, special, pairs = prepared.model, prepared.special, prepared.pairs
-        middle = pairs[len(pairs) // 2]
-        fed = Trace(source=tuple(middle.source), target=(special.bos, *middle.target)[:MATCHED_STEPS])
-        modules = match_modules(model, prepared.optimised(precision).graphs, prepared.traced.table, special, fed)
-        manifest, passes = write_graphs(prepared, folder, precision, keep or {}, progress)
-
-        # The bundle is complete but for its examples, card and figures, so it can be run to make them.
+        for_cuda = PRECISIONS[precision].optimised_for == "cuda"
+        model_graphs = model_graphs or ModelGraphs(run, target, for_cuda=for_cuda, progress=progress)
+        manifest = write_graphs(model_graphs, folder, precision, keep or {}, progress)
+        # The bundle lacks only examples, card and figures now, so it can be run to make them.
         translator = Translator.open(folder)
-        options = [DecodeOptions(beam_size=beam) for beam in sorted({1, manifest.generation.beam_size})]
-        parity = compare(
-            model,
-            translator.session,
-            [pair.source for pair in spread(pairs, PARITY_TEXTS)],
-            options,
-            precision,
-            lambda fraction: progress("compare", fraction),
-        )
-        if parity.problems:
-            raise ParityError("The exported graphs are not equal to torch: " + "; ".join(parity.problems) + ".")
-        progress("examples", 0.0)
-        golden = make_golden(translator, _golden_texts(pairs))
-        golden = record_inner(model, translator.bundle, golden, modules, translator.session.device)
-        (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
-        report = {**manifest.report, "parity": msgspec.to_builtins(parity), **(findings or {})}
+        parity = _compare(model_graphs, translator, precision, progress)
+        progress(EXAMPLES, 0.0)
+        _write_golden(model_graphs, translator, precision)
+        report = msgspec.structs.replace(manifest.report, parity=parity, choice=choice)
         manifest = msgspec.structs.replace(manifest, report=report)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
         nbytes = open_bundle(folder).nbytes
-    return ExportReport(bundle=out, passes=passes, parity=parity, nbytes=nbytes)
+    return ExportReport(bundle=out, passes=report.passes, parity=parity, nbytes=nbytes)
 
 
 def write_graphs(
-    prepared: Prepared,
+    model_graphs: ModelGraphs,
     folder: Path,
     precision: Precision,
     keep: Mapping[str, Precision],
-    progress: Progress = lambda stage, fraction: None,
-) -> tuple[Manifest, dict[str, list[PassRecord]]]:
-    """Write a bundle that can be run, but has no examples, card or comparison with torch.
+    progress: StageProgress = silent,
+) -> Manifest:
+    """Write a bundle that can be run, but has no examples, card or comparison with PyTorch.
 
     Args:
-        prepared: the model.
+        model_graphs: the model.
         folder: an empty folder.
         precision: of the decoder's weights.
         keep: other precisions of some layers.
-        progress: called as the work goes on.
+        progress: called during the work.
 
     Returns:
-        The manifest, and passes by graph file.
+        The manifest.
 
     Raises:
-        ExportError: there is nothing to quantize, or no layer of a name in ``keep``.
+        ExportError: there is nothing to quantize, or ``keep`` names a layer that does not exist.
     """
-    layers = prepared.optimised(precision).layers
+    layers = model_graphs.optimised(precision).layers
     assigned = assign(layers, precision, keep)
-    graphs, passes = prepared.quantized(precision, assigned)
-    report: dict[str, Any] = {}
-    if precision in QUANTIZED:
-        records = (record for records in passes.values() for record in records)
-        if not any(record.name.startswith("Quantize") and record.outcome == "changed" for record in records):
+    quantized = model_graphs.quantized(precision, assigned)
+    quantization = None
+    if PRECISIONS[precision].is_quantized:
+        if not quantized.changed:
             raise ExportError("This model has no weights worth quantizing; export it with --precision fp32.")
-        tensors = msgspec.to_builtins(tensor_reports(layers, assigned))
-        report["quantization"] = {"kept": dict(keep), "tensors": tensors}
-    progress("write", 0.0)
-    return write_parts(prepared, folder, precision, graphs, passes, report), passes
+        quantization = QuantizationReport(kept=dict(keep), tensors=tuple(tensor_reports(layers, assigned)))
+    progress(WRITE, 0.0)
+    return write_parts(model_graphs, folder, precision, quantized.graphs, quantized.passes, quantization)
 
 
 def write_parts(
-    prepared: Prepared,
+    model_graphs: ModelGraphs,
     folder: Path,
     precision: Precision,
     graphs: Graphs,
-    passes: dict[str, list[PassRecord]],
-    report: Mapping[str, Any],
+    passes: Passes,
+    quantization: QuantizationReport | None = None,
 ) -> Manifest:
     """Write graphs, weights, tokenizers and manifest.
 
     Args:
-        prepared: the model.
+        model_graphs: the model.
         folder: an empty folder.
         precision: of the decoder's weights.
-        graphs: encoder and decoder; they are changed.
-        passes: by graph file; those made here are added.
-        report: what else belongs into the manifest's report.
+        graphs: encoder and decoder; modified.
+        passes: those that made the graphs, by graph file.
+        quantization: which weight got which precision.
+
+    Returns:
+        The manifest.
     """
-    if prepared.model.has_attention:
+    passes = dict(passes)
+    if model_graphs.model.has_attention:
         graphs |= split_attention(graphs[contract.DECODER_FILE])
     for file in graphs:
-        graphs[file], more = run_passes(graphs[file], [Strip()])
-        passes.setdefault(file, []).extend(more)
+        graphs[file], records = run_passes(graphs[file], [Strip()])
+        passes[file] = (*passes.get(file, ()), *records)
     write_weights(graphs.values(), folder / contract.WEIGHTS_FILE)
     for file, graph in graphs.items():
         ir.save(graph, folder / file)
-    manifest = _manifest(prepared, graphs, precision, passes)
-    manifest = msgspec.structs.replace(manifest, report={**manifest.report, **report})
+    operators = {
+        file: dict(Counter(node.op_type for node in graph.graph).most_common()) for file, graph in graphs.items()
+    }
+    report = Report(passes=passes, operators=operators, quantization=quantization)
+    manifest = _manifest(model_graphs, graphs, precision, report)
     for name in {manifest.tokenizers.source, manifest.tokenizers.target}:
-        shutil.copyfile(prepared.run.path / name, folder / name)
+        shutil.copyfile(model_graphs.run.path / name, folder / name)
     return write_manifest(folder, manifest)
+
+
+def _compare(
+    model_graphs: ModelGraphs, translator: Translator, precision: Precision, progress: StageProgress
+) -> ParityReport:
+    """Compare the bundle with PyTorch on text of the training set.
+
+    Raises:
+        ParityError: they do not match.
+    """
+    beams = sorted({1, translator.bundle.manifest.generation.beam_size})
+    parity = compare(
+        model_graphs.model,
+        translator.session,
+        [pair.source for pair in spread(model_graphs.pairs, PARITY_TEXTS)],
+        [DecodeOptions(beam_size=beam) for beam in beams],
+        precision,
+        lambda fraction: progress(COMPARE, fraction),
+    )
+    if parity.problems:
+        higher = PRECISIONS[precision].kept_as
+        advice = f" Export with a higher precision, such as {higher}." if higher is not None else ""
+        raise ParityError("The exported graphs are not equal to torch: " + "; ".join(parity.problems) + "." + advice)
+    return parity
+
+
+def _write_golden(model_graphs: ModelGraphs, translator: Translator, precision: Precision) -> None:
+    """Write the golden file: examples, and what is inside the graphs when they are run."""
+    model, pairs, special = model_graphs.model, model_graphs.pairs, model_graphs.special
+    middle = pairs[len(pairs) // 2]
+    fed = Trace(source=tuple(middle.source), target=(special.bos, *middle.target)[:MATCHED_STEPS])
+    modules = match_modules(model, model_graphs.optimised(precision).graphs, model_graphs.traced.table, special, fed)
+    golden = make_golden(translator, _golden_texts(pairs))
+    golden = record_inner(model, translator.bundle, golden, modules, translator.session.device)
+    (translator.bundle.path / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
 
 
 def _golden_texts(pairs: Sequence[SamplePair]) -> list[str]:
@@ -210,45 +233,36 @@ def _golden_texts(pairs: Sequence[SamplePair]) -> list[str]:
     return spread(sorted({pair.text for pair in pairs}, key=lambda text: (len(text), text)), GOLDEN_CANDIDATES)
 
 
-def _manifest(
-    prepared: Prepared, graphs: Graphs, precision: Precision, passes: dict[str, list[PassRecord]]
-) -> Manifest:
-    run, model = prepared.run, prepared.model
-    report: dict[str, Any] = {
-        "passes": msgspec.to_builtins(passes),
-        "operators": {
-            file: dict(Counter(node.op_type for node in graph.graph).most_common()) for file, graph in graphs.items()
-        },
-    }
+def _manifest(model_graphs: ModelGraphs, graphs: Graphs, precision: Precision, report: Report) -> Manifest:
+    run, model, traits = model_graphs.run, model_graphs.model, PRECISIONS[precision]
     return Manifest(
         schema_revision=contract.SCHEMA_REVISION,
         producer=f"edgeformer {edgeformer.__version__}",
         family=str(run.recipe.model["family"]),
         source_language=run.recipe.source_language,
         target_language=run.recipe.target_language,
-        target=prepared.target,
-        precision={
-            file: "int8" if precision in BLOCK_BITS and file == contract.ENCODER_FILE else precision for file in graphs
-        },
+        target=model_graphs.target,
+        precision={file: traits.encoder if file == contract.ENCODER_FILE else precision for file in graphs},
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         source_vocab_size=model.source_vocab_size,
         target_vocab_size=model.target_vocab_size,
         max_source_length=model.max_source_length,
         max_target_length=model.max_target_length,
-        special=prepared.special,
+        special=model_graphs.special,
         tokenizers=TokenizerFiles(source=run.source_tokenizer_path.name, target=run.target_tokenizer_path.name),
-        state=prepared.traced.table,
+        state=model_graphs.traced.table,
         generation=run.info.generation,
         opsets={domain: number for graph in graphs.values() for domain, number in graph.opset_imports.items()},
-        min_onnxruntime=MIN_ONNXRUNTIME[precision],
+        min_onnxruntime=traits.min_onnxruntime,
         files={},
-        provenance={
-            "recipe": msgspec.to_builtins(run.recipe),
-            "training": msgspec.to_builtins(run.info),
-            "exported_with": {
-                "python": platform.python_version(),
-                **{name: version(name) for name in ("edgeformer", "torch", "onnx", "onnx-ir", "onnxsim", "onnxscript")},
-            },
-        },
+        provenance=_provenance(run),
         report=report,
+    )
+
+
+def _provenance(run: Run) -> Provenance:
+    return Provenance(
+        recipe=msgspec.to_builtins(run.recipe),
+        training=msgspec.convert(msgspec.to_builtins(run.info), TrainingRecord),
+        exported_with={"python": platform.python_version(), **{name: version(name) for name in EXPORTERS}},
     )

@@ -1,8 +1,8 @@
-"""A model traced and optimised once, from which graphs of any precision are made."""
+"""A model traced and optimized once, from which graphs of any precision are made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
@@ -15,44 +15,59 @@ from edgeformer_export.passes.half import HalfPrecision, half_table
 from edgeformer_export.passes.heads import FuseHeads
 from edgeformer_export.passes.merge import MergeLinears
 from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
-from edgeformer_export.passes.pipeline import PassRecord, run_passes
+from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.simplify import Simplify
-from edgeformer_export.quantize.assignment import BLOCK_BITS, Assigned
+from edgeformer_export.quantize.assignment import Assigned
 from edgeformer_export.quantize.blocks import QuantizeBlocks
 from edgeformer_export.quantize.calibration import QuantizationRange, calibrate
 from edgeformer_export.quantize.layers import Layer, find_layers
 from edgeformer_export.quantize.static import QuantizeStatic, activations, projection_digests
 from edgeformer_export.sample import sample_pairs, spread
+from edgeformer_export.stages import CALIBRATE, OPTIMISE, TRACE, StageProgress, silent
 from edgeformer_export.tracing.to_onnx import Graphs, Traced, to_onnx
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle.manifest import Precision, SpecialTokens, Target
+from edgeformer_runtime.bundle.manifest import SpecialTokens, Target
+from edgeformer_runtime.bundle.report import PassRecord
+from edgeformer_runtime.precision import PRECISIONS, Precision
 
 CALIBRATION_PAIRS = 256
 
-Progress = Callable[[str, float], None]
-"""Called with the stage's name and the fraction of it done, 0 … 1."""
+Passes = Mapping[str, tuple[PassRecord, ...]]
+"""What was done to each graph, by graph file."""
 
 
 @dataclass(frozen=True)
-class Optimised:
+class OptimisedGraphs:
     """Graphs before quantization."""
 
     graphs: Graphs
-    """Encoder and decoder; take :func:`copies` to change them."""
-    passes: Mapping[str, list[PassRecord]]
-    """Passes by graph file."""
+    """Encoder and decoder; use :func:`copies` to change them."""
+    passes: Passes
+    """What was done to them."""
     layers: tuple[Layer, ...]
     """Their weights that can be quantized."""
 
 
-class Prepared:
-    """A run's model, its graphs and the text to calibrate with; each is made when it is first needed.
+@dataclass(frozen=True)
+class QuantizedGraphs:
+    """Graphs with the weights of a precision."""
+
+    graphs: Graphs
+    """Encoder and decoder, the caller's to change."""
+    passes: Passes
+    """What was done to them, optimization included."""
+    changed: bool
+    """Whether a pass quantized anything."""
+
+
+class ModelGraphs:
+    """The graphs of a run's model, with the text to calibrate them; each part is made when it is first needed.
 
     Args:
         run: an opened run folder.
         target: which operators may be used.
-        for_cuda: trace for CUDA, which is half precision.
-        progress: called as the work goes on.
+        for_cuda: trace for CUDA in half precision.
+        progress: called during the work.
 
     Raises:
         ConfigError: the model breaks the contract of model families.
@@ -65,7 +80,7 @@ class Prepared:
         target: Target = "ort",
         *,
         for_cuda: bool = False,
-        progress: Progress = lambda stage, fraction: None,
+        progress: StageProgress = silent,
     ) -> None:
         self.run, self.target = run, target
         self._for_cuda, self._progress = for_cuda, progress
@@ -79,78 +94,91 @@ class Prepared:
     @cached_property
     def traced(self) -> Traced:
         """The graphs as traced, and the state table."""
-        self._progress("trace", 0.0)
+        self._progress(TRACE, 0.0)
         traced = to_onnx(self.model, self.target, for_cuda=self._for_cuda)
         return replace(traced, table=half_table(traced.table)) if self._for_cuda else traced
 
-    def optimised(self, precision: Precision) -> Optimised:
+    def optimised(self, precision: Precision) -> OptimisedGraphs:
         """The graphs as they are before they are quantized to a precision.
 
         Raises:
-            ValueError: they were prepared for CUDA and are wanted in another precision than fp16, or the reverse.
+            ValueError: the graphs are traced for another device than the precision is optimized for.
         """
-        if (precision == "fp16") != self._for_cuda:
+        traits = PRECISIONS[precision]
+        if (traits.optimised_for == "cuda") != self._for_cuda:
             raise ValueError(f"graphs with for_cuda={self._for_cuda} have no {precision}")
-        kind: Precision = "int8-block" if precision in BLOCK_BITS else "fp16" if precision == "fp16" else "fp32"
-        return self._optimised(kind)
+        return self._optimised(traits.in_blocks)
 
-    def quantized(self, precision: Precision, assigned: Assigned) -> tuple[Graphs, dict[str, list[PassRecord]]]:
-        """Copies of the graphs with quantized weights, and what was done to them.
+    def quantized(self, precision: Precision, assigned: Assigned) -> QuantizedGraphs:
+        """Copies of the graphs with quantized weights.
 
         Args:
-            precision: of the bundle; it decides which operators are fused.
-            assigned: the precision of each operator; of one that is not named, fp32.
+            precision: of the bundle; decides which operators are fused.
+            assigned: the precision of each operator; operators that are not named stay in fp32.
         """
         optimised = self.optimised(precision)
-        graphs = copies(optimised.graphs)
-        passes = {file: list(records) for file, records in optimised.passes.items()}
-        if precision in {"fp32", "fp16"}:
-            return graphs, passes
-        ranges = self._ranges(precision in BLOCK_BITS)
+        graphs, passes = copies(optimised.graphs), dict(optimised.passes)
+        if not PRECISIONS[precision].is_quantized:
+            return QuantizedGraphs(graphs, passes, changed=False)
+        ranges = self._ranges(PRECISIONS[precision].in_blocks)
         projections = frozenset().union(*(projection_digests(graph.graph) for graph in graphs.values()))
+        changed = False
         for file, names in assigned.items():
-            chosen = {one: {name for name, given in names.items() if given == one} for one in set(names.values())}
-            quantization: list[ir.passes.PassBase] = [
-                QuantizeBlocks(bits, only=chosen[one]) for one, bits in BLOCK_BITS.items() if one in chosen
-            ]
-            if "int8" in chosen:
-                quantization.append(QuantizeStatic(ranges[file], self.target, projections, only=chosen["int8"]))
-            graphs[file], more = run_passes(graphs[file], quantization)
-            passes[file] += more
-        return graphs, passes
+            quantization = self._quantization(names, ranges[file], projections)
+            graphs[file], records = run_passes(graphs[file], quantization)
+            passes[file] = (*passes[file], *records)
+            changed |= any(record.outcome == "changed" for record in records)
+        return QuantizedGraphs(graphs, passes, changed)
 
-    def _optimise(self, precision: Precision) -> Optimised:
+    def _quantization(
+        self, assigned: Mapping[str, Precision], ranges: Mapping[str, QuantizationRange], projections: frozenset[str]
+    ) -> list[ir.passes.PassBase]:
+        """The pass of each precision of a graph's operators; weights in blocks first."""
+        blocks: list[ir.passes.PassBase] = []
+        others: list[ir.passes.PassBase] = []
+        for precision, traits in PRECISIONS.items():
+            names = {name for name, given in assigned.items() if given == precision}
+            if names and traits.block_size is not None:
+                blocks.append(QuantizeBlocks(traits.bits, traits.block_size, only=names))
+            elif names and traits.is_quantized:
+                others.append(QuantizeStatic(ranges, self.target, projections, only=names))
+        return blocks + others
+
+    def _optimise(self, in_blocks: bool) -> OptimisedGraphs:
         graphs, passes = copies(self.traced.graphs), {}
-        self._progress("optimise", 0.0)
+        self._progress(OPTIMISE, 0.0)
         for file in graphs:
-            graphs[file], passes[file] = run_passes(graphs[file], optimisations(file, self.target, precision))
-        layers = () if precision == "fp16" else tuple(find_layers(self.model, graphs))
-        return Optimised(graphs, passes, layers)
+            chosen = optimisations(file, self.target, in_blocks=in_blocks, for_cuda=self._for_cuda)
+            graphs[file], records = run_passes(graphs[file], chosen)
+            passes[file] = tuple(records)
+        layers = () if self._for_cuda else tuple(find_layers(self.model, graphs))
+        return OptimisedGraphs(graphs, passes, layers)
 
     def _calibrate(self, in_blocks: bool) -> dict[str, dict[str, QuantizationRange]]:
-        graphs = self.optimised("int8-block" if in_blocks else "int8").graphs
+        graphs = self._optimised(in_blocks).graphs
         return calibrate(
             graphs,
             {file: activations(graph.graph) for file, graph in graphs.items()},
             self.traced.table,
             [(pair.source, pair.target) for pair in spread(self.pairs, CALIBRATION_PAIRS)],
             self.special,
-            lambda fraction: self._progress("calibrate", fraction),
+            lambda fraction: self._progress(CALIBRATE, fraction),
         )
 
 
 def copies(graphs: Graphs) -> Graphs:
-    """The same graphs, to be changed."""
+    """The same graphs, free to be changed."""
     return {file: ir.from_proto(ir.to_proto(graph)) for file, graph in graphs.items()}
 
 
-def optimisations(file: str, target: Target, precision: Precision) -> list[ir.passes.PassBase]:
-    """Passes that leave results as they are but for rounding, in their order.
+def optimisations(file: str, target: Target, *, in_blocks: bool, for_cuda: bool) -> list[ir.passes.PassBase]:
+    """Passes that change results by rounding only, in their order.
 
     Args:
         file: the graph's name in a bundle: the encoder has a row for each source token, a step has few.
         target: which operators may be used.
-        precision: of the decoder; with weights in blocks it is for one row at a time, in half precision for CUDA.
+        in_blocks: weights are going to be in blocks, for one row at a time.
+        for_cuda: in half precision, for CUDA.
     """
     step = file != contract.ENCODER_FILE
     passes: list[ir.passes.PassBase] = [
@@ -162,8 +190,8 @@ def optimisations(file: str, target: Target, precision: Precision) -> list[ir.pa
         common.RemoveUnusedOpsetsPass(),
     ]
     if target == "ort":
-        fused_norm = precision == "fp16" or (step and precision in BLOCK_BITS)
+        fused_norm = for_cuda or (step and in_blocks)
         passes += [FuseHeads(), FuseSkipNorm() if fused_norm else VectorNorm()]
-    if precision == "fp16":
+    if for_cuda:
         passes.append(HalfPrecision())
     return passes

@@ -1,4 +1,4 @@
-"""Writes a bundle as one step: into a temporary folder beside the target, which then takes the target's name."""
+"""Writes a bundle in one step: into a temporary folder beside the target, which is then renamed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgeformer_runtime.files import staged_folder
 
 
 class ExportError(EdgeformerError):
-    """A bundle cannot be written, or would not be the model."""
+    """A bundle cannot be written, or would not match its model."""
 
 
 @contextlib.contextmanager
@@ -24,16 +24,16 @@ def atomic_folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
     """A temporary folder that becomes ``out`` when the block ends without an error, and is removed otherwise.
 
     Raises:
-        ExportError: ``out`` exists and may not be overwritten, or is a folder that holds something else than a bundle.
+        ExportError: ``out`` exists and may not be overwritten, or contains something other than a bundle.
     """
     require_free(out, overwrite=overwrite)
     with staged_folder(out, overwrite=overwrite) as folder:
         yield folder
-        require_free(out, overwrite=overwrite)  # once more: the work before took time
+        require_free(out, overwrite=overwrite)  # again, since the work took time
 
 
 def require_free(out: Path, *, overwrite: bool) -> None:
-    """Make sure that ``out`` is free, or a bundle with no file of its own that may be overwritten.
+    """Make sure that ``out`` does not exist, or is a bundle without other files that may be overwritten.
 
     Raises:
         ExportError: it is neither.
@@ -44,16 +44,16 @@ def require_free(out: Path, *, overwrite: bool) -> None:
         raise ExportError(f"`{out}` exists; choose another folder or give --overwrite.")
     own = {MANIFEST_FILE, MANIFEST_HASH_FILE}
     if out.is_dir():
-        found = {path.name for path in out.iterdir()}
+        names = {path.name for path in out.iterdir()}
         with contextlib.suppress(EdgeformerError, OSError):
             own |= decode_manifest((out / MANIFEST_FILE).read_bytes()).files.keys()
-        if found <= own:
+        if names <= own:
             return
-    raise ExportError(f"`{out}` holds something else than a bundle and is not overwritten; choose another folder.")
+    raise ExportError(f"`{out}` contains something other than a bundle and is not overwritten; choose another folder.")
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
-    """Hash every file of the folder and write the manifest over them.
+    """Hash every file of the folder and write the manifest.
 
     Returns:
         The manifest with its list of files.

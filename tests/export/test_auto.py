@@ -15,41 +15,41 @@ from click.testing import CliRunner
 from edgeformer.cli import main
 from edgeformer_export.auto import trial
 from edgeformer_export.auto.candidates import mixed
-from edgeformer_export.auto.choice import Choice
 from edgeformer_export.auto.export_best import _previous
-from edgeformer_export.auto.measurements import NOTES_FILE, Notebook
-from edgeformer_export.auto.sensitivity import Sensitivity, _Probe, measure_sensitivity
+from edgeformer_export.auto.measurements import MEASUREMENTS_FILE, Measurements
+from edgeformer_export.auto.sensitivity import _Probe, measure_sensitivity
 from edgeformer_export.export import export_run
-from edgeformer_export.model_graphs import Prepared
+from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.quantize.assignment import given, stored
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.choice import Sensitivity
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.files import locked_folder
+from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests.factory import PAIRS
-from tests.store import Store
+from tests.store import Store, with_agreement
 
 TABLE = "source_embedding.tokens"
 
 
 @pytest.fixture(scope="module")
-def prepared(store: Store) -> Prepared:
-    return store.prepared(steps=100)
+def model_graphs(store: Store) -> ModelGraphs:
+    return store.model_graphs(steps=100)
 
 
 @pytest.fixture(scope="module")
-def order(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> list[Sensitivity]:
-    notebook = Notebook(tmp_path_factory.mktemp("notes") / "n", {}, resume=False, overwrite=False)
-    return measure_sensitivity(prepared, "int4", notebook)
+def order(model_graphs: ModelGraphs, tmp_path_factory: pytest.TempPathFactory) -> list[Sensitivity]:
+    measurements = Measurements(tmp_path_factory.mktemp("notes") / "n", {}, resume=False, overwrite=False)
+    return measure_sensitivity(model_graphs, "int4", measurements)
 
 
-def test_layers_have_the_names_of_torch_parameters(prepared: Prepared) -> None:
-    layers = {layer.name: layer for layer in prepared.optimised("int8").layers}
+def test_layers_have_the_names_of_torch_parameters(model_graphs: ModelGraphs) -> None:
+    layers = {layer.name: layer for layer in model_graphs.optimised("int8").layers}
     assert len(layers) == 29
-    parameters = {name.removesuffix(".weight"): value for name, value in prepared.model.named_parameters()}
+    parameters = {name.removesuffix(".weight"): value for name, value in model_graphs.model.named_parameters()}
     for name, layer in layers.items():
         if name in parameters:
             ours, theirs = layer.rows, parameters[name].detach().numpy()
@@ -67,13 +67,13 @@ def test_layers_have_the_names_of_torch_parameters(prepared: Prepared) -> None:
 
 
 def test_recurrent_layers_have_names_too(store: Store) -> None:
-    names = {layer.name for layer in store.prepared("lstm_bridge").optimised("int8").layers}
+    names = {layer.name for layer in store.model_graphs("lstm_bridge").optimised("int8").layers}
     assert {"encoder_layers.0.lstm.{weight_ih_l0,weight_ih_l0_reverse}", "cells.1.gates", "cell_bridge.0"} <= names
     assert not [name for name in names if ":" in name]
 
 
-def test_fewer_bits_are_less_exact_and_smaller(prepared: Prepared) -> None:
-    for layer in prepared.optimised("int4").layers:
+def test_fewer_bits_are_less_exact_and_smaller(model_graphs: ModelGraphs) -> None:
+    for layer in model_graphs.optimised("int4").layers:
         figures = [stored(layer, precision) for precision in ("int8-block", "int4")]
         (fine, large), (coarse, small) = figures
         assert fine is not None
@@ -85,7 +85,7 @@ def test_fewer_bits_are_less_exact_and_smaller(prepared: Prepared) -> None:
 
 
 def test_sensitivity_follows_bits_and_is_measured_once(
-    prepared: Prepared, order: list[Sensitivity], tmp_path: Path
+    model_graphs: ModelGraphs, order: list[Sensitivity], tmp_path: Path
 ) -> None:
     assert [one.layer for one in order] == [
         one.layer for one in sorted(order, key=lambda one: -one.change.kl_divergence)
@@ -93,22 +93,22 @@ def test_sensitivity_follows_bits_and_is_measured_once(
     four_bits = [one for one in order if one.precision == "int4"]
     others = [one for one in order if one.precision != "int4"]
     assert {one.precision for one in others} == {"int8"}  # the encoder's products
-    assert len(order) == len(prepared.optimised("int4").layers)
+    assert len(order) == len(model_graphs.optimised("int4").layers)
     assert order[0].layer == TABLE
     assert min(one.change.kl_divergence for one in order) >= 0
     assert np.median([one.change.kl_divergence for one in four_bits]) > 5 * np.median(
         [one.change.kl_divergence for one in others]
     )
 
-    first = Notebook(tmp_path / "n", {"a": 1}, resume=False, overwrite=False)
+    first = Measurements(tmp_path / "n", {"a": 1}, resume=False, overwrite=False)
     measure = _Probe.measure
     with mock.patch.object(_Probe, "measure", autospec=True, side_effect=measure) as probe:
         with pytest.raises(KeyboardInterrupt):
-            measure_sensitivity(prepared, "int4", first, lambda fraction: _stop_at(fraction, 0.2))
+            measure_sensitivity(model_graphs, "int4", first, lambda fraction: _stop_at(fraction, 0.2))
         done = probe.call_count
         assert 0 < done < len(order) / 2
-        again = Notebook(tmp_path / "n", {"a": 1}, resume=True, overwrite=False)
-        assert measure_sensitivity(prepared, "int4", again) == order
+        again = Measurements(tmp_path / "n", {"a": 1}, resume=True, overwrite=False)
+        assert measure_sensitivity(model_graphs, "int4", again) == order
         assert probe.call_count == len(order)
 
 
@@ -117,50 +117,51 @@ def _stop_at(fraction: float, end: float) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_notebook_takes_no_measurements_of_other_things(tmp_path: Path) -> None:
+def test_measurements_of_other_things_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
-    notebook = Notebook(folder, {"model": "a"}, resume=False, overwrite=False)
-    assert notebook.measured("x", float, lambda: 1.5) == 1.5
-    with (folder / NOTES_FILE).open("ab") as stream:
+    measurements = Measurements(folder, {"model": "a"}, resume=False, overwrite=False)
+    assert measurements.measured("x", float, lambda: 1.5) == 1.5
+    with (folder / MEASUREMENTS_FILE).open("ab") as stream:
         stream.write(b'["y", 2')  # cut off
     with pytest.raises(ExportError, match="--resume to use them, or --overwrite"):
-        Notebook(folder, {"model": "a"}, resume=False, overwrite=False)
+        Measurements(folder, {"model": "a"}, resume=False, overwrite=False)
     with pytest.raises(ExportError, match="measurements with another model; give --overwrite"):
-        Notebook(folder, {"model": "b"}, resume=True, overwrite=False)
-    again = Notebook(folder, {"model": "a"}, resume=True, overwrite=False)
+        Measurements(folder, {"model": "b"}, resume=True, overwrite=False)
+    again = Measurements(folder, {"model": "a"}, resume=True, overwrite=False)
     assert again.measured("x", float, lambda: pytest.fail("measured again")) == 1.5
     assert again.measured("y", float, lambda: 3.0) == 3.0
-    fresh = Notebook(folder, {"model": "b"}, resume=False, overwrite=True)
+    fresh = Measurements(folder, {"model": "b"}, resume=False, overwrite=True)
     assert fresh.measured("x", float, lambda: 4.0) == 4.0
-    (folder / NOTES_FILE).write_bytes(b"[]\n")
+    (folder / MEASUREMENTS_FILE).write_bytes(b"[]\n")
     with pytest.raises(ExportError, match=r"measurements\.jsonl` is damaged"):
-        Notebook(folder, {}, resume=True, overwrite=False)
+        Measurements(folder, {}, resume=True, overwrite=False)
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"meow")
-    with pytest.raises(ExportError, match="something else than measurements"):
-        Notebook(tmp_path / "photos", {}, resume=False, overwrite=True)
+    with pytest.raises(ExportError, match="something other than measurements"):
+        Measurements(tmp_path / "photos", {}, resume=False, overwrite=True)
     assert (tmp_path / "photos" / "cat.jpg").exists()
 
 
 @pytest.mark.parametrize("base", ["int8", "int4"])
 def test_sensitive_layers_are_kept_higher(
-    prepared: Prepared, order: list[Sensitivity], tmp_path: Path, base: Precision
+    model_graphs: ModelGraphs, order: list[Sensitivity], tmp_path: Path, base: Precision
 ) -> None:
-    candidate = mixed(base, 2, prepared.optimised(base).layers, order)
+    candidate = mixed(base, 2, model_graphs.optimised(base).layers, order)
     raised: Precision = "fp32" if base == "int8" else "int8-block"
     assert candidate.keep[TABLE] == raised
     out = tmp_path / "bundle"
-    export_run(prepared.run, out, precision=base, keep=candidate.keep, prepared=prepared)
+    export_run(model_graphs.run, out, precision=base, keep=candidate.keep, model_graphs=model_graphs)
     manifest = open_bundle(out).manifest
     assert manifest.precision[contract.DECODER_FILE] == base
-    report = manifest.report["quantization"]
-    assert report["kept"] == candidate.keep
-    layers = {layer.name: layer for layer in prepared.optimised(base).layers}
-    assert {tensor["name"] for tensor in report["tensors"]} == layers.keys()
-    for tensor in report["tensors"]:
-        wanted = {given(use, candidate.keep.get(tensor["name"], base)) for use in layers[tensor["name"]].uses}
-        assert {tensor["precision"]} == wanted
-        assert (tensor["snr_db"] is None) == (tensor["precision"] == "fp32")
+    report = manifest.report.quantization
+    assert report is not None
+    assert report.kept == candidate.keep
+    layers = {layer.name: layer for layer in model_graphs.optimised(base).layers}
+    assert {tensor.name for tensor in report.tensors} == layers.keys()
+    for tensor in report.tensors:
+        wanted = {given(use, candidate.keep.get(tensor.name, base)) for use in layers[tensor.name].uses}
+        assert {tensor.precision} == wanted
+        assert (tensor.snr_db is None) == (tensor.precision == "fp32")
     graph = onnx.load(out / contract.DECODER_FILE, load_external_data=False).graph
     operators = Counter(node.op_type for node in graph.node)
     bits = Counter(
@@ -175,27 +176,30 @@ def test_sensitive_layers_are_kept_higher(
     else:
         assert bits[8] >= 1
         assert bits[4] >= 11
-    stored_bytes = sum(tensor["bytes"] for tensor in report["tensors"])
+    stored_bytes = sum(tensor.bytes for tensor in report.tensors)
     assert stored_bytes < (out / contract.WEIGHTS_FILE).stat().st_size
     assert check_golden(Translator.open(out)).problems == ()
     with pytest.raises(ExportError, match=r"no layer nonsense; it has source_embedding\.tokens, "):
-        export_run(prepared.run, tmp_path / "other", precision=base, keep={"nonsense": "fp32"}, prepared=prepared)
+        export_run(
+            model_graphs.run, tmp_path / "other", precision=base, keep={"nonsense": "fp32"}, model_graphs=model_graphs
+        )
 
 
 def test_the_command_chooses_goes_on_where_it_was_and_reports(
-    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_graphs: ModelGraphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial, "TIMED_SENTENCES", 2)
     monkeypatch.setattr(trial, "MAX_ROUNDS", trial.MIN_ROUNDS)
-    monkeypatch.setattr("edgeformer_export.parity.comparison.MIN_TOP1_AGREEMENT", 0.5)
+    for name, traits in with_agreement(0.5).items():
+        monkeypatch.setitem(PRECISIONS, name, traits)
     monkeypatch.setattr(
-        "edgeformer_export.auto.export_best.Prepared", lambda *_, **__: prepared
+        "edgeformer_export.auto.export_best.ModelGraphs", lambda *_, **__: model_graphs
     )  # tracing takes longest
     texts = [tmp_path / "source", tmp_path / "reference"]
     for path, lines in zip(texts, zip(*PAIRS[::4], strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     out = tmp_path / "best"
-    command = ["export", str(prepared.run.path), "--out", str(out), "--precision", "auto", "--sentences", "12"]
+    command = ["export", str(model_graphs.run.path), "--out", str(out), "--precision", "auto", "--sentences", "12"]
     command += ["--valid", *map(str, texts), "--beam", "2", "--max-bleu-drop", "1"]
     runner = CliRunner()
 
@@ -205,7 +209,7 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     with mock.patch.object(trial.Trial, "timed", side_effect=KeyboardInterrupt):
         stopped = runner.invoke(main, command)
     assert stopped.exit_code == 130
-    assert "the same command with --resume goes on" in stopped.stderr
+    assert "run the same command with --resume to continue" in stopped.stderr
     assert not out.exists()
     again = runner.invoke(main, command)
     assert again.exit_code == 1
@@ -215,7 +219,8 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     assert done.exit_code == 0, done.output
 
     manifest = open_bundle(out).manifest
-    choice = msgspec.convert(manifest.report["choice"], Choice)
+    choice = manifest.report.choice
+    assert choice is not None
     names = [one.name for one in choice.candidates]
     assert names[:5] == ["fp32", "int8", "int8-block", "int4", "int8-dyn"]
     assert {"int8+1", "int4+1"} <= set(names)
@@ -242,21 +247,23 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     assert _previous(tmp_path / "none", choice) is None
 
     # What turns out not to be the model is not taken, however fast it is.
-    monkeypatch.setattr("edgeformer_export.parity.comparison.MIN_TOP1_AGREEMENT", 1.1)
+    for name, traits in with_agreement(1.1).items():
+        monkeypatch.setitem(PRECISIONS, name, traits)
     done = runner.invoke(main, [*command, "--resume", "--overwrite"])
     assert done.exit_code == 0, done.output
-    choice = msgspec.convert(open_bundle(out).manifest.report["choice"], Choice)
+    choice = open_bundle(out).manifest.report.choice
+    assert choice is not None
     assert choice.chosen == "fp32"
     refused = {one.name for one in choice.candidates if one.refused.startswith("The exported graphs are not")}
     assert best.name in refused
     assert refused == {one.name for one in choice.candidates if one.in_budget} - {"fp32", "int8-dyn"}
 
 
-def test_options_of_the_choice_need_it(prepared: Prepared, tmp_path: Path) -> None:
-    command = ["export", str(prepared.run.path), "--out", str(tmp_path / "b"), "--optimise", "size", "--resume"]
+def test_options_of_the_choice_need_it(model_graphs: ModelGraphs, tmp_path: Path) -> None:
+    command = ["export", str(model_graphs.run.path), "--out", str(tmp_path / "b"), "--optimise", "size", "--resume"]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 2
-    assert "--optimise, --resume needs --precision auto" in done.stderr
+    assert "--optimise, --resume can only be used with --precision auto" in done.stderr
 
 
 def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Path) -> None:
@@ -264,7 +271,7 @@ def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Pa
     assert "Not measured for this bundle. `edgeformer evaluate . --source" in card
     assert "Not measured for this bundle. `edgeformer bench .`" in card
     assert "| int4 | 13 |" in card
-    assert "licence: not recorded" in card
+    assert "license: not recorded" in card
     assert "At most 256 source tokens" in card
     shown = CliRunner().invoke(main, ["inspect", str(small_bundle_int4)])
     assert TABLE in shown.stdout

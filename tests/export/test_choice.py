@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from edgeformer.markdown import markdown_table
-from edgeformer_export.auto.choice import Choice, Latency, Measured, Objective, Quality, Rule, decide, remarks
+from edgeformer_export.auto.choice import Rule, decide, remarks
 from edgeformer_export.auto.report import PLOT_FILE, write_report
-from edgeformer_export.auto.tables import COLUMNS, explanation, rows
+from edgeformer_export.choice_table import COLUMNS, explanation, rows
+from edgeformer_runtime.bundle.choice import Choice, Latency, Measured, Objective, Quality
 
 
 def measured(name: str, drop: float, ms: float, mb: float, *, refused: str = "") -> Measured:
@@ -107,7 +108,7 @@ def said(candidates: list[Measured], rule: Rule) -> list[str]:
 
 def test_what_is_slower_than_fp32_is_said() -> None:
     lines = said(CANDIDATES, Rule(max_drop=0.2, noise=0.01))
-    assert lines[0] == "int8 is slower than fp32 on this machine: 1.20 times its time."
+    assert lines[0] == "int8 is slower than fp32 on this machine: it takes 1.20 times as long."
     assert lines[1] == "int8-dyn is never chosen: it depends on the batch."
     assert len(lines) == 2
     assert not [line for line in said(CANDIDATES, Rule(max_drop=0.2, noise=0.2)) if "slower" in line]
@@ -116,7 +117,7 @@ def test_what_is_slower_than_fp32_is_said() -> None:
 def test_doubts_are_said() -> None:
     reference = measured("fp32", 0.0, 20, 9)
     (line,) = said([reference, measured("a", 0.195, 10, 1)], Rule(max_drop=0.2))
-    assert line.startswith("The drop of a is +0.20 ± 0.01, so the budget of 0.2 may be missed")
+    assert line.startswith("The drop of a is +0.20 ± 0.01, so it may exceed the budget of 0.2")
     (line,) = said([reference, measured("a", 0.1, 10, 1), measured("b", 0.05, 11.1, 1)], Rule(max_drop=0.2, noise=0.02))
     assert line.startswith("A close call: with times off by the measured noise, b would be chosen.")
 

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 from edgeformer.model.base import EncoderDecoder
-from edgeformer_export.parity.comparison import MAX_HALF_LOGIT_DIFFERENCE, MAX_LOGIT_DIFFERENCE, compare, compare_logits
-from edgeformer_runtime.bundle.manifest import Precision, Target
+from edgeformer_export.parity.comparison import compare, compare_logits
+from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.onnx_session import PROVIDERS
+from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests import commands
@@ -43,7 +44,6 @@ CASES: list[Case] = [
     ("lstm_bridge", "fp16", "portable"),
 ]
 TEXTS = [*sorted({source for source, _ in PAIRS})[::4], "x", "The sea.", "Old, old, old river 350!"]
-TOLERANCE: dict[str, float] = {"fp32": MAX_LOGIT_DIFFERENCE, "fp16": MAX_HALF_LOGIT_DIFFERENCE}
 
 
 class Opened(NamedTuple):
@@ -95,7 +95,7 @@ def test_logits_are_torchs(case: Opened) -> None:
     sources = random_sources([1, 2, 9, 40, 256, 5, 5])
     targets = [ids[:-1] for ids in random_sources([1, 4, 30, 12, 7, 39, 2], seed=1)]
     found = compare_logits(case.model, case.cuda.session, list(zip(sources, targets, strict=True)))
-    assert found.max_difference <= TOLERANCE[case.precision] * max(1.0, found.largest / 10)
+    assert found.max_difference <= PRECISIONS[case.precision].tolerances.logits * max(1.0, found.largest / 10)
 
 
 def test_attention_and_output_are_torchs(case: Opened) -> None:

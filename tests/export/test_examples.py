@@ -10,10 +10,10 @@ import pytest
 
 from edgeformer_export.parity.golden_examples import MARGIN, SHORTLIST, make_golden
 from edgeformer_export.parity.margins import beam_margins, greedy_margins, survives
-from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.selfcheck.golden import SCORE_TOLERANCE, read_golden
+from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.selfcheck.golden import read_golden
 from edgeformer_runtime.translator import Translator
 from tests.factory import PAIRS
 from tests.toy import Ids, ToySession
@@ -104,4 +104,4 @@ def test_few_texts_are_all_taken(translator: Translator) -> None:
 
 def test_examples_of_a_taught_model_have_the_margin_looked_for(small_bundle: Path) -> None:
     cases = read_golden(Translator.open(small_bundle, threads=1).bundle).cases
-    assert min(case.margin for case in cases) >= MARGIN * SCORE_TOLERANCE["fp32"]
+    assert min(case.margin for case in cases) >= MARGIN * PRECISIONS["fp32"].tolerances.score

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -61,12 +62,13 @@ def test_manifest_tells_what_is_in_the_bundle(fp32: Path, run: Run) -> None:
     assert caches == {f"self_{part}.{layer}" for part in ("key", "value") for layer in range(2)}
     assert [one.name for one in manifest.state] == [one.name for one in model.state_table()]
     assert manifest.parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert manifest.provenance["recipe"]["model"]["family"] == "transformer"
-    assert manifest.report["parity"]["logits"]["max_difference"] <= 1e-4
+    assert manifest.provenance.recipe["model"]["family"] == "transformer"
+    assert manifest.report.parity is not None
+    assert manifest.report.parity.logits.max_difference <= 1e-4
     assert set(manifest.files) == {path.name for path in fp32.iterdir()} - {"manifest.json", "manifest.json.sha256"}
     for name in (contract.ENCODER_FILE, contract.DECODER_FILE):
         graph = onnx.load(fp32 / name, load_external_data=False).graph
-        assert sum(manifest.report["operators"][name].values()) == len(graph.node)
+        assert sum(manifest.report.operators[name].values()) == len(graph.node)
     card = (fp32 / "README.md").read_text(encoding="utf-8")
     assert f"{manifest.parameters:,}" in card
 
@@ -99,7 +101,7 @@ def test_graphs_hold_no_trace_of_the_tracer(fp32: Path) -> None:
 
 
 def test_int8_graphs_multiply_integers(int8: Path) -> None:
-    operators = open_bundle(int8).manifest.report["operators"]
+    operators = open_bundle(int8).manifest.report.operators
     # In each layer: query, key and value at once, and the output; query and output; two of the feed-forward layers.
     assert operators[contract.DECODER_FILE]["MatMulIntegerToFloat"] == 2 * 6
     assert operators[contract.DECODER_FILE]["QGemm"] == 1  # the output projection
@@ -203,12 +205,12 @@ def test_existing_folders_are_safe(run: Run, fp32: Path, tmp_path: Path) -> None
     other = tmp_path / "photos"
     other.mkdir()
     (other / "cat.jpg").write_bytes(b"meow")
-    with pytest.raises(ExportError, match="something else than a bundle"):
+    with pytest.raises(ExportError, match="something other than a bundle"):
         export_run(run, other, overwrite=True)
     assert (other / "cat.jpg").read_bytes() == b"meow"
     # A manifest alone makes no bundle: browsers' extensions have one too.
     (other / "manifest.json").write_text("{}")
-    with pytest.raises(ExportError, match="something else than a bundle"):
+    with pytest.raises(ExportError, match="something other than a bundle"):
         export_run(run, other, overwrite=True)
     assert (other / "cat.jpg").read_bytes() == b"meow"
 
@@ -298,7 +300,7 @@ def test_command_line_exports_blocks(taught_run: Run, tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert report["parity"]["precision"] == "int4"
     manifest = open_bundle(tmp_path / "b").manifest
-    assert report["passes"] == manifest.report["passes"]
+    assert report["passes"] == msgspec.to_builtins(manifest.report.passes)
     assert set(manifest.precision.values()) == {"int8", "int4"}
 
 
@@ -308,7 +310,7 @@ def test_blocks_change_both_graphs(
 ) -> None:
     report = open_bundle(small_bundles[precision]).manifest.report
     outcomes = {
-        file: {record["name"]: record["outcome"] for record in report["passes"][file]}
+        file: {record.name: record.outcome for record in report.passes[file]}
         for file in (contract.ENCODER_FILE, contract.DECODER_FILE)
     }
     assert outcomes[contract.DECODER_FILE]["MergeLinears"] == "changed"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -19,12 +19,13 @@ from click.testing import CliRunner
 
 from edgeformer.cli import main
 from edgeformer.train.run import Run
-from edgeformer_export.parity.comparison import MAX_HALF_LOGIT_DIFFERENCE, compare, compare_logits
+from edgeformer_export.parity.comparison import compare, compare_logits
 from edgeformer_export.passes.half import HalfPrecision
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.translator import Translator
 from tests import graphs
 from tests.cuda import WIDE
@@ -139,7 +140,7 @@ def test_step_logits_stay_close_to_torch(exported: Exported) -> None:
     sources = [[*random.integers(4, 300, length - 1).tolist(), 3] for length in lengths]
     targets = [random.integers(4, 300, 3 + 7 * row).tolist() for row in range(len(lengths))]
     parity = compare_logits(model, session, list(zip(sources, targets, strict=True)))
-    assert 0 < parity.max_difference <= MAX_HALF_LOGIT_DIFFERENCE / 2
+    assert 0 < parity.max_difference <= PRECISIONS["fp16"].tolerances.logits / 2
     assert parity.top1_agreement > 0.97
 
 
@@ -161,16 +162,16 @@ def test_the_bounds_are_those_of_half_precision(in_place: Exported) -> None:
     assert report.attention_difference is not None
 
     def judged(difference: float, largest: float, attention: float = 0.0) -> list[str]:
-        logits = replace(report.logits, max_difference=difference, largest=largest)
-        return replace(report, logits=logits, attention_difference=attention).problems
+        logits = msgspec.structs.replace(report.logits, max_difference=difference, largest=largest)
+        return msgspec.structs.replace(report, logits=logits, attention_difference=attention).problems
 
     assert judged(0.049, 2.0) == judged(0.09, 20.0) == judged(0.01, 2.0, 0.009) == []
     assert "more than 5.0e-02" in judged(0.051, 2.0)[0]
     assert "attention weights differ by up to 0.011, more than 1e-02" in judged(0.01, 2.0, 0.011)[0]
     assert "not finite" in judged(float("inf"), 2.0)[0]
     # Two tokens that are close may change places.
-    other = replace(report.tokens[0], identical=0, first=None)
-    assert replace(report, tokens=(other,)).problems == []
+    other = msgspec.structs.replace(report.tokens[0], identical=0, first=None)
+    assert msgspec.structs.replace(report, tokens=(other,)).problems == []
 
 
 def test_command_line_exports_half(store: Store, tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from torch import nn
 
 from edgeformer.train.run import Run
-from edgeformer_export.parity.locate import FLOOR, locate, torch_stages
+from edgeformer_export.parity.locate import locate, torch_stages
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS
+from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.golden import read_golden
 from edgeformer_runtime.selfcheck.location import modules_of
 from tests.store import Store
@@ -72,7 +73,7 @@ def test_a_sound_bundle_differs_nowhere_and_a_changed_model_in_its_part(exported
         assert first is not None, number
         assert first.module is not None
         assert first.module.startswith(part)
-        assert first.tolerance == FLOOR[True]
+        assert first.tolerance == PRECISIONS["fp32"].tolerances.inner_tensor
         assert first.difference is None or first.difference > first.tolerance
 
 

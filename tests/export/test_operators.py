@@ -102,7 +102,7 @@ def found(request: pytest.FixtureRequest, store: Store) -> tuple[int, int, dict[
     operators = {
         (file, precision): Counter(counts)
         for precision, bundle in bundles.items()
-        for file, counts in bundle.manifest.report["operators"].items()
+        for file, counts in bundle.manifest.report.operators.items()
     }
     return encoder_layers, decoder_layers, operators
 

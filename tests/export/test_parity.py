@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
-from edgeformer_export.parity.comparison import MAX_LOGIT_DIFFERENCE, compare, compare_logits
+from edgeformer_export.parity.comparison import compare, compare_logits
 from edgeformer_runtime.attention import attention_weights
-from edgeformer_runtime.bundle.manifest import Precision, Target
+from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.translator import Translator
 from tests.cuda import sizes
 from tests.factory import PAIRS, VARIANTS, small_run
@@ -75,7 +76,7 @@ def test_step_logits_equal_teacher_forced_torch(exported: Exported, lengths: lis
     targets = [ids[:-1][:39] for ids in random_sources(exported.model, [1 + (7 * n) % 30 for n in lengths], seed=1)]
     parity = compare_logits(exported.model, exported.translator.session, list(zip(sources, targets, strict=True)))
     assert parity.positions == sum(len(target) + 1 for target in targets)
-    assert parity.max_difference <= MAX_LOGIT_DIFFERENCE
+    assert parity.max_difference <= PRECISIONS["fp32"].tolerances.logits
 
 
 @exports(*FP32)
@@ -152,8 +153,8 @@ def test_the_bound_grows_with_large_logits_and_no_further(exported: Exported) ->
     assert report.problems == []
 
     def judged(difference: float, largest: float) -> list[str]:
-        logits = replace(report.logits, max_difference=difference, largest=largest)
-        return replace(report, logits=logits).problems
+        logits = msgspec.structs.replace(report.logits, max_difference=difference, largest=largest)
+        return msgspec.structs.replace(report, logits=logits).problems
 
     assert judged(0.99e-4, 2.0) == judged(1.9e-4, 20.0) == []
     assert "more than 1.0e-04" in judged(1.1e-4, 2.0)[0]

@@ -15,7 +15,7 @@ from edgeformer_export.passes.pipeline import SMALL_CONSTANTS, PassFailedError, 
 from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.quantize.calibration import Observer, QuantizationRange
 from edgeformer_export.quantize.static import QuantizeStatic, activations, projection_digests, quantize_columns
-from edgeformer_runtime.bundle.manifest import Precision, Target
+from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from tests.graphs import constant, linear_model, run, small_graphs
 
@@ -177,12 +177,12 @@ def test_portable_graphs_have_standard_operators_only(variant: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["ort", "portable"])
-@pytest.mark.parametrize("precision", ["fp32", "int8-block"])
-def test_optimised_graphs_hold_no_waste(target: Target, precision: Precision) -> None:
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_optimised_graphs_hold_no_waste(target: Target, in_blocks: bool) -> None:
     graphs = small_graphs("pre_norm", target)
     for file, model in graphs.items():
         nodes, size = node_count(model), weight_bytes(model)
-        passes = optimisations(file, target, precision)
+        passes = optimisations(file, target, in_blocks=in_blocks, for_cuda=False)
         optimised, records = run_passes(model, passes)
         assert [record.name for record in records] == [type(one).__name__ for one in passes]
         kinds = Counter(node.op_type for node in optimised.graph)

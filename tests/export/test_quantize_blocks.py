@@ -14,8 +14,6 @@ from edgeformer.model.build import build_model
 from edgeformer_export.passes.patterns import constant_array, find_linears, find_lookups
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.quantize.blocks import (
-    BLOCK_SIZE,
-    Bits,
     QuantizeBlocks,
     choose_block_size,
     dequantize_blocks,
@@ -26,11 +24,12 @@ from edgeformer_export.quantize.static import QuantizeStatic, activations
 from edgeformer_export.tracing.to_onnx import to_onnx
 from edgeformer_export.weights import write_weights
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE, SOURCE_LENGTH
+from edgeformer_runtime.precision import BLOCK_SIZE
 from tests.factory import randomise, small_recipe
 from tests.graphs import constant, linear_model, run, run_all, small_graphs
 
 RANDOM = np.random.default_rng(0)
-BITS: list[Bits] = [8, 4]
+BITS = [8, 4]
 
 
 def in_blocks(matrix: NDArray[np.float32], size: int) -> NDArray[np.float32]:
@@ -62,7 +61,7 @@ def lookup_model(table: NDArray[np.float32]) -> ir.Model:
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("width", [16, 17, 96, 300, 512])
 @pytest.mark.parametrize(("op", "biased"), [("MatMul", True), ("MatMul", False), ("Gemm", True), ("Gemm", False)])
-def test_a_product_is_that_of_the_rounded_weight(bits: Bits, width: int, op: str, biased: bool) -> None:
+def test_a_product_is_that_of_the_rounded_weight(bits: int, width: int, op: str, biased: bool) -> None:
     weight = RANDOM.normal(size=(width, 33)).astype(np.float32)
     bias = RANDOM.normal(size=33).astype(np.float32) if biased else None
     # Blocks of very different sizes: a scale for the whole row would lose the small ones.
@@ -85,7 +84,7 @@ def test_a_product_is_that_of_the_rounded_weight(bits: Bits, width: int, op: str
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_a_row_gives_the_same_alone_and_among_others(bits: Bits) -> None:
+def test_a_row_gives_the_same_alone_and_among_others(bits: int) -> None:
     model, _ = run_passes(
         linear_model(RANDOM.normal(size=(512, 96)).astype(np.float32), None, "MatMul"), [QuantizeBlocks(bits)]
     )
@@ -98,7 +97,7 @@ def test_a_row_gives_the_same_alone_and_among_others(bits: Bits) -> None:
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_an_even_number_of_rows_gives_exactly_the_same_in_any_company(bits: Bits) -> None:
+def test_an_even_number_of_rows_gives_exactly_the_same_in_any_company(bits: int) -> None:
     model, _ = run_passes(
         linear_model(RANDOM.normal(size=(512, 96)).astype(np.float32), None, "MatMul"), [QuantizeBlocks(bits)]
     )
@@ -111,7 +110,7 @@ def test_an_even_number_of_rows_gives_exactly_the_same_in_any_company(bits: Bits
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("width", [16, 17, 64, 300, 512])
-def test_a_look_up_reads_exactly_the_rounded_rows(bits: Bits, width: int) -> None:
+def test_a_look_up_reads_exactly_the_rounded_rows(bits: int, width: int) -> None:
     table = RANDOM.normal(size=(50, width)).astype(np.float32)
     model, (record,) = run_passes(lookup_model(table), [QuantizeBlocks(bits)])
     assert record.bytes_after < (0.6 if width == 17 else 0.32) * record.bytes_before
@@ -163,12 +162,12 @@ def test_4_bits_are_rounded_with_nearly_the_least_squared_error(block_size: int)
     # 1000: 8 scales and 24 values more than the row has, rather than 16 scales.
     [(512, 4, 256), (256, 8, 256), (192, 4, 64), (96, 4, 32), (48, 8, 16), (48, 4, 64), (16, 8, 16), (1000, 8, 256)],
 )
-def test_the_block_size_takes_fewest_bytes(width: int, bits: Bits, expected: int) -> None:
+def test_the_block_size_takes_fewest_bytes(width: int, bits: int, expected: int) -> None:
     assert choose_block_size(width, bits, BLOCK_SIZE) == expected
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_a_tied_table_is_stored_once_for_both_graphs(tmp_path: Path, bits: Bits) -> None:
+def test_a_tied_table_is_stored_once_for_both_graphs(tmp_path: Path, bits: int) -> None:
     graphs = small_graphs("post_norm")
     ranges = dict.fromkeys(activations(graphs[ENCODER_FILE].graph), QuantizationRange(0.05, 128))
     lookups_only = {str(node.outputs[0].name) for node in find_lookups(graphs[ENCODER_FILE].graph)}
@@ -213,7 +212,7 @@ def test_output_bias_of_a_tied_table_is_part_of_the_product() -> None:
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_a_whole_graph_computes_what_rounded_weights_give(bits: Bits) -> None:
+def test_a_whole_graph_computes_what_rounded_weights_give(bits: int) -> None:
     model = small_graphs("post_norm")[ENCODER_FILE]
     blocks, (record,) = run_passes(ir.from_proto(ir.to_proto(model)), [QuantizeBlocks(bits)])
     assert record.outcome == "changed"
@@ -251,6 +250,6 @@ def test_narrow_weights_stay_in_float() -> None:
         (4, 96, "`block_size` must be a power of two of at least 16, but is 96"),
     ],
 )
-def test_settings_that_the_operators_lack_are_refused(bits: Bits, block_size: int, message: str) -> None:
+def test_settings_that_the_operators_lack_are_refused(bits: int, block_size: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         QuantizeBlocks(bits, block_size)

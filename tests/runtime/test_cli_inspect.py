@@ -43,7 +43,7 @@ def test_tables_show_files_operators_and_state(small_bundles: dict[Precision, Pa
     assert f" {'fp32' if precision == 'fp32' else 'int8'} " in row(" encoder.onnx ", "…")
     for tensor in manifest.state:
         assert "(" + ", ".join(map(str, tensor.axes)) + ")" in row(f" {tensor.name} ", tensor.kind)
-    operators = manifest.report["operators"]["decoder.onnx"]
+    operators = manifest.report.operators["decoder.onnx"]
     assert str(sum(operators.values())) in row(" nodes ")
     assert str(operators["MultiHeadAttention"]) in row(" MultiHeadAttention ")
     assert "en → fr" in row(" languages ")

@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 import pytest
 
-from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.selfcheck.golden import SCORE_TOLERANCE, check_golden, golden_cases
+from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.selfcheck.golden import check_golden, golden_cases
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_golden, rehash
 
@@ -34,7 +34,7 @@ def test_a_sound_bundle_gives_its_golden_examples(
     cases = golden_cases(open_bundle(bundle))
     assert result.problems == ()
     assert result.cases == len(cases) > 0
-    assert result.max_score_difference <= SCORE_TOLERANCE[precision]
+    assert result.max_score_difference <= PRECISIONS[precision].tolerances.score
     assert {case.beam_size for case in cases} == {1, open_bundle(bundle).manifest.generation.beam_size}
     assert all(case.ids and case.source and case.margin > 0 for case in cases)
     assert result.traces.same_kernels == (device == "cpu")
@@ -78,7 +78,7 @@ def test_a_changed_token_names_example_and_place(small_bundle: Path, tmp_path: P
 
 def test_a_changed_score_names_the_example(small_bundle: Path, tmp_path: Path) -> None:
     def change(cases: Cases) -> None:
-        cases[0]["score"] += 0.5 * SCORE_TOLERANCE["fp32"]
+        cases[0]["score"] += 0.5 * PRECISIONS["fp32"].tolerances.score
         cases[-1]["score"] -= 1.0
 
     result = check_golden(edited(small_bundle, tmp_path, change))

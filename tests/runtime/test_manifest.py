@@ -11,6 +11,8 @@ import pytest
 
 from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.bundle.provenance import Provenance
+from edgeformer_runtime.bundle.report import Report
 from edgeformer_runtime.contract import SCHEMA_REVISION, StateTensor, state_problems
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.translator import Translator
@@ -218,4 +220,4 @@ def test_special_tokens_have_defaults(small_bundle: Path, tmp_path: Path, tree: 
     write_manifest(bundle, json.dumps(tree).encode())
     manifest = open_bundle(bundle).manifest
     assert (manifest.special.pad, manifest.special.bos, manifest.special.eos) == (0, 2, 3)
-    assert manifest.provenance == {}
+    assert (manifest.provenance, manifest.report) == (Provenance(), Report())

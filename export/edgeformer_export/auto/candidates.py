@@ -1,4 +1,4 @@
-"""Candidates of an automatic choice of precision: what they are, and how their bundles are made."""
+"""Candidates of the automatic choice of a precision: what they are, and how their bundles are made."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ import numpy as np
 import onnx_ir as ir
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from edgeformer_export.auto.sensitivity import Sensitivity
 from edgeformer_export.export import write_graphs, write_parts
-from edgeformer_export.model_graphs import Prepared
+from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.passes.patterns import constant, find_linears, replace
 from edgeformer_export.passes.strip import Strip
 from edgeformer_export.quantize.assignment import higher
 from edgeformer_export.quantize.layers import Layer
 from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_export.writer import atomic_folder
-from edgeformer_runtime.bundle.manifest import Precision, Target
-
-MIXED: tuple[Precision, ...] = ("int8", "int4")
-"""Precisions of which there are candidates whose most sensitive layers are kept higher."""
+from edgeformer_runtime.bundle.choice import Sensitivity
+from edgeformer_runtime.bundle.manifest import Target
+from edgeformer_runtime.precision import PRECISIONS, Precision
 
 
 @dataclass(frozen=True)
@@ -37,14 +35,18 @@ class Candidate:
     precision: Precision
     """The precision of the bundle."""
     keep: Mapping[str, Precision] = field(default_factory=dict)
-    """Layers in another one."""
+    """Layers in another precision."""
     dynamic: bool = False
-    """Let ONNX Runtime's own tool quantize the fp32 graphs, with scales of activations found while they run."""
+    """Whether ONNX Runtime's own tool quantizes the fp32 graphs, with scales of activations computed at run time."""
 
 
 def pure(target: Target) -> list[Candidate]:
-    """Candidates with one precision for all layers; fp32 first, which the others are compared with."""
-    names: tuple[Precision, ...] = ("fp32", "int8", "int8-block", "int4") if target == "ort" else ("fp32", "int8")
+    """Candidates with one precision for all layers; fp32 comes first, since the others are compared with it."""
+    names = [
+        name
+        for name, traits in PRECISIONS.items()
+        if traits.optimised_for == "cpu" and (traits.portable or target == "ort")
+    ]
     return [*(Candidate(name, name) for name in names), Candidate("int8-dyn", "int8", dynamic=True)]
 
 
@@ -52,46 +54,47 @@ def mixed(base: Precision, count: int, layers: Sequence[Layer], order: Sequence[
     """A candidate whose most sensitive layers are kept higher.
 
     Args:
-        base: precision of the others.
-        count: how many to keep.
+        base: precision of the other layers.
+        count: number of layers to keep higher.
         layers: all layers.
-        order: what was measured, the most sensitive first.
+        order: their sensitivities, the most sensitive first.
     """
     known = {layer.name: layer for layer in layers}
-    keep = {one.layer: higher(known[one.layer], base) for one in order[:count]}
+    keep = {entry.layer: higher(known[entry.layer], base) for entry in order[:count]}
     return Candidate(f"{base}+{count}", base, keep)
 
 
-def build(prepared: Prepared, candidate: Candidate, folder: Path) -> None:
-    """Write a candidate's bundle, without examples, card and comparison with torch; nothing if it is there."""
+def build(model_graphs: ModelGraphs, candidate: Candidate, folder: Path) -> None:
+    """Write a candidate's bundle without examples, card or comparison with PyTorch, unless it exists."""
     if folder.is_dir():
         return
     with atomic_folder(folder, overwrite=False) as staged:
         if candidate.dynamic:
-            graphs, passes = prepared.quantized("fp32", {})
-            write_parts(prepared, staged, candidate.precision, _dynamic(graphs), passes, {})
+            fp32 = model_graphs.quantized("fp32", {})
+            write_parts(model_graphs, staged, candidate.precision, _dynamic(fp32.graphs), fp32.passes)
         else:
-            write_graphs(prepared, staged, candidate.precision, candidate.keep)
+            write_graphs(model_graphs, staged, candidate.precision, candidate.keep)
 
 
 def _dynamic(graphs: Graphs) -> Graphs:
-    """The graphs as ``onnxruntime.quantization.quantize_dynamic`` makes them, with a scale for each column."""
-    found = {}
+    """The graphs as ``onnxruntime.quantization.quantize_dynamic`` makes them, with one scale per column."""
+    quantized = {}
     with TemporaryDirectory() as folder, _quiet():
         for file, graph in graphs.items():
             before, after = Path(folder) / f"before.{file}", Path(folder) / file
             _untie(graph.graph)
-            Strip()(graph)  # of shapes, which its own inference would find to differ
+            Strip()(graph)  # removes shapes that the tool's own inference would contradict
             ir.save(graph, before)
-            # Nor does it know the types of what ONNX Runtime's own operators give.
-            unknown = {"DefaultTensorType": ir.DataType.FLOAT.value}
-            quantize_dynamic(before, after, per_channel=True, weight_type=QuantType.QInt8, extra_options=unknown)
-            found[file] = ir.from_proto(ir.to_proto(ir.load(after)))
-    return found
+            # The tool does not know the output types of ONNX Runtime's own operators.
+            options = {"DefaultTensorType": ir.DataType.FLOAT.value}
+            quantize_dynamic(before, after, per_channel=True, weight_type=QuantType.QInt8, extra_options=options)
+            quantized[file] = ir.from_proto(ir.to_proto(ir.load(after)))
+    return quantized
 
 
 def _untie(graph: ir.Graph) -> None:
-    """Give products with a transposed table one of their own: the tool transposes it in place, under look-ups too."""
+    """Give matrix products with a transposed table a copy of it: the tool transposes it in place, and look-ups read it
+    too."""
     for linear in list(find_linears(graph)):
         if linear.nodes[0].op_type == "Gemm":
             weight = constant(graph, f"{linear.output.name}.weight", np.ascontiguousarray(linear.weight))
@@ -103,7 +106,7 @@ def _untie(graph: ir.Graph) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back advice that the tool logs on the root logger."""
+    """Suppress advice that the tool logs on the root logger."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""The best precision inside a quality budget, of candidates that are all measured on this machine."""
+"""The best precision within a quality budget, out of candidates that are all measured on this machine."""
 
 from __future__ import annotations
 
@@ -14,27 +14,33 @@ from edgeformer.quality.bootstrap import BleuCounts, difference_error, sentence_
 from edgeformer.quality.scores import metrics, score
 from edgeformer.quality.tuning import ValidationText
 from edgeformer.train.run import Run
-from edgeformer_export.auto.candidates import MIXED, Candidate, build, mixed, pure
-from edgeformer_export.auto.choice import Choice, Latency, Measured, Objective, Quality, Rule, decide, remarks
-from edgeformer_export.auto.measurements import Notebook
+from edgeformer_export.auto.candidates import Candidate, build, mixed, pure
+from edgeformer_export.auto.choice import Rule, decide, remarks
+from edgeformer_export.auto.measurements import Measurements
 from edgeformer_export.auto.report import write_report
-from edgeformer_export.auto.sensitivity import Sensitivity, measure_sensitivity
+from edgeformer_export.auto.sensitivity import measure_sensitivity
 from edgeformer_export.auto.trial import Trial
 from edgeformer_export.export import ExportReport, ParityError, export_run
-from edgeformer_export.model_graphs import Prepared, Progress
+from edgeformer_export.model_graphs import ModelGraphs
+from edgeformer_export.stages import Stage, StageProgress, silent
 from edgeformer_export.writer import require_free
-from edgeformer_runtime.bundle.manifest import Precision, Target
+from edgeformer_runtime.bundle.choice import Choice, Latency, Measured, Objective, Quality, Sensitivity
+from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import file_sha256, open_bundle
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.files import locked_folder
+from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.translator import Translator
 
 CANDIDATES_FOLDER = "candidates"
 MIN_CANDIDATES = 6
+"""Candidates below which mixed ones are added even if one within the budget is known."""
+TIME = Stage("Timing all candidates")
 _SETTINGS = ("max_bleu_drop", "optimise", "text", "sentences", "beam_size", "threads", "machine", "engine")
+"""Fields of a choice that must be the same for an earlier one to count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,31 +48,31 @@ class AutoOptions:
     """What to choose by."""
 
     max_bleu_drop: float = 0.2
-    """Budget: how much lower than fp32's the BLEU may be."""
+    """Budget: how much lower than fp32's BLEU a candidate's may be."""
     optimise: Objective = "latency"
-    """What to be best in, inside the budget."""
+    """What to minimize within the budget."""
     beam_size: int | None = None
-    """Hypotheses kept, for quality and for latency; the run's default if none."""
+    """Hypotheses kept, for quality and for latency; ``None`` for the run's default."""
     threads: int = 1
-    """CPU threads of one operator; 0 takes all."""
+    """CPU threads per operator; 0 uses every available CPU."""
     sentences: int | None = None
-    """Take so many of the sentences, from the first; all if none."""
+    """Number of sentences to use, from the first; ``None`` for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoReport:
-    """What was chosen, and the export of it."""
+    """What was chosen, and its export."""
 
     choice: Choice
-    """Also in the manifest's report."""
+    """Recorded in the manifest too."""
     page: Path
     """The same as Markdown, with a plot where matplotlib is installed."""
     export: ExportReport
-    """Of the chosen candidate."""
+    """The chosen candidate's export."""
 
 
 def work_folder(out: Path) -> Path:
-    """Where the measurements for a bundle are kept."""
+    """The folder of the measurements for a bundle."""
     return out.with_name(f"{out.name}.quantize")
 
 
@@ -80,29 +86,28 @@ def export_best(
     target: Target = "ort",
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress = lambda stage, fraction: None,
+    progress: StageProgress = silent,
 ) -> AutoReport:
-    """Measure candidates, and export the best of those inside the budget.
+    """Measure candidates, and export the best one within the budget.
 
     Args:
         run: an opened run folder.
         out: the bundle's folder; measurements go into :func:`work_folder`.
-        text: sentences to compare on.
+        text: sentences to compare candidates on.
         text_name: what reports call them.
         options: what to choose by.
         target: which operators may be used.
         resume: use what an earlier run has measured.
-        overwrite: replace a bundle and measurements that exist.
-        progress: called as the work goes on; stages are those of an export, ``sensitivity PRECISION``, ``translate
-            NAME`` and ``time``.
+        overwrite: replace an existing bundle and existing measurements.
+        progress: called during the work.
 
     Raises:
-        ConfigError: there is no sentence, or another process measures for the same bundle.
-        DataError: the model takes none of the sentences.
+        ConfigError: there is no sentence, or another process is measuring for the same bundle.
+        DataError: every sentence is too long for the model.
         ExportError: as for :func:`~edgeformer_export.export.export_run`, or measurements exist.
     """
     require_free(out, overwrite=overwrite)
-    metrics(text.tokenize)  # to hear of a missing package early
+    metrics(text.tokenize)  # fails early if a package is missing
     generation = run.info.generation
     text = _first(text, options.sentences)
     beam_size = options.beam_size or generation.beam_size
@@ -117,9 +122,9 @@ def export_best(
     folder = work_folder(out)
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder):
-        notebook = Notebook(folder, facts, resume=resume, overwrite=overwrite)
-        prepared = Prepared(run, target, progress=progress)
-        contest = _Contest(prepared, Trial(text, decode, options.threads), notebook, progress)
+        measurements = Measurements(folder, facts, resume=resume, overwrite=overwrite)
+        model_graphs = ModelGraphs(run, target, progress=progress)
+        contest = _Contest(model_graphs, Trial(text, decode, options.threads), measurements, progress)
         choice = _measure(contest, text_name, options)
         choice = _decided(msgspec.structs.replace(choice, previous=_previous(out, choice)))
         choice, report = _export(contest, choice, out, overwrite=overwrite)
@@ -129,25 +134,24 @@ def export_best(
 
 
 def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
-    """All candidates with their figures, and none of them chosen yet."""
-    for candidate in pure(contest.prepared.target):
+    """All candidates with their figures, before one is chosen."""
+    for candidate in pure(contest.model_graphs.target):
         contest.enter(candidate)
     sensitivity = {}
-    for base in MIXED:
-        if base in contest.quality:
-            sensitivity[base] = contest.enter_mixed(base, options.max_bleu_drop)
+    for base in [name for name in PRECISIONS if PRECISIONS[name].mixed_candidates and name in contest.quality]:
+        sensitivity[base] = contest.enter_mixed(base, options.max_bleu_drop)
     latencies, noise = contest.timed()
     figures = [
         Measured(
             name=name,
-            precision=one.precision,
-            kept=dict(one.keep),
+            precision=candidate.precision,
+            kept=dict(candidate.keep),
             quality=contest.quality[name],
             latency=latencies[name],
             bytes=open_bundle(contest.folder(name)).nbytes,
-            refused=_batch_dependence(latencies[name]) if one.dynamic else "",
+            refused=_batch_dependence(latencies[name]) if candidate.dynamic else "",
         )
-        for name, one in contest.candidates.items()
+        for name, candidate in contest.candidates.items()
     ]
     return Choice(
         chosen="fp32",
@@ -173,26 +177,26 @@ def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
 
 
 def _export(contest: _Contest, choice: Choice, out: Path, *, overwrite: bool) -> tuple[Choice, ExportReport]:
-    """Export what was chosen; if it turns out not to be the model, what is chosen without it."""
+    """Export the chosen candidate; if it turns out not to match PyTorch, choose without it."""
     best = contest.candidates[choice.chosen]
     try:
         report = export_run(
-            contest.prepared.run,
+            contest.model_graphs.run,
             out,
             precision=best.precision,
             keep=best.keep,
-            target=contest.prepared.target,
+            target=contest.model_graphs.target,
             overwrite=overwrite,
-            findings={"choice": msgspec.to_builtins(choice)},
-            prepared=contest.prepared,
+            choice=choice,
+            model_graphs=contest.model_graphs,
             progress=contest.progress,
         )
     except ParityError as error:
         if best.precision == "fp32":
             raise
         refused = [
-            msgspec.structs.replace(one, refused=str(error)) if one.name == best.name else one
-            for one in choice.candidates
+            msgspec.structs.replace(candidate, refused=str(error)) if candidate.name == best.name else candidate
+            for candidate in choice.candidates
         ]
         choice = _decided(msgspec.structs.replace(choice, candidates=refused))
         return _export(contest, choice, out, overwrite=overwrite)
@@ -201,8 +205,8 @@ def _export(contest: _Contest, choice: Choice, out: Path, *, overwrite: bool) ->
 
 def _batch_dependence(latency: Latency) -> str:
     return (
-        "its activations have one scale for a whole batch, so a sentence may come out in another way alone than among "
-        f"others, which a bundle promises not to do ({latency.differ_alone} of the timed sentences did)."
+        "its activations have one scale per batch, so a translation may depend on the other sentences of its batch, "
+        f"which it must not ({latency.differ_alone} of the timed sentences came out differently alone)."
     )
 
 
@@ -211,7 +215,7 @@ def _decided(choice: Choice) -> Choice:
     candidates = decide(choice.candidates, rule)
     return msgspec.structs.replace(
         choice,
-        chosen=next(one.name for one in candidates if one.chosen),
+        chosen=next(candidate.name for candidate in candidates if candidate.chosen),
         candidates=candidates,
         remarks=remarks(candidates, rule),
         tie=rule.tie,
@@ -219,44 +223,49 @@ def _decided(choice: Choice) -> Choice:
 
 
 def _previous(out: Path, choice: Choice) -> str | None:
-    """What the bundle that is replaced was chosen to be, if from the same settings on the same machine."""
+    """The candidate in the bundle that is to be replaced, if chosen with the same settings on the same machine."""
     try:
-        before = msgspec.convert(open_bundle(out).manifest.report["choice"], Choice)
-    except (BundleError, KeyError, msgspec.ValidationError):
+        before = open_bundle(out).manifest.report.choice
+    except BundleError:
         return None
-    same = (getattr(before, name) == getattr(choice, name) for name in _SETTINGS)
-    return before.chosen if all(same) else None
+    if before is None or any(getattr(before, name) != getattr(choice, name) for name in _SETTINGS):
+        return None
+    return before.chosen
 
 
 class _Contest:
-    """Candidates as they enter, with what is known of each."""
+    """The candidates so far, with what is known of each."""
 
-    def __init__(self, prepared: Prepared, trial: Trial, notebook: Notebook, progress: Progress) -> None:
+    def __init__(
+        self, model_graphs: ModelGraphs, trial: Trial, measurements: Measurements, progress: StageProgress
+    ) -> None:
         self.trial = trial
         self.candidates: dict[str, Candidate] = {}
         self.quality: dict[str, Quality] = {}
         self.signatures = "", ""
-        self.prepared, self.progress, self._notebook = prepared, progress, notebook
+        self.model_graphs, self.progress, self._measurements = model_graphs, progress, measurements
         self._translators: dict[str, Translator] = {}
         self._translations: dict[str, list[str]] = {}
         self._counts: dict[str, BleuCounts] = {}
 
     def folder(self, name: str) -> Path:
         """The candidate's bundle."""
-        return self._notebook.folder / CANDIDATES_FOLDER / name
+        return self._measurements.folder / CANDIDATES_FOLDER / name
 
     def enter(self, candidate: Candidate) -> Quality:
-        """Build, open and translate; the first to enter is what the others are compared with."""
+        """Build a candidate, open it and translate the text; later candidates are compared with the first one."""
         name = candidate.name
-        build(self.prepared, candidate, self.folder(name))
+        build(self.model_graphs, candidate, self.folder(name))
         translator = self.trial.open(self.folder(name))
         if not self._translators:
             self.trial = replace(self.trial, text=self.trial.text.fitting(translator))
         self._translators[name], self.candidates[name] = translator, candidate
-        stage = f"translate {name}"
+        stage = Stage(f"Translating with {name}")
         self.progress(stage, 0.0)
-        translated = self._notebook.measured(
-            stage, list[str], lambda: self.trial.translate(translator, lambda fraction: self.progress(stage, fraction))
+        translated = self._measurements.measured(
+            f"translate {name}",
+            list[str],
+            lambda: self.trial.translate(translator, lambda fraction: self.progress(stage, fraction)),
         )
         self._translations[name] = translated
         first = self._translations[next(iter(self._translations))]
@@ -269,18 +278,22 @@ class _Contest:
             chrf=scores.chrf,
             drop=reference - scores.bleu,
             drop_error=difference_error(next(iter(self._counts.values())), self._counts[name]),
-            identical=sum(one == other for one, other in zip(translated, first, strict=True)),
+            identical=sum(text == expected for text, expected in zip(translated, first, strict=True)),
         )
         return self.quality[name]
 
     def enter_mixed(self, base: Precision, max_drop: float) -> list[Sensitivity]:
-        """Keep more and more of the most sensitive layers higher: one, and twice as many as long as that is not inside
-        the budget, or there are few candidates, and it is no more than half of all."""
-        stage = f"sensitivity {base}"
+        """Enter candidates whose most sensitive layers are kept higher: one layer, then twice as many each time, until
+        the drop is within the budget and there are enough candidates, or half of the layers are kept.
+
+        Returns:
+            All layers, the most sensitive first.
+        """
+        stage = Stage(f"Quantizing one layer at a time to {base}")
         order = measure_sensitivity(
-            self.prepared, base, self._notebook, lambda fraction: self.progress(stage, fraction)
+            self.model_graphs, base, self._measurements, lambda fraction: self.progress(stage, fraction)
         )
-        layers, count = self.prepared.optimised(base).layers, 1
+        layers, count = self.model_graphs.optimised(base).layers, 1
         while 2 * count <= len(layers):
             drop = self.enter(mixed(base, count, layers, order)).drop
             if drop <= max_drop and len(self.candidates) >= MIN_CANDIDATES:
@@ -290,16 +303,16 @@ class _Contest:
 
     def timed(self) -> tuple[dict[str, Latency], float]:
         """Latencies by name, and their noise."""
-        return self._notebook.measured(
+        return self._measurements.measured(
             f"time {' '.join(self.candidates)}",
             tuple[dict[str, Latency], float],
             lambda: self.trial.timed(
-                self._translators, self._translations, lambda fraction: self.progress("time", fraction)
+                self._translators, self._translations, lambda fraction: self.progress(TIME, fraction)
             ),
         )
 
 
 def _first(text: ValidationText, count: int | None) -> ValidationText:
     if not text.sources:
-        raise ConfigError("There is no sentence to translate; give others with --valid.")
+        raise ConfigError("There is no sentence to translate; choose another text with --valid.")
     return replace(text, sources=text.sources[:count], references=text.references[:count])

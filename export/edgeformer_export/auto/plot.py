@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from edgeformer_export.auto.choice import Choice, Measured
+from edgeformer_runtime.bundle.choice import Choice, Measured
 from edgeformer_runtime.files import write_atomically
 
 

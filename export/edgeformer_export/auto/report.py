@@ -6,14 +6,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edgeformer.markdown import markdown_table
-from edgeformer_export.auto.choice import Choice
-from edgeformer_export.auto.tables import (
+from edgeformer_export.choice_table import (
     COLUMNS,
     SENSITIVITY_COLUMNS,
     explanation,
     rows,
     sensitivity_rows,
 )
+from edgeformer_runtime.bundle.choice import Choice
 from edgeformer_runtime.files import write_atomically
 
 REPORT_FILE, PLOT_FILE = "report.md", "candidates.png"

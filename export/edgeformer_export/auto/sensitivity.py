@@ -5,73 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, partial
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_export.auto.measurements import Notebook
-from edgeformer_export.model_graphs import Prepared
+from edgeformer_export.auto.measurements import Measurements
+from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.quantize.assignment import assign, given, stored
 from edgeformer_export.quantize.calibration import batches, open_graph
 from edgeformer_export.quantize.layers import Layer
 from edgeformer_export.sample import spread
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.choice import LayerChange, Sensitivity
 from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
+from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph, Values, run_decoder, run_encoder
 
 PAIRS = 64
-"""Pairs of the run's sample to measure on, of those that activations are calibrated on."""
-
-
-class Change(msgspec.Struct, kw_only=True, frozen=True):
-    """What one quantized layer does to the predictions of reference translations."""
-
-    kl_divergence: float
-    """Mean Kullback-Leibler divergence of the next token's distribution from that of fp32, in nats."""
-    nll_increase: float
-    """Increase of the mean negative log-likelihood of the reference tokens, in nats; below zero by chance."""
-
-
-class Sensitivity(msgspec.Struct, kw_only=True, frozen=True):
-    """One layer in one precision."""
-
-    layer: str
-    """Its name."""
-    precision: Precision
-    """The lowest that one of its operators gets."""
-    change: Change
-    """What it does to the predictions, all others in fp32."""
-    snr_db: float | None
-    """Signal-to-noise ratio of the weight."""
-    bytes: int
-    """Bytes of the weight."""
-    fp32_bytes: int
-    """Bytes in fp32."""
+"""Pairs of the run's sample to measure on, out of those that activations are calibrated on."""
 
 
 def measure_sensitivity(
-    prepared: Prepared,
+    model_graphs: ModelGraphs,
     precision: Precision,
-    notebook: Notebook,
+    measurements: Measurements,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> list[Sensitivity]:
     """Measure every layer of a model, the most sensitive first.
 
     Args:
-        prepared: the model.
+        model_graphs: the model.
         precision: of the bundle; layers get what :func:`~edgeformer_export.quantize.assignment.given` says.
-        notebook: keeps what was measured.
+        measurements: keeps the results, so that layers measured before are not measured again.
         progress: called with the fraction of layers done.
     """
-    probe, found = _Probe(prepared, precision), []
-    layers = prepared.optimised(precision).layers
+    probe, results = _Probe(model_graphs, precision), []
+    layers = model_graphs.optimised(precision).layers
     for number, layer in enumerate(layers, 1):
         lowest = given(layer.uses[-1], precision)
         each = "+".join(dict.fromkeys(given(use, precision) for use in layer.uses))
-        change = notebook.measured(f"sensitivity {each} {layer.name}", Change, partial(probe.measure, layer))
+        change = measurements.measured(f"sensitivity {each} {layer.name}", LayerChange, partial(probe.measure, layer))
         snr_db, nbytes = stored(layer, lowest)
-        found.append(
+        results.append(
             Sensitivity(
                 layer=layer.name,
                 precision=lowest,
@@ -82,27 +56,27 @@ def measure_sensitivity(
             )
         )
         progress(number / len(layers))
-    return sorted(found, key=lambda one: (-one.change.kl_divergence, one.layer))
+    return sorted(results, key=lambda entry: (-entry.change.kl_divergence, entry.layer))
 
 
 class _Probe:
     """The fp32 graphs with what they predict, opened when the first layer is measured."""
 
-    def __init__(self, prepared: Prepared, precision: Precision) -> None:
-        self._prepared, self._precision = prepared, precision
-        pairs: list[Pair] = [(pair.source, pair.target) for pair in spread(prepared.pairs, PAIRS)]
-        self._batches = [forced_batch(batch, prepared.special) for batch in batches(pairs)]
+    def __init__(self, model_graphs: ModelGraphs, precision: Precision) -> None:
+        self._model_graphs, self._precision = model_graphs, precision
+        pairs: list[Pair] = [(pair.source, pair.target) for pair in spread(model_graphs.pairs, PAIRS)]
+        self._batches = [forced_batch(batch, model_graphs.special) for batch in batches(pairs)]
 
-    def measure(self, layer: Layer) -> Change:
+    def measure(self, layer: Layer) -> LayerChange:
         """Quantize one layer and compare."""
-        prepared = self._prepared
-        optimised = prepared.optimised(self._precision)
+        model_graphs = self._model_graphs
+        optimised = model_graphs.optimised(self._precision)
         everything = assign(optimised.layers, self._precision, {})
         alone = {
             file: {use.name: everything[file][use.name] for use in layer.uses if use.file == file}
             for file in optimised.graphs
         }
-        graphs, _ = prepared.quantized(self._precision, alone)
+        graphs = model_graphs.quantized(self._precision, alone).graphs
         opened = {
             file: open_graph(file, graphs[file]) if alone[file] else reference
             for file, reference in self._graphs.items()
@@ -114,18 +88,18 @@ class _Probe:
             encoded = self._encoded[number]
             if alone[contract.ENCODER_FILE]:
                 encoded = run_encoder(opened[contract.ENCODER_FILE], batch.source, batch.source_length)
-            decoded = run_decoder(opened[contract.DECODER_FILE], encoded, prepared.traced.table, batch.target)
+            decoded = run_decoder(opened[contract.DECODER_FILE], encoded, model_graphs.traced.table, batch.target)
             for (rows, labels, expected), outputs in zip(reference, decoded, strict=True):
                 found = log_softmax(outputs[contract.LOGITS].numpy()[rows])
                 divergence += float((np.exp(expected) * (expected - found)).sum())
                 at = np.arange(len(rows)), labels
                 nll += float((expected[at] - found[at]).sum())
                 positions += len(rows)
-        return Change(kl_divergence=max(0.0, divergence / positions), nll_increase=nll / positions)
+        return LayerChange(kl_divergence=max(0.0, divergence / positions), nll_increase=nll / positions)
 
     @cached_property
     def _graphs(self) -> dict[str, InnerGraph]:
-        graphs = self._prepared.optimised(self._precision).graphs
+        graphs = self._model_graphs.optimised(self._precision).graphs
         return {file: open_graph(file, graph) for file, graph in graphs.items()}
 
     @cached_property
@@ -137,12 +111,12 @@ class _Probe:
     def _predictions(self) -> list[list[tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.float32]]]]:
         """For each batch and position: rows whose target has not ended, their next tokens, and the log-probabilities
         ``(rows, V)``."""
-        decoder, table = self._graphs[contract.DECODER_FILE], self._prepared.traced.table
+        decoder, table = self._graphs[contract.DECODER_FILE], self._model_graphs.traced.table
         predictions = []
         for batch, encoded in zip(self._batches, self._encoded, strict=True):
             # (N, T): the token after each that is fed
             labels = np.pad(batch.target[:, 1:], ((0, 0), (0, 1)))
-            labels[np.arange(len(labels)), batch.target_length - 1] = self._prepared.special.eos
+            labels[np.arange(len(labels)), batch.target_length - 1] = self._model_graphs.special.eos
             of_batch = []
             for position, outputs in enumerate(run_decoder(decoder, encoded, table, batch.target)):
                 rows = np.flatnonzero(position < batch.target_length)

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from edgeformer.quality.evaluation import translate_all
 from edgeformer.quality.tuning import ValidationText
-from edgeformer_export.auto.choice import Latency
 from edgeformer_export.sample import spread
+from edgeformer_runtime.bundle.choice import Latency
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 
 TIMED_SENTENCES = 32
 BLOCK = 4
-"""Sentences that a candidate translates before it is another one's turn."""
+"""Sentences that a candidate translates before the next candidate's turn."""
 MIN_ROUNDS = 6
 MAX_ROUNDS = 16
 ENOUGH = 0.02
-"""Rounds go on until the noise is below this, and no longer than :data:`MAX_ROUNDS`."""
+"""Rounds end once the noise is below this, or after :data:`MAX_ROUNDS`."""
 _CLOCKS: dict[str, Callable[[], float]] = {"processor time": time.process_time, "elapsed time": time.perf_counter}
 
 
@@ -36,7 +36,7 @@ class Trial:
     options: DecodeOptions
     """How to search, for quality and for latency."""
     threads: int
-    """CPU threads of one operator."""
+    """CPU threads per operator."""
 
     def open(self, bundle: Path) -> Translator:
         """Open a candidate's bundle."""
@@ -44,8 +44,8 @@ class Trial:
 
     @property
     def clock(self) -> str:
-        """``processor time``, which does not count what others do meanwhile; ``elapsed time`` with several threads, or
-        where the system's clock of processor time is coarse."""
+        """``processor time``, which excludes other processes; ``elapsed time`` with several threads, or where the
+        system's clock of processor time is coarse."""
         fine = time.get_clock_info("process_time").resolution < 1e-4
         return "processor time" if self.threads == 1 and fine else "elapsed time"
 
@@ -60,17 +60,17 @@ class Trial:
         translations: Mapping[str, Sequence[str]],
         progress: Callable[[float], None] = lambda fraction: None,
     ) -> tuple[dict[str, Latency], float]:
-        """Time some of the sentences one at a time. Every candidate does a few in turn, again and again, so that a
-        slow moment of the machine meets all.
+        """Time some of the sentences one at a time. Candidates take turns of a few sentences, so that a slow moment of
+        the machine affects all of them.
 
         Args:
             candidates: opened candidates by name.
-            translations: what each of them made of the text in batches.
-            progress: called with the fraction done, which grows to 1 at once if there is little noise.
+            translations: each candidate's translations of the text in batches.
+            progress: called with the fraction done, which jumps to 1 if there is little noise.
 
         Returns:
-            Latencies by name; and the noise: the largest relative difference, over all candidates, between even and odd
-            rounds, after what is common to all is taken off.
+            Latencies by name, and the noise: the largest relative difference, over all candidates, between even and odd
+            rounds, less what is common to all candidates.
         """
         order = sorted(range(len(self.text.sources)), key=lambda index: (len(self.text.sources[index]), index))
         chosen = spread(order, TIMED_SENTENCES)
@@ -79,7 +79,7 @@ class Trial:
         times = np.empty((MAX_ROUNDS, len(names), len(chosen)))
         differ = [0] * len(names)
         noise, done, clock = float("inf"), 0, _CLOCKS[self.clock]
-        for number in range(-1, MAX_ROUNDS):  # the first warms up
+        for number in range(-1, MAX_ROUNDS):  # the first round warms up
             for block in blocks:
                 for turn in range(len(names)):
                     at = (turn + max(0, number) + block.start) % len(names)

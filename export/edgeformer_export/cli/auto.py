@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from edgeformer_export.cli.progress import shown_stages
+
 if TYPE_CHECKING:
     from edgeformer_export.auto.export_best import AutoReport
     from edgeformer_runtime.bundle.manifest import Target
@@ -23,57 +25,61 @@ _OPTIONS = [
         type=click.FloatRange(0),
         default=0.2,
         show_default=True,
-        help="auto: how much lower than fp32's the BLEU may be.",
+        help="auto: largest acceptable drop in BLEU compared with fp32.",
     ),
     click.option(
         "--optimise",
         type=click.Choice(["latency", "size"]),
         default="latency",
         show_default=True,
-        help="auto: what to be best in, inside that budget.",
+        help="auto: what to minimize within that budget.",
     ),
-    click.option("--data", "data_dir", type=click.Path(path_type=Path), help="auto: folder to look for the corpus in."),
+    click.option("--data", "data_dir", type=click.Path(path_type=Path), help="auto: folder that contains the corpus."),
     click.option(
         "--valid",
         type=(click.Path(path_type=Path), click.Path(path_type=Path)),
         metavar="SOURCE REFERENCE",
         help="auto: text to measure BLEU on. Default: the validation set of the run's corpus.",
     ),
-    click.option("--sentences", type=click.IntRange(2), help="auto: take so many of its sentences. Default: all."),
+    click.option(
+        "--sentences",
+        type=click.IntRange(2),
+        help="auto: number of its sentences to use, from the first. Default: all.",
+    ),
     click.option(
         "--beam",
         "beam_size",
         type=click.IntRange(1),
-        help="auto: hypotheses kept, for quality and for latency. Default: the model's.",
+        help="auto: beam size, for quality and for latency. Default: the model's.",
     ),
     click.option(
         "--threads",
         type=click.IntRange(0),
         default=1,
         show_default=True,
-        help="auto: CPU threads of the device; 0 takes all.",
+        help="auto: CPU threads of the target device; 0 uses every available CPU.",
     ),
-    click.option("--resume", is_flag=True, help="auto: use what an earlier run has measured before it was cut off."),
+    click.option("--resume", is_flag=True, help="auto: use what an interrupted run has measured."),
 ]
 
 
 def auto_options(command: Command) -> Command:
-    """Give a command the options of the choice."""
+    """Add the options of ``--precision auto`` to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def refuse_auto_options(context: click.Context, names: list[str]) -> None:
-    """Refuse them where there is nothing to choose.
+    """Refuse these options where there is nothing to choose.
 
     Raises:
-        click.UsageError: one of them is given.
+        click.UsageError: at least one of them is given.
     """
     given = [name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
-    options = [one.opts[0] for one in context.command.params if one.name in given]
+    options = [parameter.opts[0] for parameter in context.command.params if parameter.name in given]
     if options:
-        raise click.UsageError(f"{', '.join(options)} needs --precision auto.")
+        raise click.UsageError(f"{', '.join(options)} can only be used with --precision auto.")
 
 
 def export_auto(
@@ -83,36 +89,33 @@ def export_auto(
     target: Target,
     overwrite: bool,
     quiet: bool,
-    stage_names: dict[str, str],
     data_dir: Path | None,
     valid: tuple[Path, Path] | None,
     resume: bool,
     **options: Any,
 ) -> AutoReport:
-    """Choose and export.
+    """Choose a precision and export the run in it.
 
     Args:
         run: the run folder.
         out: the bundle's folder.
         target: which operators may be used.
-        overwrite: replace what exists.
+        overwrite: replace an existing bundle and existing measurements.
         quiet: show no progress.
-        stage_names: text for the stages of an export.
-        data_dir: folder to look for the corpus in.
-        valid: source and reference files in the place of the corpus's.
+        data_dir: folder that contains the corpus.
+        valid: source and reference file to use instead of the corpus's validation set.
         resume: use earlier measurements.
         options: fields of :class:`~edgeformer_export.auto.export_best.AutoOptions`.
     """
     from edgeformer.quality.tuning import file_text, validation_text
     from edgeformer.train.run import Run
     from edgeformer_export.auto.export_best import AutoOptions, export_best, work_folder
-    from edgeformer_runtime.cli.output import stages
 
     opened = Run.open(run)
     text = validation_text(run, data_dir) if valid is None else file_text(run, *valid)
     name = "validation set of the training corpus" if valid is None else f"{valid[0].name} and {valid[1].name}"
     try:
-        with stages(_Stages(stage_names), quiet=quiet) as progress:
+        with shown_stages(quiet=quiet) as progress:
             return export_best(
                 opened,
                 out,
@@ -126,27 +129,16 @@ def export_auto(
             )
     except KeyboardInterrupt:
         click.echo(
-            f"Stopped. What was measured is in {work_folder(out)}; the same command with --resume goes on.", err=True
+            f"Interrupted. The measurements so far are in {work_folder(out)}; run the same command with --resume to "
+            "continue.",
+            err=True,
         )
         sys.exit(130)
 
 
-class _Stages(dict[str, str]):
-    """Texts of all stages; those of candidates are made of their names."""
-
-    def __missing__(self, stage: str) -> str:
-        verb, _, name = stage.partition(" ")
-        texts = {
-            "sensitivity": f"Quantizing one layer at a time, {name}",
-            "translate": f"Translating with {name}",
-            "time": "Timing all candidates",
-        }
-        return texts[verb]
-
-
 def print_choice(report: AutoReport) -> None:
     """Show the table of candidates and how one of them was chosen."""
-    from edgeformer_export.auto.tables import COLUMNS, explanation, rows
+    from edgeformer_export.choice_table import COLUMNS, explanation, rows
     from edgeformer_runtime.cli.output import console, human_bytes, table
 
     choice = report.choice

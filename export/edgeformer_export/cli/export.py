@@ -9,24 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import click
 
 from edgeformer_export.cli.auto import auto_options, export_auto, print_choice, refuse_auto_options
-from edgeformer_runtime.bundle.manifest import Precision, Target
+from edgeformer_export.cli.progress import shown_stages
+from edgeformer_runtime.bundle.manifest import Target
+from edgeformer_runtime.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:
     from edgeformer_export.export import ExportReport
-    from edgeformer_export.parity.comparison import ParityReport
     from edgeformer_export.parity.verify import RunResult
+    from edgeformer_runtime.bundle.parity import ParityReport
     from edgeformer_runtime.selfcheck.golden import GoldenResult
     from edgeformer_runtime.selfcheck.machine import Machine
     from edgeformer_runtime.selfcheck.operators import Operators
 
-_STAGES = {
-    "trace": "Tracing the graphs",
-    "optimise": "Optimising",
-    "calibrate": "Calibrating activations",
-    "write": "Writing",
-    "compare": "Comparing with torch",
-    "examples": "Choosing golden examples",
-}
+_PRECISION_HELP = " ".join(f"{name}: {traits.purpose}" for name, traits in PRECISIONS.items())
 
 
 @click.command()
@@ -34,24 +29,24 @@ _STAGES = {
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the bundle to write.")
 @click.option(
     "--precision",
-    type=click.Choice([*get_args(Precision), "auto"]),
+    type=click.Choice([*PRECISIONS, "auto"]),
     default="fp32",
     show_default=True,
-    help="fp32: as trained, for CPU and CUDA. fp16: half precision, for CUDA. The others are for CPUs. int8: the "
-    "fastest for many rows (sentences times beams), with ranges of activations calibrated on training text. int8-block "
-    "and int4: weights in blocks; the fastest for one row, and int4 the smallest. auto: measure all those for CPUs, "
-    "and mixed ones, on this machine, and take the best inside a quality budget.",
+    help=f"{_PRECISION_HELP} auto: Measure those for CPUs, and mixtures of them, on this machine, and export the best "
+    "one within a quality budget.",
 )
 @click.option(
     "--target",
     type=click.Choice(get_args(Target)),
     default="ort",
     show_default=True,
-    help="ort: ONNX Runtime's fused operators; portable: operators of the ONNX standard only.",
+    help="ort: ONNX Runtime's fused operators. portable: operators of the ONNX standard only.",
 )
 @auto_options
 @click.option(
-    "--overwrite", is_flag=True, help="Replace a bundle that exists; auto: measure anew, unless --resume is given too."
+    "--overwrite",
+    is_flag=True,
+    help="Replace an existing bundle. auto: also measure again, unless --resume is given.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
@@ -68,26 +63,26 @@ def export(
 ) -> None:
     """Export the trained model of the folder RUN as a bundle.
 
-    A bundle holds an encoder and a step-decoder graph, their weights, tokenizers, golden examples and a manifest with
-    the SHA-256 of each. An fp32 bundle is written only if its output equals torch's; another one only if
-    it stays close.
+    A bundle contains an encoder and a step-decoder graph, their weights, tokenizers, golden examples, and a manifest
+    with the SHA-256 of each file. An fp32 bundle is written only if its output matches PyTorch token for token; in
+    other precisions, it must stay close.
 
-    With --precision auto, all candidates translate a validation set and are timed; the table says what each costs. What
-    is measured is kept in a folder beside the bundle, whose name ends in .quantize.
+    With --precision auto, every candidate translates a validation set and is timed; a table shows the results.
+    Measurements are kept beside the bundle, in a folder whose name ends in .quantize.
     """
     from edgeformer.train.run import Run
     from edgeformer_export.export import export_run
-    from edgeformer_runtime.cli.output import print_json, stages
+    from edgeformer_runtime.cli.output import print_json
 
     if precision == "auto":
-        found = export_auto(run, out, target=target, overwrite=overwrite, quiet=as_json, stage_names=_STAGES, **auto)
+        best = export_auto(run, out, target=target, overwrite=overwrite, quiet=as_json, **auto)
         if as_json:
-            print_json(found)
+            print_json(best)
         else:
-            print_choice(found)
+            print_choice(best)
         return
     refuse_auto_options(context, list(auto))
-    with stages(_STAGES, quiet=as_json) as progress:
+    with shown_stages(quiet=as_json) as progress:
         report = export_run(
             Run.open(run),
             out,
@@ -253,7 +248,7 @@ def _print_problems(against: RunResult | None, problems: list[str]) -> None:
 def _print_parity(parity: ParityReport) -> None:
     from edgeformer_runtime.cli.output import console, table
 
-    rows = table(f"Against torch ({parity.precision})", "", "")
+    rows = table(f"Compared with PyTorch ({parity.precision})", "", "")
     logits = parity.logits
     rows.add_row("target positions", f"{logits.positions:,}")
     rows.add_row("largest logit difference", f"{logits.max_difference:.2e}")

@@ -1,4 +1,4 @@
-"""Makes a bundle's golden examples, of texts whose translations are far from any other."""
+"""Makes a bundle's golden examples from texts whose translations are the least likely to change by rounding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from edgeformer_export.parity.margins import beam_margins, greedy_margins
-from edgeformer_runtime.selfcheck.golden import SCORE_TOLERANCE, Golden, GoldenCase
+from edgeformer_runtime.selfcheck.golden import Golden, GoldenCase, score_tolerance
 from edgeformer_runtime.selfcheck.machine import this_machine
 from edgeformer_runtime.selfcheck.trace import STEPS, Trace, session_fingerprints
 from edgeformer_runtime.translator import TextHypothesis, Translator
@@ -17,83 +17,86 @@ from edgeformer_runtime.translator import TextHypothesis, Translator
 TEXTS = 6
 """Texts of the examples."""
 MARGIN = 10
-"""Margin to look for, in units of the score tolerance: logits of int4 graphs moved against each other by up to 0.14
+"""Desired margin, in units of the score tolerance: logits of int4 graphs moved against each other by up to 0.14
 between an x86 processor and emulated ARM64 ones."""
 FACTORS = (0.25, 0.5, 1, 2)
-"""Margins to try with beams, in units of the margin to look for."""
+"""Margins to try with beam search, in units of the desired margin."""
 SHORTLIST = 3
-"""Texts of about the same length that are tried with beams, which takes longer than greedy search."""
+"""Texts of about the same length that are tried with beam search, which takes longer than greedy search."""
 
 
 @dataclass
-class _Candidate:
-    """A text, and by beam size its translation and how far that is from another one."""
+class _Example:
+    """A text that may become a golden example."""
 
     text: str
     source: tuple[int, ...]
+    """Source ids with the end token."""
     best: dict[int, TextHypothesis]
+    """Its translation by beam size."""
     margin: dict[int, float]
+    """By beam size, how far logits may move without another translation."""
 
 
 def make_golden(translator: Translator, texts: Sequence[str], count: int = TEXTS) -> Golden:
-    """Examples of at most ``count`` texts, with what the bundle gives now.
+    """Make examples of at most ``count`` texts, with the bundle's current output.
 
     Args:
         translator: the bundle.
-        texts: candidates, from the shortest to the longest; of neighbours, that with the largest margin is taken.
-        count: texts wanted.
+        texts: candidates, from the shortest to the longest; of neighbors, the one with the largest margin is taken.
+        count: maximum number of texts.
 
     Raises:
-        InputError: a text is too long, or no text.
+        InputError: a text is too long or is not text.
     """
     session, options = translator.session, translator.defaults
     greedy = translator.translate([text for text in texts if text.strip()], beam_size=1)
     sources = [translation.source.ids for translation in greedy]
     margins = greedy_margins(session, sources, [translation.best.ids for translation in greedy])
     candidates = [
-        _Candidate(translation.source.text, translation.source.ids, {1: translation.best}, {1: margin})
+        _Example(translation.source.text, translation.source.ids, {1: translation.best}, {1: margin})
         for translation, margin in zip(greedy, margins, strict=True)
     ]
-    # Neighbours in length, and of each group those with the largest margins
+    # Neighbors in length; of each group, those with the largest margins.
     bounds = [len(candidates) * part // count for part in range(count + 1)]
     groups = [candidates[start:end] for start, end in pairwise(bounds) if start < end]
-    groups = [sorted(group, key=lambda one: -one.margin[1])[:SHORTLIST] for group in groups]
+    groups = [sorted(group, key=lambda example: -example.margin[1])[:SHORTLIST] for group in groups]
     if options.beam_size > 1:
-        _try_beams(translator, [one for group in groups for one in group])
-    chosen = [max(group, key=lambda one: min(one.margin.values())) for group in groups]
+        _try_beams(translator, [example for group in groups for example in group])
+    chosen = [max(group, key=lambda example: min(example.margin.values())) for group in groups]
     return Golden(
-        cases=tuple(_case(one, beam_size) for beam_size in chosen[0].best for one in chosen),
+        cases=tuple(_case(example, beam_size) for beam_size in chosen[0].best for example in chosen),
         machine=this_machine(session.device),
-        traces=tuple(_trace(translator, one) for one in chosen),
+        traces=tuple(_trace(translator, example) for example in chosen),
     )
 
 
-def _try_beams(translator: Translator, candidates: Sequence[_Candidate]) -> None:
+def _try_beams(translator: Translator, examples: Sequence[_Example]) -> None:
     """Add translations by beam search, and their margins."""
     options = translator.defaults
-    wanted = MARGIN * max(SCORE_TOLERANCE[name] for name in translator.bundle.manifest.precision.values())
-    beams = [one.best for one in translator.translate([one.text for one in candidates])]
-    sources, outputs = [one.source for one in candidates], [best.ids for best in beams]
+    wanted = MARGIN * score_tolerance(translator.bundle.manifest)
+    beams = [translation.best for translation in translator.translate([example.text for example in examples])]
+    sources, outputs = [example.source for example in examples], [best.ids for best in beams]
     margins = beam_margins(translator.session, sources, outputs, options, [wanted * factor for factor in FACTORS])
-    for one, best, margin in zip(candidates, beams, margins, strict=True):
-        one.best[options.beam_size], one.margin[options.beam_size] = best, margin
+    for example, best, margin in zip(examples, beams, margins, strict=True):
+        example.best[options.beam_size], example.margin[options.beam_size] = best, margin
 
 
-def _case(one: _Candidate, beam_size: int) -> GoldenCase:
-    best = one.best[beam_size]
+def _case(example: _Example, beam_size: int) -> GoldenCase:
+    best = example.best[beam_size]
     return GoldenCase(
-        text=one.text,
+        text=example.text,
         beam_size=beam_size,
         ids=best.ids,
         score=best.score or 0.0,
-        source=one.source,
+        source=example.source,
         output=best.text,
-        margin=float(f"{one.margin[beam_size]:.3g}"),
+        margin=float(f"{example.margin[beam_size]:.3g}"),
     )
 
 
-def _trace(translator: Translator, one: _Candidate) -> Trace:
+def _trace(translator: Translator, example: _Example) -> Trace:
     steps = min(STEPS, translator.session.max_target_length)
-    trace = Trace(source=one.source, target=(translator.session.special.bos, *one.best[1].ids)[:steps])
-    found = session_fingerprints(translator.session, translator.bundle.manifest.state, trace)
-    return msgspec.structs.replace(trace, stages=found)
+    trace = Trace(source=example.source, target=(translator.session.special.bos, *example.best[1].ids)[:steps])
+    stages = session_fingerprints(translator.session, translator.bundle.manifest.state, trace)
+    return msgspec.structs.replace(trace, stages=stages)

@@ -1,9 +1,9 @@
-"""Which tensor of a graph is the output of which part of the torch model, and where the two differ first."""
+"""Finds which tensor of a graph is the output of which part of the torch model, and where the two first differ."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,20 +21,17 @@ from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS, StateTensor
 from edgeformer_runtime.decoding.forced_steps import forced_steps
 from edgeformer_runtime.errors import ModelError
+from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.fingerprint import relative_error
 from edgeformer_runtime.selfcheck.golden import Golden
 from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
 from edgeformer_runtime.selfcheck.location import InnerTensor, Location, graph_of, location_of, modules_of
 from edgeformer_runtime.selfcheck.trace import Deviation, Stage, Trace, fingerprints, padded, true_part
 
-MATCH = {"float32": 1e-4, "float16": 2e-2}
-"""Two tensors are the same if they differ by less than this part of their largest value."""
-FLOOR = {True: 1e-3, False: 0.02}
-"""Smallest tolerance of a relative error against torch, in fp32 and in other precisions."""
+MATCHING = {str(traits.dtype): traits.tolerances.matching_tensor for traits in PRECISIONS.values()}
+"""By floating-point type, the part of their largest value by which two tensors that are the same may differ."""
 GROWTH = 2.0
 """How much larger than at export an error may be for another sentence."""
-UNKNOWN = {True: 1e-3, False: 0.5}
-"""Tolerance of tensors whose error at export is not known."""
 
 Modules = dict[str, dict[str, list[str]]]
 """For each graph, for each of its tensors, the parts of the model whose output it is."""
@@ -43,7 +40,7 @@ Modules = dict[str, dict[str, list[str]]]
 def match_modules(
     model: EncoderDecoder, graphs: Graphs, table: Sequence[StateTensor], special: SpecialTokens, trace: Trace
 ) -> Modules:
-    """Find the outputs of the model's parts in its graphs, by their values; none, if the engine cannot show these.
+    """Find the outputs of the model's parts in its graphs by their values; empty if the engine cannot show them.
 
     Args:
         model: the torch model.
@@ -57,7 +54,7 @@ def match_modules(
     try:
         inner = InnerGraphs({file: ir.to_proto(graphs[file]).SerializeToString() for file in names}, names, table)
         found = _by_tensor(inner.stages(source, length, trace.target), len(trace.source), source.shape[1])
-    except ModelError:  # a tensor that is no array, such as a sequence
+    except ModelError:  # a tensor is not an array but, for example, a sequence
         return {file: {} for file in names}
     wanted = _by_tensor(
         (parts for parts, _ in torch_stages(model, special, source, length, trace.target)),
@@ -77,11 +74,11 @@ def match_modules(
 
 
 def record_inner(model: EncoderDecoder, bundle: Bundle, golden: Golden, modules: Modules, device: str) -> Golden:
-    """Add to a golden file what is inside the graphs, and how far that is from torch.
+    """Add to a golden file the tensors inside the graphs, and their errors against PyTorch.
 
     Args:
         model: the torch model.
-        bundle: the bundle; tensors that its graphs do not have any more are left out.
+        bundle: the bundle; tensors that its graphs no longer have are left out.
         golden: its examples.
         modules: see :func:`match_modules`.
         device: ``cpu`` or ``cuda``.
@@ -99,7 +96,7 @@ def record_inner(model: EncoderDecoder, bundle: Bundle, golden: Golden, modules:
             file=(ENCODER_FILE, DECODER_FILE)[stage],
             tensor=name,
             module=chosen[(ENCODER_FILE, DECODER_FILE)[stage]].get(name),
-            error=float(f"{max(error, 1e-6):.2g}"),  # what is smaller is not the same twice
+            error=float(f"{max(error, 1e-6):.2g}"),  # smaller errors are not reproducible
         )
         for (stage, name), error in errors.items()
         if np.isfinite(error)
@@ -113,7 +110,7 @@ def record_inner(model: EncoderDecoder, bundle: Bundle, golden: Golden, modules:
 def locate(
     model: EncoderDecoder, bundle: Bundle, golden: Golden, device: str, source: Sequence[int], target: Sequence[int]
 ) -> Location | None:
-    """The first tensor of a bundle that differs from torch by more than at export.
+    """The first tensor of a bundle that differs from PyTorch by more than at export.
 
     Args:
         model: the torch model.
@@ -128,20 +125,32 @@ def locate(
     """
     manifest = bundle.manifest
     modules = modules_of(golden.tensors)
-    errors = {(one.file, one.tensor): one.error for one in golden.tensors}
+    errors = {(tensor.file, tensor.tensor): tensor.error for tensor in golden.tensors}
     try:
         inner = InnerGraphs.of_bundle(bundle, {file: list(names) for file, names in modules.items()}, device)
-    except ModelError:  # the graphs lack such a tensor, so only their outputs can be looked at
+    except ModelError:  # the graphs lack such a tensor, so only their outputs can be compared
         inner = InnerGraphs.of_bundle(bundle, {}, device)
     trace = Trace(source=tuple(source), target=tuple(target))
     for deviation in torch_deviations(model, inner, manifest.special, trace, modules):
         file = graph_of(deviation)
-        exact = {manifest.precision[ENCODER_FILE], manifest.precision[file]} == {"fp32"}
-        known = errors.get((file, deviation.tensor))
-        tolerance = UNKNOWN[exact] if known is None else max(FLOOR[exact], GROWTH * known)
+        precisions = manifest.precision[ENCODER_FILE], manifest.precision[file]
+        tolerance = _tolerance(precisions, errors.get((file, deviation.tensor)))
         if deviation.difference > tolerance:
             return location_of(deviation, tolerance, modules)
     return None
+
+
+def _tolerance(precisions: Iterable[Precision], error: float | None) -> float:
+    """Largest relative difference that is expected of a tensor in graphs of some precisions.
+
+    Args:
+        precisions: of the graphs that compute it.
+        error: its error at export, if known.
+    """
+    tolerances = [PRECISIONS[precision].tolerances for precision in precisions]
+    if error is None:
+        return max(row.unknown_tensor for row in tolerances)
+    return max(GROWTH * error, *(row.inner_tensor for row in tolerances))
 
 
 def torch_deviations(
@@ -151,7 +160,7 @@ def torch_deviations(
     trace: Trace,
     modules: Mapping[str, Mapping[str, str]],
 ) -> Iterator[Deviation]:
-    """How much each tensor of opened graphs differs from torch's, in the order of stages and tensors.
+    """Yield how much each tensor of opened graphs differs from PyTorch's, in the order of stages and tensors.
 
     Args:
         model: the torch model.
@@ -183,11 +192,11 @@ def torch_stages(
     source_length: NDArray[np.int64],
     target: Sequence[int],
 ) -> Iterator[tuple[Stage, Stage]]:
-    """What a torch model computes for one sentence: the encoder, then each step.
+    """Yield what a torch model computes for one sentence: the encoder, then each step.
 
     Yields:
-        Outputs of its parts by their paths, of those that are called once and give a tensor; and its state tensors and
-        logits by the names of the graphs' outputs.
+        Outputs by path of the parts that are called once and return a tensor; and state tensors and logits by the names
+        of the graphs' outputs.
     """
     calls: dict[str, list[Any]] = defaultdict(list)
 
@@ -215,7 +224,7 @@ def torch_stages(
 
 
 def _inner_names(graph: ir.Model) -> list[str]:
-    """Names of the tensors that nodes make and that are no output, in the graph's order."""
+    """Names of the tensors that nodes produce and that are not outputs, in the graph's order."""
     outputs = {value.name for value in graph.graph.outputs}
     names = (value.name for node in graph.graph for value in node.outputs)
     return [name for name in names if name and name not in outputs]
@@ -233,16 +242,16 @@ def _by_tensor(stages: Iterator[Stage], length: int, width: int) -> dict[str, di
 
 
 def _same(found: Sequence[NDArray[Any]], wanted: Sequence[NDArray[Any]]) -> bool:
-    """Whether two tensors are equal in every stage, but for rounding."""
+    """Whether two tensors are equal in every stage, apart from rounding."""
     return len(found) == len(wanted) and all(
         one.size == other.size > 1
-        and np.abs(one - other).max() <= MATCH.get(one.dtype.name, 0.0) * np.abs(other).max() > 0
+        and np.abs(one - other).max() <= MATCHING.get(one.dtype.name, 0.0) * np.abs(other).max() > 0
         for one, other in zip(found, wanted, strict=True)
     )
 
 
 def _one_each(bundle: Bundle, file: str, tensors: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The innermost part for each tensor that the bundle's graph has, and no part twice."""
+    """The innermost part for each tensor that the bundle's graph has, with no part twice."""
     graph = ir.load(bundle.file(file)).graph
     names = {value.name for node in graph for value in node.outputs}
     chosen: dict[str, str] = {}

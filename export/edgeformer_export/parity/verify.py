@@ -1,4 +1,4 @@
-"""Compares a bundle with the run it was exported from, and finds the part in which they differ first."""
+"""Compares a bundle with the run that it was exported from, and finds the first part in which they differ."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from edgeformer.errors import CheckpointError, DataError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
-from edgeformer_export.parity.comparison import ParityReport, compare
+from edgeformer_export.parity.comparison import compare
 from edgeformer_export.parity.locate import locate
 from edgeformer_export.sample import sample_pairs
+from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.contract import CAPACITY_AXIS, PAST_AXIS, StateTensor
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.precision import PRECISIONS, lowest
 from edgeformer_runtime.selfcheck.golden import read_golden
 from edgeformer_runtime.selfcheck.location import Location
 from edgeformer_runtime.translator import Translator
@@ -31,9 +33,9 @@ class RunResult:
     parity: ParityReport
     """Logits and output."""
     first: Location | None
-    """The first tensor that differs from torch by more than at export; none if that was not asked for, or none does."""
+    """The first tensor that differs from PyTorch more than at export; ``None`` if there is none or nothing failed."""
     problems: tuple[str, ...]
-    """One sentence for everything that is wrong."""
+    """One sentence per problem."""
 
 
 def verify_against_run(
@@ -50,17 +52,52 @@ def verify_against_run(
     Args:
         translator: the opened bundle.
         run: the run folder.
-        source: text file with a sentence per line; the run's sample if none. Lines of white space are left out.
-        beams: beam sizes; greedy and the bundle's default if none.
+        source: text file with one sentence per line, blank lines skipped; ``None`` for the run's sample.
+        beams: beam sizes; empty for greedy search and the bundle's default.
         progress: called with the fraction done, 0 … 1.
-        damaged: look for the first part that differs, even if logits and output are within their bounds.
+        damaged: look for the first part that differs even if logits and output are within their tolerances.
 
     Raises:
         CheckpointError: the run's tokenizers or sizes are not those of the bundle.
-        DataError: the file cannot be read, or holds no sentence.
+        DataError: the file cannot be read, or contains no sentence.
         InputTooLongError: a line has more tokens than the model takes.
     """
     manifest, model = translator.bundle.manifest, run.load_model()
+    _require_same_model(run, model, translator)
+    if source is None:
+        sources = [pair.source for pair in sample_pairs(run, model)]
+    else:
+        sources = [list(line.ids) for line in translator.encode(read_lines(source)) if line.ids]
+        if not sources:
+            raise DataError(f"`{source}` contains no sentence to compare on.")
+    defaults = translator.defaults
+    sizes = sorted(set(beams)) or sorted({1, defaults.beam_size})
+    options = [DecodeOptions(beam_size=size, length_penalty=defaults.length_penalty) for size in sizes]
+    parity = compare(
+        model,
+        translator.session,
+        sources,
+        options,
+        lowest(manifest.precision.values()),
+        progress,
+        attention=translator.bundle.has_attention,  # bundles of an earlier version have no attention graph
+    )
+    first, problems = None, list(parity.problems)
+    if problems or damaged:
+        sentence = _sentence(parity)
+        first = _first_difference(model, translator, sources[sentence])
+        found = "no tensor differs by more than at export" if first is None else f"first difference is in {first}"
+        problems.append(f"against torch, in sentence {sentence + 1}, {found}")
+    return RunResult(parity=parity, first=first, problems=tuple(problems))
+
+
+def _require_same_model(run: Run, model: EncoderDecoder, translator: Translator) -> None:
+    """Make sure that a bundle may have been exported from a run.
+
+    Raises:
+        CheckpointError: tokenizers, vocabularies or states differ; lists all of them.
+    """
+    manifest = translator.bundle.manifest
     problems = [
         f"its {name} differs from the bundle's"
         for name, found, expected in (
@@ -74,38 +111,13 @@ def verify_against_run(
     ]
     if problems:
         raise CheckpointError(f"Run `{run.path}` is not the model of this bundle: " + "; ".join(problems) + ".")
-    if source is None:
-        sources = [pair.source for pair in sample_pairs(run, model)]
-    else:
-        sources = [list(line.ids) for line in translator.encode(read_lines(source)) if line.ids]
-        if not sources:
-            raise DataError(f"`{source}` holds no sentence to compare on.")
-    defaults = translator.defaults
-    sizes = sorted(set(beams)) or sorted({1, defaults.beam_size})
-    options = [DecodeOptions(beam_size=size, length_penalty=defaults.length_penalty) for size in sizes]
-    precision = min(manifest.precision.values(), key=["int4", "int8-block", "int8", "fp16", "fp32"].index)
-    parity = compare(
-        model,
-        translator.session,
-        sources,
-        options,
-        precision,
-        progress,
-        attention=translator.bundle.has_attention,  # one that was exported before there were any has none
-    )
-    first, problems = None, list(parity.problems)
-    if problems or damaged:
-        sentence = _sentence(parity)
-        first = _first_difference(model, translator, sources[sentence])
-        found = "no tensor differs by more than at export" if first is None else f"first difference is in {first}"
-        problems.append(f"against torch, in sentence {sentence + 1}, {found}")
-    return RunResult(parity=parity, first=first, problems=tuple(problems))
 
 
 def _sentence(parity: ParityReport) -> int:
-    """The sentence to look into: the first with other output, else that with the largest difference of a logit."""
+    """The sentence to examine: the first whose output should match and does not, or else the worst by its logits."""
     different = [entry.first.sentence for entry in parity.tokens if entry.first is not None]
-    return min(different) if different and parity.precision == "fp32" else parity.logits.worst_sentence
+    must_match = PRECISIONS[parity.precision].tolerances.identical_output
+    return min(different) if different and must_match else parity.logits.worst_sentence
 
 
 def _first_difference(model: EncoderDecoder, translator: Translator, source: Sequence[int]) -> Location | None:
@@ -116,8 +128,8 @@ def _first_difference(model: EncoderDecoder, translator: Translator, source: Seq
 
 
 def _appended(tensor: StateTensor) -> StateTensor:
-    """A tensor as the model's own table has it: caches grow, wherever the target writes them in place, and numbers are
-    float32."""
+    """A tensor as in the model's own table: caches grow, even where the target writes them in place, and
+    floating-point values are float32."""
     axes = tuple(PAST_AXIS if axis == CAPACITY_AXIS else axis for axis in tensor.axes)
     return msgspec.structs.replace(tensor, axes=axes, dtype="float32" if tensor.dtype == "float16" else tensor.dtype)
 

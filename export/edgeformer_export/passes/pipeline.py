@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from edgeformer_runtime.bundle.report import PassRecord
+
 SMALL_CONSTANTS = 1024
 """Bytes that a pass may add in exchange for nodes: shapes, axes, sizes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PassRecord:
-    """What one pass did to one graph."""
-
-    name: str
-    """Class of the pass."""
-    nodes_before: int
-    """Nodes of the graph before it."""
-    nodes_after: int
-    """Nodes after it."""
-    bytes_before: int
-    """Bytes of all weights before it."""
-    bytes_after: int
-    """Bytes of all weights after it."""
-    outcome: str
-    """``changed``, ``unchanged``, or ``rejected`` if its result was worse and was thrown away."""
 
 
 class PassFailedError(RuntimeError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -22,29 +21,24 @@ from edgeformer_export.passes.patterns import (
     is_chosen,
     replace,
 )
+from edgeformer_runtime.precision import BLOCK_SIZE
 
-Bits = Literal[4, 8]
-
-BLOCK_SIZE = 256
-"""Largest number of values with one scale, unless another is given. No larger one is known to the operator, and smaller
-ones are slower: with 128, a product of four rows takes about a tenth longer in 4 bits, with no measurable loss more or
-less."""
 MIN_BLOCK = 16
-"""Smallest block that the operators take. Narrower weights stay in fp32."""
+"""Smallest block that the operators take; narrower weights are not quantized in blocks."""
 ACCURACY_LEVEL = 4
 """``MatMulNBits`` rounds each block of a row to int8 while it runs, and multiplies integers."""
 DIVISORS = np.linspace(6.5, 12, 23, dtype=np.float32)
-"""4 bits: the scales to try are a block's largest value divided by each of these, with its sign turned, so that the
-largest value may use -8, which has no counterpart."""
+"""4 bits: the scales to try are a block's largest value divided by each of these, with the opposite sign, so that the
+largest value may become -8, which has no positive counterpart."""
 CHUNK = 1 << 16
-"""Values that are rounded at a time: temporary arrays of this size stay in the processor's cache."""
+"""Values rounded at a time: temporary arrays of this size stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
 class Blocks:
     """A matrix whose rows are cut into blocks: ``value = (integer - 2 ** (bits - 1)) * scale``.
 
-    The last block of a row is filled up with zeros.
+    The last block of a row is padded with zeros.
     """
 
     packed: NDArray[np.uint8]
@@ -57,25 +51,26 @@ class Blocks:
 class QuantizeBlocks(ir.passes.InPlacePass):
     """Replace matrix products and embedding look-ups by operators that read weights in blocks.
 
-    Fast with one row or few; with many, :class:`QuantizeStatic` is faster. ONNX Runtime's operators only.
+    Fast for one row or a few; with many rows, :class:`QuantizeStatic` is faster. Needs ONNX Runtime's operators.
 
     - ``MatMul(x, W) [+ b]`` and ``Gemm(x, W, b)`` become ``MatMulNBits``.
-    - ``Gather(table, ids)`` becomes ``GatherBlockQuantized``, and ``Slice`` where the table's rows were filled up. Its
-      bytes are those of a tied output projection, also in another graph.
+    - ``Gather(table, ids)`` becomes ``GatherBlockQuantized``, followed by ``Slice`` where the table's rows were padded.
+      Its bytes equal those of a tied output projection, in the other graph too.
 
-    A row's result depends on the other rows of its batch by rounding of float32 only.
+    A row's result depends on the other rows of its batch only by rounding in float32.
     """
 
-    def __init__(self, bits: Bits, block_size: int = BLOCK_SIZE, *, only: Container[str] | None = None) -> None:
+    def __init__(self, bits: int, block_size: int = BLOCK_SIZE, *, only: Container[str] | None = None) -> None:
         """Set up.
 
         Args:
             bits: 8 or 4.
-            block_size: largest number of values with one scale, a power of two from 16; see :func:`choose_block_size`.
-            only: names of :class:`~edgeformer_export.quantize.layers.Use` to replace; all if none.
+            block_size: maximum number of values that share a scale, a power of two of at least 16; see
+                :func:`choose_block_size`.
+            only: names of :class:`~edgeformer_export.quantize.layers.Use` to replace; ``None`` for all.
 
         Raises:
-            ValueError: ``bits`` or ``block_size`` is none of these.
+            ValueError: ``bits`` or ``block_size`` is not supported.
         """
         super().__init__()
         if bits not in (4, 8):
@@ -89,9 +84,9 @@ class QuantizeBlocks(ir.passes.InPlacePass):
         """Rewrite the graph in place."""
         graph = model.graph
         linears = [
-            one
-            for one in find_linears(graph)
-            if one.weight.shape[0] >= MIN_BLOCK and is_chosen(one.output.name, self._only)
+            linear
+            for linear in find_linears(graph)
+            if linear.weight.shape[0] >= MIN_BLOCK and is_chosen(linear.output.name, self._only)
         ]
         lookups = [
             node
@@ -143,24 +138,24 @@ class QuantizeBlocks(ir.passes.InPlacePass):
         return self._made[key]
 
 
-def choose_block_size(width: int, bits: Bits, largest: int) -> int:
-    """The power of two from 16 to ``largest`` that takes fewest bytes for a row, filled-up values and scales counted.
+def choose_block_size(width: int, bits: int, largest: int) -> int:
+    """The power of two from 16 to ``largest`` with which a row takes the fewest bytes, padding and scales included.
 
-    Of two that take the same, the larger one. It is ``largest`` where that divides the width.
+    On a tie, the larger one. It is ``largest`` where that divides the width.
     """
     sizes = [1 << power for power in range(MIN_BLOCK.bit_length() - 1, largest.bit_length())]
     return min(reversed(sizes), key=lambda size: -(-width // size) * (size * bits // 8 + 4))
 
 
-def quantize_blocks(matrix: NDArray[np.float32], bits: Bits, block_size: int) -> Blocks:
+def quantize_blocks(matrix: NDArray[np.float32], bits: int, block_size: int) -> Blocks:
     """Round a matrix to integers, symmetrically, with one scale for each block of a row.
 
-    With 8 bits, the block's largest value becomes 127. With 4 bits, the scale of the least squared error is searched.
+    With 8 bits, the block's largest value becomes 127. With 4 bits, the scale with the least squared error is searched.
 
     Args:
         matrix: ``(rows, width)``.
         bits: 8 or 4.
-        block_size: values with one scale.
+        block_size: values that share a scale.
     """
     rows, width = matrix.shape
     padded = np.pad(matrix, ((0, 0), (0, -width % block_size))).reshape(-1, block_size)
@@ -174,8 +169,8 @@ def quantize_blocks(matrix: NDArray[np.float32], bits: Bits, block_size: int) ->
     return Blocks(packed.reshape(rows, -1, block_size * bits // 8), scales.reshape(rows, -1), block_size)
 
 
-def dequantize_blocks(blocks: Blocks, bits: Bits, width: int) -> NDArray[np.float32]:
-    """What the operators make of blocks: ``(rows, width)``."""
+def dequantize_blocks(blocks: Blocks, bits: int, width: int) -> NDArray[np.float32]:
+    """The matrix that the operators read from blocks, ``(rows, width)``."""
     integers = blocks.packed.astype(np.int16)
     if bits == 4:
         integers = np.stack([integers & 15, integers >> 4], axis=-1).reshape(*integers.shape[:2], -1)

@@ -36,14 +36,13 @@ class Observer:
     high: float = 0.0
 
     def observe(self, values: FloatArray) -> None:
-        """Take note of one more tensor."""
+        """Extend the range by the values of a tensor."""
         self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
 
     def range(self) -> QuantizationRange:
         """The whole observed range.
 
-        Clipping it where that lowers the mean squared error was tried and made outputs worse: the rare large values are
-        those that matter.
+        Clipping it to lower the mean squared error was tried and made outputs worse: the rare large values matter.
         """
         scale = float(np.float32(max(self.high - self.low, 1e-8) / 255))
         return QuantizationRange(scale, int(np.clip(round(-self.low / scale), 0, 255)))

@@ -1,4 +1,4 @@
-"""Weights that can be quantized, under the names of the torch parameters that they come from."""
+"""Weights that can be quantized, named after the torch parameters that they come from."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from edgeformer_export.passes.patterns import constant_array, digest, find_linea
 from edgeformer_export.quantize.static import find_stored, stored_name, stored_rows
 from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.precision import Precision
 
 SAME_DIRECTION = 1 - 1e-6
-"""Cosine of two rows that are the same but for a factor."""
+"""Cosine above which two rows are taken to differ only by a factor."""
 
 
 @dataclass(frozen=True)
@@ -29,23 +29,23 @@ class Use:
     file: str
     """The graph's file."""
     name: str
-    """Name of its output, behind which the number of its input is added if it has several weights."""
+    """Name of its output, followed by the index of the input if the operator has several weights."""
     kind: Literal["linear", "lookup", "stored"]
-    """Matrix product; look-up of rows; other operator, whose weight can be stored as int8 only."""
+    """Matrix product; look-up of rows; another operator, whose weight can only be stored as int8."""
     rows: NDArray[np.float32]
     """``(out, in)``, or the rows of a table; each has a scale of its own."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A weight and all operators that read it: of tied embeddings, both look-ups and the output projection."""
+    """A weight and all operators that read it: for tied embeddings, both look-ups and the output projection."""
 
     name: str
     """The torch parameter without ``.weight``; of several that are one product, what differs is in braces."""
     uses: tuple[Use, ...]
-    """Never empty; the rows of all are the same."""
+    """Never empty; all have the same rows."""
     stored: dict[Precision, tuple[float | None, int]] = field(default_factory=dict, repr=False, compare=False)
-    """What is known of the weight in some precisions; see :func:`~edgeformer_export.quantize.assignment.stored`."""
+    """Error and bytes by precision, as far as known; see :func:`~edgeformer_export.quantize.assignment.stored`."""
 
     @property
     def rows(self) -> NDArray[np.float32]:
@@ -56,8 +56,8 @@ class Layer:
 def find_layers(model: nn.Module, graphs: Graphs) -> list[Layer]:
     """Every weight of encoder and decoder that a pass can quantize, encoder first, in the order of the graphs.
 
-    Tracing folds weights into constants without a name, adds factors to them and puts several side by side, so names
-    are found again by the direction of a weight's rows.
+    Tracing folds weights into unnamed constants, multiplies them by factors and concatenates several, so parameters are
+    recognized by the direction of a weight's rows.
 
     Args:
         model: the torch model.
@@ -91,9 +91,9 @@ class _Parameter:
     count: int
     """Number of rows."""
     lead: int
-    """The first row that is not zero: the padding token may have a row of zeros."""
+    """Index of the first row that is not zero: the padding token may have a row of zeros."""
     direction: NDArray[np.float32]
-    """That row, with length 1."""
+    """That row, normalized to length 1."""
 
 
 def _parameters(model: nn.Module) -> list[_Parameter]:
@@ -109,7 +109,7 @@ def _parameters(model: nn.Module) -> list[_Parameter]:
 
 
 def _name(rows: NDArray[np.float32], parameters: Sequence[_Parameter]) -> str:
-    """Names of the parameters that follow each other in a weight; empty if one is not known."""
+    """Names of the parameters that are concatenated in a weight; empty if any of them is unknown."""
 
     def is_at(parameter: _Parameter, at: int) -> bool:
         fits = rows.shape[1] == len(parameter.direction) and at + parameter.count <= len(rows)

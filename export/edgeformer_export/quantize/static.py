@@ -1,4 +1,4 @@
-"""Weights to int8 per output channel, activations to uint8 with calibrated ranges."""
+"""Quantizes weights to int8 per output channel, and activations to uint8 with calibrated ranges."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from edgeformer_export.quantize.calibration import QuantizationRange
 from edgeformer_runtime.bundle.manifest import Target
 
 STORED_ONLY = {"LSTM": ((1, 2), 2), "GRU": ((1, 2), 2), "Conv": ((1,), 1)}
-"""Operators whose arithmetic stays in fp32: places of their weights, and leading axes that have a scale for each index
-(direction and unit of a gate; output channel)."""
+"""Operators whose arithmetic stays in fp32: indices of their weights among the inputs, and the number of leading axes
+with one scale per index (direction and unit of a gate; output channel)."""
 
 
 class QuantizeStatic(ir.passes.InPlacePass):
-    """Replace matrix products and embedding look-ups by integer ones.
+    """Replace matrix products and embedding look-ups with integer ones.
 
     The activation's scale is fixed at export, so a row's result does not depend on the other rows of its batch.
 
     - ``MatMul(x, W) [+ b]``, ``Gemm(x, W, b)`` become ``QuantizeLinear`` (uint8) and ``MatMulIntegerToFloat``, or
       ``QGemm`` where the weight is transposed (target ``ort``); ``MatMulInteger``, ``Cast``, ``Mul``, ``Add``
       (``portable``).
-    - ``Relu`` before ``QuantizeLinear`` goes, since the integers do not go below zero either.
-    - ``Gather(table, ids)`` reads int8 rows and scales what it read; a factor behind it becomes part of the scale. A
-      table that is an output projection too is stored once: as the table's rows for ``QGemm``; for ``portable`` as the
-      projection's ``(D, V)``, which is gathered along its second axis.
-    - ``LSTM``, ``GRU`` and ``Conv`` keep their arithmetic, since no integer operator for them has fixed scales and is
-      fast: their weights are stored as int8, and the engine makes floats of them when it opens the graph.
+    - ``Relu`` before ``QuantizeLinear`` is removed, since the integers are never below zero.
+    - ``Gather(table, ids)`` reads int8 rows and scales them; a factor applied to the result is folded into the scale. A
+      table that is also the output projection is stored once: as the table's rows for ``QGemm``; for ``portable`` as
+      the projection's ``(D, V)``, which is gathered along its second axis.
+    - ``LSTM``, ``GRU`` and ``Conv`` keep their arithmetic, since no integer operator for them is fast and has fixed
+      scales: their weights are stored as int8, and the engine converts them to float when it opens the graph.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
             ranges: range of each activation by its name, for every name of :func:`activations`.
             target: which operators may be used.
             projections: :func:`projection_digests` of both graphs.
-            only: names of :class:`~edgeformer_export.quantize.layers.Use` to replace; all if none.
+            only: names of :class:`~edgeformer_export.quantize.layers.Use` to replace; ``None`` for all.
         """
         super().__init__()
         self._ranges, self._target, self._projections = ranges, target, projections
@@ -70,7 +70,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
         quantized_inputs: dict[str, ir.Value] = {}
         linears = [linear for linear in find_linears(graph) if is_chosen(linear.output.name, self._only)]
         lookups = [node for node in find_lookups(graph) if is_chosen(node.outputs[0].name, self._only)]
-        stored = [one for one in find_stored(graph) if is_chosen(stored_name(*one), self._only)]
+        stored = [weight for weight in find_stored(graph) if is_chosen(stored_name(*weight), self._only)]
         for linear in linears:
             self._replace_linear(graph, linear, quantized_inputs)
         for node in lookups:
@@ -86,7 +86,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
         source, bounds = linear.activation, self._ranges[str(linear.activation.name)]
         relu = source.producer()
         if relu is not None and relu.op_type == "Relu" and bounds.zero_point == 0 and relu.inputs[0] is not None:
-            source = relu.inputs[0]  # what is below zero becomes zero anyway
+            source = relu.inputs[0]  # values below zero become zero anyway
         scale = constant(graph, f"{linear.activation.name}.scale", np.array(bounds.scale, np.float32))
         zero_point = constant(graph, f"{linear.activation.name}.zero_point", np.array(bounds.zero_point, np.uint8))
         added = []
@@ -150,7 +150,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
 
 
 def _factor(lookup: ir.Node) -> tuple[ir.Node, np.float32] | None:
-    """The multiplication by one number that is all that happens to what was looked up, and that number."""
+    """The only operator that uses a look-up, if it multiplies by a scalar, and that scalar."""
     uses = list(lookup.outputs[0].uses())
     if len(uses) != 1 or lookup.outputs[0].is_graph_output() or uses[0].node.op_type != "Mul":
         return None
@@ -179,12 +179,12 @@ def activations(graph: ir.Graph) -> list[str]:
 
 
 def projection_digests(graph: ir.Graph) -> frozenset[str]:
-    """Digests of the weights, as ``(out, in)``, that are embedding tables of the same content if tied."""
+    """Digests of the weights of matrix products as ``(out, in)``; that of a tied embedding table is among them."""
     return frozenset(digest(np.ascontiguousarray(linear.weight.T)) for linear in find_linears(graph))
 
 
 def find_stored(graph: ir.Graph) -> Iterator[tuple[ir.Node, int]]:
-    """Every operator whose constant weights are to be stored as integers only, with their places among its inputs."""
+    """Every operator whose constant weights are only stored as integers, with the index of each weight."""
     for node in graph:
         if node.domain == "" and node.op_type in STORED_ONLY:
             for index in STORED_ONLY[node.op_type][0]:
@@ -193,18 +193,18 @@ def find_stored(graph: ir.Graph) -> Iterator[tuple[ir.Node, int]]:
 
 
 def stored_name(node: ir.Node, index: int) -> str:
-    """Name of a weight of an operator that keeps its arithmetic."""
+    """Name of a weight that is only stored as integers."""
     return f"{node.outputs[0].name}.weight.{index}"
 
 
 def stored_rows(node: ir.Node, index: int) -> NDArray[np.float32]:
-    """Such a weight as ``(rows, values)``, where a row is what has a scale of its own."""
+    """A weight that is only stored as integers as ``(rows, values)``; each row has a scale of its own."""
     weight, leading = constant_array(node.inputs[index]), STORED_ONLY[node.op_type][1]
     return weight.reshape(int(np.prod(weight.shape[:leading])), -1)
 
 
 def _store_as_integers(graph: ir.Graph, node: ir.Node, index: int) -> None:
-    """Let a weight be computed from int8 values, with one scale for each index of its leading axes."""
+    """Compute a weight from int8 values, with one scale per index of its leading axes."""
     weight, leading = constant_array(node.inputs[index]), STORED_ONLY[node.op_type][1]
     name = stored_name(node, index)
     values, scale = quantize_columns(stored_rows(node, index).T)

@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from edgeformer_runtime.bundle.generation import Generation
+from edgeformer_runtime.bundle.provenance import Provenance
+from edgeformer_runtime.bundle.report import Report
 from edgeformer_runtime.contract import (
     ATTENTION_FILE,
     DECODER_FILE,
@@ -17,13 +20,9 @@ from edgeformer_runtime.contract import (
     state_problems,
 )
 from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.precision import Precision as Precision  # public under this name too
 
-Precision = Literal["fp32", "fp16", "int8", "int8-block", "int4"]
-"""Weights of a graph: as trained; half precision, activations and state too, for CUDA; int8 per output channel, with
-activations in calibrated ranges; 8 or 4 bits per block of an output's weights, with activations rounded to 8 bits as
-they come."""
 Target = Literal["ort", "portable"]
-
 
 MAX_LENGTH_PENALTY = 10
 """Bound of the exponent of the length: far beyond any use, and far from overflow."""
@@ -58,15 +57,6 @@ class FileEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
     """Bytes."""
     sha256: str
     """Lower-case hexadecimal SHA-256 of the content."""
-
-
-class Generation(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Decoding defaults that suit the model."""
-
-    beam_size: int = 4
-    """Hypotheses kept per sentence."""
-    length_penalty: float = 1.0
-    """Exponent of the length by which a log-probability is divided."""
 
 
 class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -110,10 +100,10 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """Oldest onnxruntime that knows the operators, ``major.minor``."""
     files: dict[str, FileEntry]
     """Every other file of the bundle."""
-    provenance: dict[str, Any] = {}
-    """Where the weights come from: recipe, data, versions."""
-    report: dict[str, Any] = {}
-    """What the exporter measured: nodes and bytes per pass, parity."""
+    provenance: Provenance = Provenance()
+    """Where the weights come from: recipe, training, versions."""
+    report: Report = Report()
+    """What the exporter did and measured."""
 
 
 def decode_manifest(data: bytes) -> Manifest:

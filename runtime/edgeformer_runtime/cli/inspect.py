@@ -43,7 +43,7 @@ def inspect(bundle: Path, as_json: bool) -> None:
     files.add_row("total", human_bytes(opened.nbytes), "", "")
     out.print(files)
 
-    operators = manifest.report.get("operators", {})
+    operators = manifest.report.operators
     graphs = table("Operators", "operator", *operators)
     kinds = sorted(
         {kind for counts in operators.values() for kind in counts}, key=lambda kind: (-_total(operators, kind), kind)
@@ -53,18 +53,17 @@ def inspect(bundle: Path, as_json: bool) -> None:
     graphs.add_row("nodes", *(str(sum(counts.values())) for counts in operators.values()))
     out.print(graphs)
 
-    if tensors := manifest.report.get("quantization", {}).get("tensors"):
+    if manifest.report.quantization is not None:
         weights = table("Weights", "layer", "precision", "SNR dB", "bytes", "in fp32")
         weights.columns[0].overflow = "fold"
-        for tensor in tensors:
-            error = "" if tensor["snr_db"] is None else f"{tensor['snr_db']:.1f}"
-            sizes = (f"{tensor[name]:,}" for name in ("bytes", "fp32_bytes"))
-            weights.add_row(tensor["name"], tensor["precision"], error, *sizes)
+        for tensor in manifest.report.quantization.tensors:
+            error = "" if tensor.snr_db is None else f"{tensor.snr_db:.1f}"
+            weights.add_row(tensor.name, tensor.precision, error, f"{tensor.bytes:,}", f"{tensor.fp32_bytes:,}")
         out.print(weights)
 
     state = table("State", "tensor", "kind", "type", "axes")
-    for tensor in manifest.state:
-        state.add_row(tensor.name, tensor.kind, tensor.dtype, "(" + ", ".join(map(str, tensor.axes)) + ")")
+    for part in manifest.state:
+        state.add_row(part.name, part.kind, part.dtype, "(" + ", ".join(map(str, part.axes)) + ")")
     out.print(state)
 
 

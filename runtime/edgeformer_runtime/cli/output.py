@@ -110,15 +110,19 @@ def plural(count: int, noun: str) -> str:
 
 
 @contextmanager
-def stages(names: Mapping[str, str], *, quiet: bool = False) -> Iterator[Callable[[str, float], None]]:
+def stages(names: Mapping[str, str] | None = None, *, quiet: bool = False) -> Iterator[Callable[[str, float], None]]:
     """Show the progress of work in stages; yields ``report(stage, fraction)``.
 
     A terminal gets progress bars, a file one line per stage.
 
     Args:
-        names: description of each stage.
+        names: description of each stage; ``None`` if a stage describes itself.
         quiet: show nothing.
     """
+
+    def text(stage: str) -> str:
+        return stage if names is None else names[stage]
+
     if quiet:
         yield lambda stage, fraction: None
     elif not sys.stderr.isatty():
@@ -128,7 +132,7 @@ def stages(names: Mapping[str, str], *, quiet: bool = False) -> Iterator[Callabl
             del fraction
             if stage not in seen:
                 seen.add(stage)
-                console(stderr=True).print(f"{names[stage]} …")
+                console(stderr=True).print(f"{text(stage)} …")
 
         yield line
     else:
@@ -141,7 +145,7 @@ def stages(names: Mapping[str, str], *, quiet: bool = False) -> Iterator[Callabl
                 if stage not in tasks:
                     for task in tasks.values():
                         progress.update(task, total=1.0, completed=1.0)
-                    tasks[stage] = progress.add_task(names[stage], total=None)
+                    tasks[stage] = progress.add_task(text(stage), total=None)
                 if fraction > 0:
                     progress.update(tasks[stage], total=1.0, completed=fraction)
 

@@ -17,6 +17,7 @@ from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.huge_pages import huge_pages
 from edgeformer_runtime.errors import BundleError, DeviceError
+from edgeformer_runtime.precision import PRECISIONS
 
 try:
     import onnxruntime as ort
@@ -95,7 +96,7 @@ class OnnxSession:
     def row_multiple(self) -> int:
         """2 for weights quantized in blocks, whose kernels compute two rows at a time; otherwise 1. See
         :attr:`~edgeformer_runtime.decoding.session.StepSession.row_multiple`."""
-        return 1 if {"int8-block", "int4"}.isdisjoint(self._manifest.precision.values()) else 2
+        return max(PRECISIONS[name].row_multiple for name in self._manifest.precision.values())
 
     @property
     def special(self) -> SpecialTokens:
@@ -150,7 +151,8 @@ class OnnxSession:
         options.enable_cpu_mem_arena = False
         # Let idle threads sleep: a device has other work to do between two operators.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if "int8" in self._manifest.precision.values() and products_saturate():
+        precisions = self._manifest.precision.values()
+        if any(PRECISIONS[name].integer_products for name in precisions) and products_saturate():
             options.add_session_config_entry(*EXACT_PRODUCTS)
         return options
 
@@ -203,10 +205,11 @@ def _check_version(minimum: str) -> None:
 
 def _check_cuda(manifest: Manifest) -> None:
     """Refuse what CUDA has no kernels for, and find its libraries where pip has put them."""
-    if quantized := sorted(set(manifest.precision.values()) - {"fp32", "fp16"}):
+    if unsupported := sorted(name for name in manifest.precision.values() if "cuda" not in PRECISIONS[name].devices):
+        supported = " or ".join(sorted(name for name, row in PRECISIONS.items() if "cuda" in row.devices))
         raise DeviceError(
-            f"{quantized[0]} graphs run on the CPU only, so `cuda` would copy every tensor back and forth; export the "
-            "model with --precision fp16 or fp32."
+            f"{unsupported[0]} graphs run on the CPU only, so `cuda` would copy every tensor back and forth; export "
+            f"the model with --precision {supported}."
         )
     widths = {tensor.axes[-1] for tensor in manifest.state if tensor.in_place} - {*contract.CUDA_HEAD_WIDTHS}
     if widths:

@@ -11,27 +11,18 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import GOLDEN_FILE
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.errors import BundleError, ModelError
+from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.location import InnerTensor
 from edgeformer_runtime.selfcheck.machine import Machine, this_machine
 from edgeformer_runtime.selfcheck.trace import Trace
 from edgeformer_runtime.selfcheck.trace_check import TraceResult, check_traces
 from edgeformer_runtime.translator import Translator
-
-SCORE_TOLERANCE: dict[Precision, float] = {
-    "fp32": 1e-4,
-    "fp16": 2e-2,
-    "int8": 5e-2,
-    "int8-block": 5e-2,
-    "int4": 5e-2,
-}
-"""Largest difference of a score. Kernels of another processor add up in another order; where activations are integers,
-such a difference may move one to the next of its 256 levels."""
 
 
 class GoldenCase(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -153,15 +144,19 @@ def golden_cases(bundle: Bundle) -> tuple[GoldenCase, ...]:
     return read_golden(bundle).cases
 
 
+def score_tolerance(manifest: Manifest) -> float:
+    """Largest difference of a score that is allowed for a bundle."""
+    return max(PRECISIONS[name].tolerances.score for name in manifest.precision.values())
+
+
 def check_golden(translator: Translator) -> GoldenResult:
-    """Run the golden examples: tokens must be the same, scores within :data:`SCORE_TOLERANCE`, and what the graphs
+    """Run the golden examples: tokens must be the same, scores within :func:`score_tolerance`, and what the graphs
     compute as near to the record as the machine allows.
 
     Raises:
         BundleError: the file of examples cannot be parsed.
     """
-    golden, precision = read_golden(translator.bundle), translator.bundle.manifest.precision.values()
-    tolerance = max(SCORE_TOLERANCE[name] for name in precision)
+    golden, tolerance = read_golden(translator.bundle), score_tolerance(translator.bundle.manifest)
     problems = _tokenizer_problems(translator, golden.cases)
     here = this_machine(translator.session.device)
     same_kernels = here.same_kernels(golden.machine)

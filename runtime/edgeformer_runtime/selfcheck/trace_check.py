@@ -8,27 +8,22 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE_AXIS
 from edgeformer_runtime.errors import ModelError
+from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
 from edgeformer_runtime.selfcheck.location import InnerTensor, Location, finite, graph_of, location_of, modules_of
 from edgeformer_runtime.selfcheck.trace import Deviation, Trace, deviations, fingerprints, padded, session_fingerprints
 from edgeformer_runtime.translator import Translator
 
-SAME_KERNELS: dict[Precision, float] = {"fp32": 1e-4, "fp16": 2e-3, "int8": 2e-3, "int8-block": 2e-3, "int4": 2e-3}
-"""Largest relative difference of a tensor where the same kernels run as at export: there was none at all, whatever the
-number of threads. Where they round, a last digit that differs would move an activation to the next of its levels."""
-OTHER_KERNELS: dict[Precision, float] = {"fp32": 1e-3, "fp16": 0.04, "int8": 0.04, "int8-block": 0.15, "int4": 0.15}
-"""The same where other kernels run. Between an x86 processor and emulated ARM64 ones, single tensors differed by 3e-6
-(fp32), 0.017 (int8) and 0.064 (int4, whose kernels round activations in other ways)."""
 OVERALL = 0.25
-"""Part of that tolerance for the root mean square over all tensors of a graph. Between those processors it was 0.0035
-(int8) and 0.02 (int4); integer products that saturate make it 0.023 or more."""
+"""Part of a precision's tolerance that the root mean square over all tensors of a graph may reach. Between an x86
+processor and emulated ARM64 ones it was 0.0035 (int8) and 0.02 (int4); integer products that saturate make it 0.023 or
+more."""
 INSIDE = {True: 0.1, False: 0.25}
-"""Part of that tolerance which is looked for inside the graphs, since a difference may grow from where it arises; where
-the same kernels run, and where others do."""
+"""Part of a precision's tolerance that counts as a difference inside the graphs, since a difference may grow from where
+it arises; where the same kernels run, and where others do."""
 
 
 class GraphResult(msgspec.Struct, kw_only=True, frozen=True):
@@ -132,9 +127,12 @@ def _graph_result(file: str, found: Sequence[Deviation], tolerance: float) -> Gr
 def _tolerances(bundle: Bundle, same_kernels: bool) -> dict[str, float]:
     """For each graph the largest relative difference; that of the decoder, which starts from the encoder's tensors, is
     not smaller."""
-    tolerance, precision = SAME_KERNELS if same_kernels else OTHER_KERNELS, bundle.manifest.precision
-    encoder = tolerance[precision[ENCODER_FILE]]
-    return {ENCODER_FILE: encoder, DECODER_FILE: max(encoder, tolerance[precision[DECODER_FILE]])}
+    tolerances = {file: PRECISIONS[name].tolerances for file, name in bundle.manifest.precision.items()}
+    encoder, decoder = (
+        tolerances[file].same_kernels if same_kernels else tolerances[file].other_kernels
+        for file in (ENCODER_FILE, DECODER_FILE)
+    )
+    return {ENCODER_FILE: encoder, DECODER_FILE: max(encoder, decoder)}
 
 
 def _inside(

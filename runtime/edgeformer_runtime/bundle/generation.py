@@ -1,0 +1,14 @@
+"""Decoding defaults that suit a model."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Generation(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Decoding defaults that suit the model."""
+
+    beam_size: int = 4
+    """Hypotheses kept per sentence."""
+    length_penalty: float = 1.0
+    """Exponent of the length by which a log-probability is divided."""

@@ -1,0 +1,80 @@
+"""What is recorded in a bundle's manifest, against what trainer and exporter know."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from edgeformer.data.corpora import Provenance as CorpusProvenance
+from edgeformer.data.filters import FilterReport
+from edgeformer.distill.folder import Counts, Job
+from edgeformer.train.run import RunInfo, Validation
+from edgeformer_export.card import model_card
+from edgeformer_runtime.bundle.manifest import decode_manifest
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.bundle.provenance import Distillation, Provenance, TextOrigin, TrainingRecord, ValidationRecord
+from edgeformer_runtime.errors import BundleError
+from tests.commands import python
+
+
+def fields(*types: type[msgspec.Struct]) -> set[str]:
+    return {name for kind in types for name in kind.__struct_fields__}
+
+
+def test_a_bundle_records_everything_that_the_trainer_does() -> None:
+    assert fields(TrainingRecord) == fields(RunInfo)
+    assert fields(ValidationRecord) == fields(Validation)
+    assert fields(TextOrigin) == fields(CorpusProvenance)
+    assert fields(Distillation) == fields(Job, Counts) | {"corpus_sha256"}
+
+
+def test_a_record_of_training_survives_the_manifest(small_bundle: Path) -> None:
+    validation = Validation(step=7, loss=2.5, perplexity=9.0, bleu=31.25, exact_match=0.5, sentences=1234, minutes=1.5)
+    info = RunInfo(
+        validations=(validation,),
+        final=validation,
+        filters=FilterReport(kept=9, empty=1, too_long=0, ratio=2, duplicate=3),
+        provenance={"name": "multi30k-en-fr", "licence": "free", "origin": "here", "sha256": {"a": "b"}},
+    )
+    tree = json.loads((small_bundle / "manifest.json").read_bytes())
+    tree["provenance"]["training"] = msgspec.to_builtins(info)
+    manifest = decode_manifest(json.dumps(tree).encode())
+    assert msgspec.to_builtins(manifest.provenance.training) == msgspec.to_builtins(info)
+    card = model_card(manifest, 0)
+    assert "BLEU 31.25 on 1,234 validation sentences" in card
+    assert "- name: multi30k-en-fr\n- license: free\n- origin: here\n" in card
+    assert "Multi30k task 1" in card
+
+
+def test_a_report_is_written_as_it_is_read(small_bundle: Path) -> None:
+    data = (small_bundle / "manifest.json").read_bytes()
+    manifest = decode_manifest(data)
+    assert manifest.report.parity is not None
+    assert manifest.provenance != Provenance()
+    assert json.loads(msgspec.json.encode(manifest)) == json.loads(data)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"report": {"parity": {"precision": "int3"}}}, r"report\.parity"),
+        ({"report": {"surprise": 1}}, "surprise"),
+        ({"report": {"passes": {"decoder.onnx": [{"outcome": "worse"}]}}}, "outcome"),
+        ({"provenance": {"training": {"final": {"bleu": "high"}}}}, r"training\.final"),
+    ],
+)
+def test_an_ill_typed_record_is_named(small_bundle: Path, part: dict[str, object], words: str) -> None:
+    tree = {**json.loads((small_bundle / "manifest.json").read_bytes()), **part}
+    with pytest.raises(BundleError, match=words):
+        decode_manifest(json.dumps(tree).encode())
+
+
+def test_exporting_does_not_load_the_choice_of_a_precision(small_bundle: Path) -> None:
+    assert open_bundle(small_bundle).manifest.report.choice is None
+    code = "import edgeformer_export.export, sys; print(*(name for name in sys.modules))"
+    names = python(code).stdout.split()
+    assert "edgeformer_export.card" in names
+    assert not [name for name in names if name.startswith(("edgeformer_export.auto", "edgeformer_bench"))]
