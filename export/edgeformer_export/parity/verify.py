@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from edgeformer.data.text import read_lines
 from edgeformer.errors import CheckpointError, DataError
 from edgeformer.model.base import EncoderDecoder
@@ -16,8 +14,8 @@ from edgeformer.train.run import Run
 from edgeformer_export.parity.comparison import compare
 from edgeformer_export.parity.locate import locate
 from edgeformer_export.sample import sample_pairs
+from edgeformer_export.tracing.state import bundle_state
 from edgeformer_runtime.bundle.parity import ParityReport
-from edgeformer_runtime.contract import CAPACITY_AXIS, PAST_AXIS, StateTensor
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, lowest
@@ -99,12 +97,13 @@ def _require_same_model(run: Run, model: EncoderDecoder, translator: Translator)
         CheckpointError: tokenizers, vocabularies or states differ; lists all of them.
     """
     manifest = translator.bundle.manifest
+    for_cuda = PRECISIONS[lowest(manifest.precision.values())].optimised_for == "cuda"
     problems = [
         f"its {name} differs from the bundle's"
         for name, found, expected in (
             ("source vocabulary", model.source_vocab_size, manifest.source_vocab_size),
             ("target vocabulary", model.target_vocab_size, manifest.target_vocab_size),
-            ("state table", model.state_table(), tuple(_appended(tensor) for tensor in manifest.state)),
+            ("state table", bundle_state(model, manifest.target, for_cuda=for_cuda), manifest.state),
             ("source tokenizer", run.source_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "source")),
             ("target tokenizer", run.target_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "target")),
         )
@@ -126,13 +125,6 @@ def _first_difference(model: EncoderDecoder, translator: Translator, source: Seq
     ((best,),) = decode(TorchSession(model, special), [source], DecodeOptions(beam_size=1, return_scores=False))
     golden, target = read_golden(translator.bundle), (special.bos, *best.ids)[: model.max_target_length]
     return locate(model, translator.bundle, golden, translator.session.device, source, target)
-
-
-def _appended(tensor: StateTensor) -> StateTensor:
-    """A tensor as in the model's own table: caches grow, even where the target writes them in place, and
-    floating-point values are float32."""
-    axes = tuple(PAST_AXIS if axis == CAPACITY_AXIS else axis for axis in tensor.axes)
-    return msgspec.structs.replace(tensor, axes=axes, dtype="float32" if tensor.dtype == "float16" else tensor.dtype)
 
 
 def _tokenizer_bytes(translator: Translator, side: str) -> bytes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
 import onnx_ir as ir
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
-from edgeformer_runtime.contract import ATTENTION, LOGITS, StateTensor
+from edgeformer_runtime.contract import ATTENTION, LOGITS
 
 
 class HalfPrecision(ir.passes.FunctionalPass):
@@ -38,10 +37,3 @@ class HalfPrecision(ir.passes.FunctionalPass):
         converted = ir.from_proto(after)
         converted.graph.sort()  # it puts its casts at the end
         return ir.passes.PassResult(converted, modified=True)
-
-
-def half_table(table: tuple[StateTensor, ...]) -> tuple[StateTensor, ...]:
-    """The state table of graphs in half precision."""
-    return tuple(
-        msgspec.structs.replace(tensor, dtype="float16") if tensor.dtype == "float32" else tensor for tensor in table
-    )
