@@ -104,7 +104,7 @@ def found(
     model = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers}
     run = small_run(folder / "run", "post_norm", model=model, pairs=4)
     operators = {
-        (file, precision): Counter(counts)
+        (file, precision): Counter({name.rpartition(".")[2]: count for name, count in counts.items()})
         for precision, bundle in export_precisions(run, folder, PRECISIONS).items()
         for file, counts in open_bundle(bundle).manifest.report.operators.items()
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgeformer.data.text import read_lines
@@ -19,47 +18,30 @@ from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, lowest
+from edgeformer_runtime.selfcheck.checkpoint import CheckpointResult
 from edgeformer_runtime.selfcheck.golden import read_golden
 from edgeformer_runtime.selfcheck.location import Location
 from edgeformer_runtime.translator import Translator, encode_sources
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """How a bundle compares with a run."""
-
-    parity: ParityReport
-    """Logits and output."""
-    first: Location | None
-    """The first tensor that differs from PyTorch more than at export; ``None`` if there is none or nothing failed."""
-    problems: tuple[str, ...]
-    """One sentence per problem."""
-
-
 def verify_against_run(
     translator: Translator,
-    run: Run,
+    checkpoint: Path,
     source: Path | None,
     beams: Sequence[int],
     progress: Callable[[float], None],
     *,
     damaged: bool = False,
-) -> RunResult:
-    """Compare logits and output of a bundle with the torch model of a run.
-
-    Args:
-        translator: the opened bundle.
-        run: the run folder.
-        source: text file with one sentence per line, blank lines skipped; ``None`` for the run's sample.
-        beams: beam sizes; empty for greedy search and the bundle's default.
-        progress: called with the fraction done, 0 … 1.
-        damaged: look for the first part that differs even if logits and output are within their tolerances.
+) -> CheckpointResult:
+    """Compare logits and output of a bundle with the PyTorch model of a run; see
+    :class:`~edgeformer_runtime.selfcheck.checkpoint.Verifier`.
 
     Raises:
         CheckpointError: the run's tokenizers or sizes are not those of the bundle.
         DataError: the file cannot be read, or contains no sentence.
         InputTooLongError: a line has more tokens than the model takes.
     """
+    run = Run.open(checkpoint)
     manifest, model = translator.bundle.manifest, run.load_model()
     _require_same_model(run, model, translator)
     special = translator.session.special
@@ -87,7 +69,7 @@ def verify_against_run(
         first = _first_difference(model, translator, sources[sentence])
         found = "no tensor differs by more than at export" if first is None else f"first difference is in {first}"
         problems.append(f"against torch, in sentence {sentence + 1}, {found}")
-    return RunResult(parity=parity, first=first, problems=tuple(problems))
+    return CheckpointResult(parity=parity, first=first, problems=tuple(problems))
 
 
 def _require_same_model(run: Run, model: EncoderDecoder, translator: Translator) -> None:
