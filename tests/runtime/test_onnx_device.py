@@ -10,7 +10,8 @@ import pytest
 
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import DType
-from edgeformer_runtime.engine.device_state import DeviceRows, DeviceState, rows_graph
+from edgeformer_runtime.engine.device_state import DeviceRows, DeviceState
+from edgeformer_runtime.engine.graphs import rows_graph
 from edgeformer_runtime.errors import ModelError
 
 DTYPES: tuple[DType, ...] = ("float32", "float16", "int32", "int64", "bool")
