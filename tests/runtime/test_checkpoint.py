@@ -19,7 +19,8 @@ def install(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
 
 def test_the_installed_verifier_is_loaded_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "math:sqrt")
-    assert installed_verifier() is math.sqrt
+    verifier: object = installed_verifier()
+    assert verifier is math.sqrt
 
 
 def test_what_is_missing_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
