@@ -11,7 +11,7 @@ from typing import Any
 import onnxruntime as ort
 import pytest
 
-from edgeformer_runtime.engine import device_tensors
+from edgeformer_runtime.engine.graphs import rows_graph
 from edgeformer_runtime.engine.onnx_session import PROVIDERS
 
 WIDE = {"d_model": 128, "d_ff": 256, "heads": 4}
@@ -28,7 +28,7 @@ def cuda_problem() -> str:
     options.log_severity_level = 4
     with redirect_stdout(io.StringIO()):
         ort.preload_dlls()
-        graph = ort.InferenceSession(device_tensors.rows_graph("float32"), options, providers=[provider])
+        graph = ort.InferenceSession(rows_graph("float32"), options, providers=[provider])
     return "" if graph.get_providers()[0] == provider else "CUDA does not start on this machine"
 
 

@@ -224,8 +224,8 @@ def test_inspect_shows_the_state_and_what_int8_found(stranger: Stranger) -> None
     assert encoder["Conv"] == 3
     # Every product with a weight is an integer one: two of the GRU, query, combination, projection.
     # All have two axes, for which the tracer writes Gemm.
-    assert decoder["QGemm"] == 5
-    assert "MatMulIntegerToFloat" not in decoder
+    assert decoder["com.microsoft.QGemm"] == 5
+    assert "com.microsoft.MatMulIntegerToFloat" not in decoder
     assert decoder["MatMul"] == 2  # queries and memory, weights and memory
     assert "Gemm" not in decoder
     portable = json.loads((stranger.folder / "portable" / "manifest.json").read_bytes())

@@ -17,9 +17,6 @@ class CacheKernel(Protocol):
     """Adds a position to a cache of keys and values and attends to the whole cache. The exporter replaces torch's
     kernel with the engine's."""
 
-    axis: str
-    """Name of the cache's axis of positions, which tells whether it grows or is written in place."""
-
     def __call__(
         self,
         attention: MultiHeadAttention,
@@ -27,7 +24,6 @@ class CacheKernel(Protocol):
         key: Tensor,
         value: Tensor,
         past: tuple[Tensor, Tensor],
-        state: Mapping[str, Tensor],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attend from one new position of every row.
 
@@ -36,8 +32,8 @@ class CacheKernel(Protocol):
             query: projected, ``(R, 1, H * E)``.
             key: projected, ``(R, 1, H * E)``.
             value: projected, ``(R, 1, H * F)``.
-            past: keys ``(R, H, axis, E)`` and values ``(R, H, axis, F)`` of the previous positions.
-            state: the decoder's state and the other inputs of the step.
+            past: keys ``(R, H, P, E)`` and values ``(R, H, P, F)`` of the previous positions; a kernel that writes in
+                place receives buffers with T instead of P.
 
         Returns:
             Context ``(R, 1, H * F)``, and keys and values that include the new position.
@@ -47,8 +43,6 @@ class CacheKernel(Protocol):
 class GrowingCache:
     """Appends keys and values along P."""
 
-    axis = PAST_AXIS
-
     def __call__(
         self,
         attention: MultiHeadAttention,
@@ -56,10 +50,8 @@ class GrowingCache:
         key: Tensor,
         value: Tensor,
         past: tuple[Tensor, Tensor],
-        state: Mapping[str, Tensor],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See :class:`CacheKernel`."""
-        del state
         key = key.view(-1, attention.heads, 1, attention.key_width)
         value = value.view(-1, attention.heads, 1, attention.value_width)
         # (R, H, P, E) -> (R, H, P + 1, E)
@@ -75,7 +67,7 @@ class CausalSelfAttention(nn.Module):
     def __init__(self, config: TransformerConfig, index: int) -> None:
         super().__init__()
         self.attention = MultiHeadAttention(config)
-        self._key_name, self._value_name = f"self_key.{index}", f"self_value.{index}"
+        self.cache_names = f"self_key.{index}", f"self_value.{index}"
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute all positions at once: ``(N, T, D) -> (N, T, D)``."""
@@ -90,14 +82,15 @@ class CausalSelfAttention(nn.Module):
     def step(self, x: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute one position of every row, ``(R, 1, D) -> (R, 1, D)``, and keys and values that include it."""
         attention = self.attention
-        past = state[self._key_name], state[self._value_name]
-        context, keys, values = self.cache(attention, *attention.project(x), past, state)
-        return attention.output(context), {self._key_name: keys, self._value_name: values}
+        key_name, value_name = self.cache_names
+        past = state[key_name], state[value_name]
+        context, keys, values = self.cache(attention, *attention.project(x), past)
+        return attention.output(context), {key_name: keys, value_name: values}
 
     def state_table(self) -> tuple[StateTensor, ...]:
         """Keys and values of all positions so far."""
         heads, widths = self.attention.heads, (self.attention.key_width, self.attention.value_width)
         return tuple(
-            StateTensor(name=name, kind="cache", dtype="float32", axes=(ROWS, heads, self.cache.axis, width))
-            for name, width in zip((self._key_name, self._value_name), widths, strict=True)
+            StateTensor(name=name, kind="cache", dtype="float32", axes=(ROWS, heads, PAST_AXIS, width))
+            for name, width in zip(self.cache_names, widths, strict=True)
         )

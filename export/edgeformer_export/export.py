@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -23,6 +22,7 @@ from edgeformer_export.parity.golden_examples import make_golden
 from edgeformer_export.parity.locate import match_modules, record_inner
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.strip import Strip
+from edgeformer_export.passes.structure import operator_counts
 from edgeformer_export.quantize.assignment import assign, tensor_reports
 from edgeformer_export.sample import SamplePair, spread
 from edgeformer_export.stages import COMPARE, EXAMPLES, WRITE, StageProgress, silent
@@ -183,9 +183,7 @@ def write_parts(
     write_weights(graphs.values(), folder / contract.WEIGHTS_FILE)
     for file, graph in graphs.items():
         ir.save(graph, folder / file)
-    operators = {
-        file: dict(Counter(node.op_type for node in graph.graph).most_common()) for file, graph in graphs.items()
-    }
+    operators = {file: dict(operator_counts(graph).most_common()) for file, graph in graphs.items()}
     report = Report(passes=passes, operators=operators, quantization=quantization)
     manifest = _manifest(model_graphs, graphs, precision, report)
     for name in {manifest.tokenizers.source, manifest.tokenizers.target}:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from edgeformer.model.check import check_model
 from edgeformer.train.run import Run
-from edgeformer_export.passes.half import HalfPrecision, half_table
+from edgeformer_export.passes.half import HalfPrecision
 from edgeformer_export.passes.heads import FuseHeads
 from edgeformer_export.passes.merge import MergeLinears
 from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
@@ -95,8 +94,7 @@ class ModelGraphs:
     def traced(self) -> Traced:
         """The graphs as traced, and the state table."""
         self._progress(TRACE, 0.0)
-        traced = to_onnx(self.model, self.target, for_cuda=self._for_cuda)
-        return replace(traced, table=half_table(traced.table)) if self._for_cuda else traced
+        return to_onnx(self.model, self.target, for_cuda=self._for_cuda)
 
     def optimised(self, precision: Precision) -> OptimisedGraphs:
         """The graphs as they are before they are quantized to a precision.
@@ -174,6 +172,8 @@ def copies(graphs: Graphs) -> Graphs:
 def optimisations(file: str, target: Target, *, in_blocks: bool, for_cuda: bool) -> list[ir.passes.PassBase]:
     """Passes that change results by rounding only, in their order.
 
+    The tracer has already folded constants, merged equal subexpressions and removed unused nodes.
+
     Args:
         file: the graph's name in a bundle: the encoder has a row for each source token, a step has few.
         target: which operators may be used.
@@ -181,14 +181,7 @@ def optimisations(file: str, target: Target, *, in_blocks: bool, for_cuda: bool)
         for_cuda: in half precision, for CUDA.
     """
     step = file != contract.ENCODER_FILE
-    passes: list[ir.passes.PassBase] = [
-        *([MergeLinears()] if step else []),
-        Simplify(),
-        common.CommonSubexpressionEliminationPass(),
-        common.DeduplicateInitializersPass(),
-        common.RemoveUnusedNodesPass(),
-        common.RemoveUnusedOpsetsPass(),
-    ]
+    passes: list[ir.passes.PassBase] = [MergeLinears(), Simplify()] if step else [Simplify()]
     if target == "ort":
         fused_norm = for_cuda or (step and in_blocks)
         passes += [FuseHeads(), FuseSkipNorm() if fused_norm else VectorNorm()]

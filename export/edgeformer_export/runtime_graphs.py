@@ -1,28 +1,71 @@
-"""Writes the small graphs with which the runtime picks the most probable extensions of hypotheses.
+"""Writes the small graphs that the runtime computes with beside those of bundles.
 
-Usage: ``python -m tests.make_best_tokens``, from the root of the repository
+Usage: ``python -m edgeformer_export.runtime_graphs``
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgeformer_runtime.engine.onnx_best_tokens import GRAPH_FILE, PADDED_GRAPH_FILE
+from edgeformer_runtime.contract import DType
+from edgeformer_runtime.engine.graphs import BEST_TOKENS, BEST_TOKENS_PADDED, INTEGER_PRODUCT, rows_graph
 
 
-def graph(*, padded: bool) -> onnx.ModelProto:
+def runtime_graphs() -> Iterator[tuple[Path, onnx.ModelProto]]:
+    """Every graph, with the file that the runtime reads it from."""
+    yield BEST_TOKENS, best_tokens(padded=False)
+    yield BEST_TOKENS_PADDED, best_tokens(padded=True)
+    yield INTEGER_PRODUCT, integer_product()
+    for dtype in get_args(DType):
+        yield rows_graph(dtype), rows(dtype)
+
+
+def integer_product() -> onnx.ModelProto:
+    """One product of integers: ``a (m, k)``, uint8, and ``b (k, n)``, int8, to ``y (m, n)``, int32."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["a", "b"], ["y"])],
+        "integer_product",
+        [
+            helper.make_tensor_value_info("a", TensorProto.UINT8, ["m", "k"]),
+            helper.make_tensor_value_info("b", TensorProto.INT8, ["k", "n"]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, ["m", "n"])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 10)], ir_version=5)
+
+
+def rows(dtype: DType) -> onnx.ModelProto:
+    """Rows of a tensor: ``x`` of any shape, and ``i (n,)``, int64, to the rows ``i`` of ``x``, ``y``."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["x", "i"], ["y"])],
+        "rows",
+        [
+            helper.make_tensor_value_info("x", kind, None),
+            helper.make_tensor_value_info("i", TensorProto.INT64, ["n"]),
+        ],
+        [helper.make_tensor_value_info("y", kind, None)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def best_tokens(*, padded: bool) -> onnx.ModelProto:
     """Log-softmax, then the best extensions, found by way of the best chunks.
 
-    The best ``count`` extensions stand in the ``count`` chunks with the largest maxima. Those are taken in the order in
-    which they stand, so that of equal extensions the first one wins.
+    The best ``count`` extensions are in the ``count`` chunks with the largest maxima. These are taken in their own
+    order, so that of equal extensions the first wins.
 
     Inputs: ``logits (N * K, V)``; ``log_probability (N, K)``; ``chunks (3,)``: N, chunks of a sentence, size of a
     chunk; ``count (1,)``; if padded, ``padding (4,)`` of the logits at the ends of their axes.
 
     Outputs: ``value (N, count)``; ``place (N, count)`` among a sentence's ``K * V`` extensions, padding included;
-    ``first (N * K, 1)``, the first log-probability of each row, NaN if the row holds one or holds nothing finite.
+    ``first (N * K, 1)``, the first log-probability of each row, NaN if the row has a NaN or no finite value.
     """
     node = helper.make_node
     rows = "padded" if padded else "all"
@@ -88,5 +131,5 @@ def graph(*, padded: bool) -> onnx.ModelProto:
 
 
 if __name__ == "__main__":
-    GRAPH_FILE.write_bytes(graph(padded=False).SerializeToString(deterministic=True))
-    PADDED_GRAPH_FILE.write_bytes(graph(padded=True).SerializeToString(deterministic=True))
+    for path, model in runtime_graphs():
+        path.write_bytes(model.SerializeToString(deterministic=True))

@@ -119,8 +119,8 @@ def test_blocks_are_for_the_decoder_alone(taught: Taught, precision: Precision) 
     assert manifest.precision[contract.ENCODER_FILE] == ("int8" if blocks else precision)
     assert manifest.min_onnxruntime == ("1.23" if blocks else "1.22")
     operators = manifest.report.operators
-    assert ("MatMulNBits" in operators[contract.DECODER_FILE]) == blocks
-    assert "MatMulNBits" not in operators[contract.ENCODER_FILE]
+    assert ("com.microsoft.MatMulNBits" in operators[contract.DECODER_FILE]) == blocks
+    assert "com.microsoft.MatMulNBits" not in operators[contract.ENCODER_FILE]
 
 
 def test_int8_bundles_hold_no_float_matrix(taught: Taught) -> None:

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from edgeformer_export.quantize.calibration import QuantizationRange
 from edgeformer_export.quantize.static import QuantizeStatic, activations
@@ -80,19 +80,6 @@ def test_the_entry_stores_the_weights_of_every_operator_as_uint8(
         weights = [one for one in onnx.load(tmp_path / f"{exact}.onnx").graph.initializer if len(one.dims) == 2]
         found[exact] = [one.data_type for one in weights]
     assert found == {False: [TensorProto.INT8], True: [TensorProto.UINT8]}
-
-
-def test_the_graph_of_the_probe_is_what_its_comment_says() -> None:
-    sides = [("a", TensorProto.UINT8, ["m", "k"]), ("b", TensorProto.INT8, ["k", "n"])]
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["a", "b"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info(*side) for side in sides],
-        [helper.make_tensor_value_info("y", TensorProto.INT32, ["m", "n"])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 10)], ir_version=5)
-    onnx.checker.check_model(model, full_check=True)
-    assert model.SerializeToString() == onnx_arithmetic._PRODUCT
 
 
 @pytest.mark.parametrize("saturates", [False, True])

@@ -100,7 +100,7 @@ def found(request: pytest.FixtureRequest, store: Store) -> tuple[int, int, dict[
     model = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers}
     bundles = {precision: open_bundle(store.bundle(precision=precision, model=model)) for precision in PRECISIONS}
     operators = {
-        (file, precision): Counter(counts)
+        (file, precision): Counter({name.rpartition(".")[2]: count for name, count in counts.items()})
         for precision, bundle in bundles.items()
         for file, counts in bundle.manifest.report.operators.items()
     }

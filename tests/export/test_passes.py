@@ -7,16 +7,22 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 import pytest
+import torch
 from numpy.typing import NDArray
+from onnx_ir.passes import common
 
+from edgeformer.model.build import build_model
 from edgeformer_export.model_graphs import optimisations
 from edgeformer_export.passes.patterns import find_linears, find_lookups
 from edgeformer_export.passes.pipeline import SMALL_CONSTANTS, PassFailedError, node_count, run_passes, weight_bytes
 from edgeformer_export.passes.simplify import Simplify
+from edgeformer_export.passes.structure import structure
 from edgeformer_export.quantize.calibration import Observer, QuantizationRange
 from edgeformer_export.quantize.static import QuantizeStatic, activations, projection_digests, quantize_columns
+from edgeformer_export.tracing.to_onnx import to_onnx
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
+from tests.factory import VARIANTS, randomise, small_recipe
 from tests.graphs import constant, linear_model, run, small_graphs
 
 RANDOM = np.random.default_rng(0)
@@ -248,3 +254,106 @@ def test_ranges_always_hold_zero() -> None:
     bounds = observer.range()
     assert bounds.zero_point == 0
     assert bounds.scale * 255 == pytest.approx(5.0, rel=1e-3)
+
+
+# What a pass did is told by the graph, not by the pass.
+
+
+class Rename(ir.passes.InPlacePass):
+    """Change names, documentation and metadata only, and claim to have changed the graph."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        for index, node in enumerate(model.graph):
+            node.doc_string, node.metadata_props["tracer"] = "elsewhere", "gone"
+            if not node.outputs[0].is_graph_output():
+                node.outputs[0].name, node.outputs[0].shape = f"renamed{index}", None
+        return ir.passes.PassResult(model, modified=True)
+
+
+class RenameOutput(ir.passes.InPlacePass):
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        model.graph.outputs[0].name = "renamed"
+        return ir.passes.PassResult(model, modified=True)
+
+
+class Unmet(ir.passes.InPlacePass):
+    def requires(self, model: ir.Model) -> None:
+        raise ValueError("no cheese")
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        raise AssertionError("called")
+
+
+def small_linear() -> ir.Model:
+    return linear_model(np.ones((20, 20), np.float32), np.ones(20, np.float32), "MatMul")
+
+
+def test_names_and_metadata_are_no_change() -> None:
+    _, (record,) = run_passes(small_linear(), [Rename()])
+    assert (record.outcome, record.removed, record.added, record.rewired) == ("unchanged", {}, {}, 0)
+
+
+def test_interface_and_conditions_are_checked() -> None:
+    with pytest.raises(
+        PassFailedError, match=r"Pass RenameOutput failed \(passes before it: none\): it changed .*outp"
+    ):
+        run_passes(small_linear(), [RenameOutput()])
+    with pytest.raises(PassFailedError, match=r"Pass Unmet failed \(passes before it: Rename\): .*: no cheese"):
+        run_passes(small_linear(), [Rename(), Unmet()])
+
+
+@pytest.mark.parametrize("part", ["attribute", "constant", "wiring", "operator", "opset"])
+def test_everything_that_is_computed_with_is_part_of_the_structure(part: str) -> None:
+    before, after = (linear_model(np.eye(20, dtype=np.float32), np.ones(20, np.float32), "Gemm") for _ in range(2))
+    assert structure(before) == structure(after)
+    (node,) = after.graph
+    if part == "attribute":
+        node.attributes["alpha"] = ir.AttrFloat32("alpha", 2.0)
+    elif part == "constant":
+        after.graph.initializers["w"].const_value = ir.tensor(2 * np.eye(20, dtype=np.float32))
+    elif part == "wiring":
+        node.replace_input_with(0, node.inputs[1])
+    elif part == "operator":
+        node.op_type = "MatMul"
+    else:
+        after.graph.opset_imports["com.microsoft"] = 1
+    assert structure(before) != structure(after)
+
+
+def test_float_attributes_are_compared_as_they_are_stored() -> None:
+    model = linear_model(np.eye(20, dtype=np.float32), None, "Gemm")
+    next(iter(model.graph)).attributes["alpha"] = ir.AttrFloat32("alpha", 0.1)
+    assert structure(ir.from_proto(ir.to_proto(model))) == structure(model)
+
+
+@pytest.mark.parametrize(
+    ("variant", "target", "file", "expected"),
+    [
+        ("lstm", "ort", ENCODER_FILE, {}),
+        ("lstm", "ort", DECODER_FILE, {}),
+        ("lstm_dot", "ort", DECODER_FILE, {"Concat": 1}),
+        ("post_norm", "portable", DECODER_FILE, {"Reshape": 2, "Concat": 1}),
+        ("shared_heads", "ort", ENCODER_FILE, {"Reshape": 8}),
+    ],
+)
+def test_what_onnxsim_removes_is_recorded(variant: str, target: Target, file: str, expected: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    model = randomise(build_model(small_recipe(variant), 300, 300), 0)  # without zeros to fold
+    _, (record,) = run_passes(to_onnx(model, target).graphs[file], [Simplify()])
+    assert record.removed == expected
+    assert record.outcome == ("changed" if expected else "unchanged")
+    assert (record.added, record.constants_added) == ({}, 0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_tracer_leaves_no_duplicates_and_nothing_unused(variant: str) -> None:
+    """So the pipeline needs no passes for that."""
+    for file, model in small_graphs(variant).items():
+        model, _ = run_passes(model, optimisations(file, "ort", in_blocks=False, for_cuda=False))
+        cleaning = [
+            common.CommonSubexpressionEliminationPass(),
+            common.DeduplicateInitializersPass(),
+            common.RemoveUnusedNodesPass(),
+            common.RemoveUnusedOpsetsPass(),
+        ]
+        assert {record.outcome for record in run_passes(model, cleaning)[1]} == {"unchanged"}

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from edgeformer_export.runtime_graphs import graph
 from edgeformer_runtime.decoding.best_tokens import best_tokens, largest, log_sum_exp, most_probable
 from edgeformer_runtime.decoding.search import BestTokens
 from edgeformer_runtime.decoding.session import FloatArray
 from edgeformer_runtime.engine import onnx_best_tokens
-from edgeformer_runtime.engine.onnx_best_tokens import GRAPH_FILE, PADDED_GRAPH_FILE, OnnxBestTokens, chunking
+from edgeformer_runtime.engine.onnx_best_tokens import OnnxBestTokens, chunking
 
 WIDTHS = [1, 2, 5, 6, 31, 32, 33, 63, 64, 65, 127, 128, 320, 1023, 1024, 1025, 2048, 4093, 4096, 4097, 6000]
 """Around the widths from which rows are taken in chunks, around one, two and many chunks, and primes."""
@@ -187,10 +185,3 @@ def exact_log_softmax(logits: FloatArray) -> NDArray[np.float64]:
     peak = exact.max(axis=1, keepdims=True)
     exact -= peak + np.log(np.exp(exact - peak).sum(axis=1, keepdims=True))
     return exact
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_the_stored_graph_is_the_one_that_the_script_makes(padded: bool) -> None:
-    stored = onnx.load(PADDED_GRAPH_FILE if padded else GRAPH_FILE)
-    onnx.checker.check_model(stored)
-    assert stored == graph(padded=padded)

@@ -8,7 +8,8 @@ import pytest
 
 from edgeformer_runtime.contract import DType, StateTensor
 from edgeformer_runtime.engine.bindings import StepGraph
-from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors, rows_graph
+from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
+from edgeformer_runtime.engine.graphs import rows_graph
 from edgeformer_runtime.engine.onnx_state import OnnxState
 from edgeformer_runtime.errors import ModelError
 

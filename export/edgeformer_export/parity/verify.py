@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from edgeformer.data.text import read_lines
 from edgeformer.errors import CheckpointError, DataError
@@ -16,52 +13,35 @@ from edgeformer.train.run import Run
 from edgeformer_export.parity.comparison import compare
 from edgeformer_export.parity.locate import locate
 from edgeformer_export.sample import sample_pairs
+from edgeformer_export.tracing.state import bundle_state
 from edgeformer_runtime.bundle.parity import ParityReport
-from edgeformer_runtime.contract import CAPACITY_AXIS, PAST_AXIS, StateTensor
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, lowest
+from edgeformer_runtime.selfcheck.checkpoint import CheckpointResult
 from edgeformer_runtime.selfcheck.golden import read_golden
 from edgeformer_runtime.selfcheck.location import Location
 from edgeformer_runtime.translator import Translator
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """How a bundle compares with a run."""
-
-    parity: ParityReport
-    """Logits and output."""
-    first: Location | None
-    """The first tensor that differs from PyTorch more than at export; ``None`` if there is none or nothing failed."""
-    problems: tuple[str, ...]
-    """One sentence per problem."""
-
-
 def verify_against_run(
     translator: Translator,
-    run: Run,
+    checkpoint: Path,
     source: Path | None,
     beams: Sequence[int],
     progress: Callable[[float], None],
     *,
     damaged: bool = False,
-) -> RunResult:
-    """Compare logits and output of a bundle with the torch model of a run.
-
-    Args:
-        translator: the opened bundle.
-        run: the run folder.
-        source: text file with one sentence per line, blank lines skipped; ``None`` for the run's sample.
-        beams: beam sizes; empty for greedy search and the bundle's default.
-        progress: called with the fraction done, 0 … 1.
-        damaged: look for the first part that differs even if logits and output are within their tolerances.
+) -> CheckpointResult:
+    """Compare logits and output of a bundle with the PyTorch model of a run; see
+    :class:`~edgeformer_runtime.selfcheck.checkpoint.Verifier`.
 
     Raises:
         CheckpointError: the run's tokenizers or sizes are not those of the bundle.
         DataError: the file cannot be read, or contains no sentence.
         InputTooLongError: a line has more tokens than the model takes.
     """
+    run = Run.open(checkpoint)
     manifest, model = translator.bundle.manifest, run.load_model()
     _require_same_model(run, model, translator)
     if source is None:
@@ -88,7 +68,7 @@ def verify_against_run(
         first = _first_difference(model, translator, sources[sentence])
         found = "no tensor differs by more than at export" if first is None else f"first difference is in {first}"
         problems.append(f"against torch, in sentence {sentence + 1}, {found}")
-    return RunResult(parity=parity, first=first, problems=tuple(problems))
+    return CheckpointResult(parity=parity, first=first, problems=tuple(problems))
 
 
 def _require_same_model(run: Run, model: EncoderDecoder, translator: Translator) -> None:
@@ -98,12 +78,13 @@ def _require_same_model(run: Run, model: EncoderDecoder, translator: Translator)
         CheckpointError: tokenizers, vocabularies or states differ; lists all of them.
     """
     manifest = translator.bundle.manifest
+    for_cuda = PRECISIONS[lowest(manifest.precision.values())].optimised_for == "cuda"
     problems = [
         f"its {name} differs from the bundle's"
         for name, found, expected in (
             ("source vocabulary", model.source_vocab_size, manifest.source_vocab_size),
             ("target vocabulary", model.target_vocab_size, manifest.target_vocab_size),
-            ("state table", model.state_table(), tuple(_appended(tensor) for tensor in manifest.state)),
+            ("state table", bundle_state(model, manifest.target, for_cuda=for_cuda), manifest.state),
             ("source tokenizer", run.source_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "source")),
             ("target tokenizer", run.target_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "target")),
         )
@@ -125,13 +106,6 @@ def _first_difference(model: EncoderDecoder, translator: Translator, source: Seq
     ((best,),) = decode(TorchSession(model, special), [source], DecodeOptions(beam_size=1, return_scores=False))
     golden, target = read_golden(translator.bundle), (special.bos, *best.ids)[: model.max_target_length]
     return locate(model, translator.bundle, golden, translator.session.device, source, target)
-
-
-def _appended(tensor: StateTensor) -> StateTensor:
-    """A tensor as in the model's own table: caches grow, even where the target writes them in place, and
-    floating-point values are float32."""
-    axes = tuple(PAST_AXIS if axis == CAPACITY_AXIS else axis for axis in tensor.axes)
-    return msgspec.structs.replace(tensor, axes=axes, dtype="float32" if tensor.dtype == "float16" else tensor.dtype)
 
 
 def _tokenizer_bytes(translator: Translator, side: str) -> bytes:

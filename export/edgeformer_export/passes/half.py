@@ -2,46 +2,52 @@
 
 from __future__ import annotations
 
-import msgspec
 import onnx_ir as ir
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
-from edgeformer_runtime.contract import ATTENTION, LOGITS, StateTensor
+from edgeformer_runtime.contract import ATTENTION, LOGITS
 
 
 class HalfPrecision(ir.passes.FunctionalPass):
-    """Turn float32 into float16 everywhere but in the outputs that the host reads.
+    """Turn float32 into float16, except in the outputs that the host reads.
 
-    - Constants are rounded. Those out of float16's range become its largest or smallest numbers, so a mask's fill stays
-      finite, and what guards against a division by zero stays above it.
-    - ``Cast`` to float32, and whatever else is told to yield float32, yields float16.
-    - Operators that take no float16 keep float32, between two ``Cast``.
-    - Logits and attention weights come out of a ``Cast`` to float32.
+    - Constants are rounded. Those outside the range of float16 become its largest or smallest numbers, so that masks
+      stay finite, and constants that prevent a division by zero stay above it.
+    - ``Cast`` to float32, and every other operator with float32 as its output type, produces float16.
+    - Operators without float16 support keep float32, between two ``Cast``.
+    - Logits and attention weights are cast to float32.
 
-    Products, softmax and the statistics of norms add up in float32 inside ONNX Runtime's CUDA kernels, whatever they
-    are given. The conversion is ONNX Runtime's own.
+    ONNX Runtime's CUDA kernels accumulate products, softmax and the statistics of norms in float32 in either case. The
+    conversion is ONNX Runtime's own.
     """
 
     may_grow = True
     """By casts, in a graph without weights."""
 
+    def requires(self, model: ir.Model) -> None:
+        """The graph computes in float32."""
+        if halves := [value.name for value in model.graph.inputs if value.dtype == ir.DataType.FLOAT16]:
+            raise ValueError(f"the graph is in half precision already: {', '.join(map(str, halves))}")
+
+    def ensures(self, model: ir.Model) -> None:
+        """Only what the host reads is float32."""
+        values = [
+            *model.graph.inputs,
+            *(value for value in model.graph.outputs if value.name not in {LOGITS, ATTENTION}),
+        ]
+        if floats := [value.name for value in values if value.dtype == ir.DataType.FLOAT]:
+            raise ValueError(f"these are still float32: {', '.join(map(str, floats))}")
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Convert a copy of the model."""
         before = ir.to_proto(model)
         constants = {tensor.name for tensor in before.graph.initializer}
-        # What it takes for the result of a node, it casts, even where it leaves a constant as it is.
+        # It casts every value that it believes to be the output of a node, even if it is a constant.
         types = [value for value in before.graph.value_info if value.name not in constants]
         del before.graph.value_info[:]
         before.graph.value_info.extend(types)
         # The types were inferred when the graph was traced: its own inference does not know ONNX Runtime's operators.
         after = convert_float_to_float16(before, keep_io_types=[LOGITS, ATTENTION], disable_shape_infer=True)
         converted = ir.from_proto(after)
-        converted.graph.sort()  # it puts its casts at the end
+        converted.graph.sort()  # the converter appends its casts
         return ir.passes.PassResult(converted, modified=True)
-
-
-def half_table(table: tuple[StateTensor, ...]) -> tuple[StateTensor, ...]:
-    """The state table of graphs in half precision."""
-    return tuple(
-        msgspec.structs.replace(tensor, dtype="float16") if tensor.dtype == "float32" else tensor for tensor in table
-    )

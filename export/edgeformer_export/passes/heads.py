@@ -1,4 +1,4 @@
-"""Attention heads: taken apart by the operator, not before it."""
+"""Attention heads: split by the operator, not before it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from onnx_ir.passes import common
 
 
 class FuseHeads(ir.passes.InPlacePass):
-    """Let the attention operator take heads apart itself.
+    """Let the attention operator split heads itself.
 
     - ``MultiHeadAttention(q, Transpose(Reshape(k)), Transpose(Reshape(v)))`` becomes ``MultiHeadAttention(q, k, v)``
-      where nothing else wants the heads apart.
+      where nothing else reads the separate heads.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -32,7 +32,7 @@ class FuseHeads(ir.passes.InPlacePass):
 
 
 def _joined_heads(value: ir.Value | None) -> ir.Value | None:
-    """``(N, S, H * E)`` behind ``(N, H, S, E)``, if that is where the value comes from and only one node uses it."""
+    """``(N, S, H * E)`` that a value ``(N, H, S, E)`` is computed from; ``None`` if it is not, or has other readers."""
     transpose = value.producer() if value is not None else None
     if value is None or transpose is None or transpose.op_type != "Transpose" or len(list(value.uses())) != 1:
         return None

@@ -16,13 +16,12 @@ class MergeLinears(ir.passes.InPlacePass):
 
     - ``MatMul(x, A) [+ a]``, ``MatMul(x, B) [+ b]``, … become ``Split(MatMul(x, [A B …]) [+ [a b …]])``.
 
-    It is for a step, which has few rows: there each product has a cost of its own, and taking the result apart costs
-    little.
-    Products whose weight is an embedding table too (``Gemm``) stay alone, so that the table stays one tensor.
+    Use it for a step, which has few rows: each product has a fixed cost, and splitting the result is cheap. Products
+    whose weight is also an embedding table (``Gemm``) are not merged, so that the table stays one tensor.
     """
 
     may_grow = True
-    """By a bias of zeros for those that have none."""
+    """By a bias of zeros for layers without one."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Merge in place."""

@@ -1,4 +1,4 @@
-"""Constant weights in a graph: finding the operators that read them, and replacing those."""
+"""Constant weights in a graph, and how to find and replace the operators that read them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Linear:
 
 
 def find_linears(graph: ir.Graph) -> Iterator[Linear]:
-    """Every matrix product with a constant weight of a worthwhile size."""
+    """Every matrix product with a constant weight that is large enough to quantize."""
     for node in graph:
         if node.op_type not in {"MatMul", "Gemm"} or node.domain != "" or node.inputs[0] is None:
             continue
@@ -63,7 +63,7 @@ def find_linears(graph: ir.Graph) -> Iterator[Linear]:
 
 
 def find_lookups(graph: ir.Graph) -> Iterator[ir.Node]:
-    """Every look-up of many rows in a constant table. Position tables are read one row at a time and stay in fp32."""
+    """Every lookup of many rows in a constant table. Position tables are read one row at a time and stay in fp32."""
     for node in graph:
         if node.op_type == "Gather" and is_weight(node.inputs[0]) and not node.attributes.get_int("axis", 0):
             ids = node.inputs[1]
@@ -72,7 +72,7 @@ def find_lookups(graph: ir.Graph) -> Iterator[ir.Node]:
 
 
 def is_weight(value: ir.Value | None, rank: int | None = 2) -> bool:
-    """Whether a value is a constant of float32 of a worthwhile size, and of this rank if one is given."""
+    """Whether a value is a float32 constant, large enough to quantize, and of this rank unless it is ``None``."""
     tensor = value.const_value if value is not None else None
     return (
         tensor is not None
@@ -83,7 +83,7 @@ def is_weight(value: ir.Value | None, rank: int | None = 2) -> bool:
 
 
 def is_chosen(name: str | None, only: Container[str] | None) -> bool:
-    """Whether an operator is among those that a pass is to replace."""
+    """Whether a pass should replace the operator of this name; with ``None``, it replaces all."""
     return only is None or name in only
 
 
@@ -104,7 +104,7 @@ def digest(array: NDArray[np.float32]) -> str:
 
 
 def constant(graph: ir.Graph, name: str, array: NDArray[np.generic]) -> ir.Value:
-    """An initializer; one made before under the same name is used again."""
+    """An initializer; if the graph has one of this name, that one."""
     if name not in graph.initializers:
         tensor = ir.tensor(array, name=name)
         kind = ir.TensorType(tensor.dtype)
@@ -123,7 +123,7 @@ def replace(graph: ir.Graph, old: tuple[ir.Node, ...], anchor: ir.Node, new: lis
 
 
 def _matrix(value: ir.Value | None) -> NDArray[np.float32] | None:
-    """A constant weight ``(in, out)``, also where the graph transposes a table that it shares; none if neither."""
+    """A constant weight ``(in, out)``, also if the graph transposes a shared table; ``None`` if there is none."""
     producer = value.producer() if value is not None else None
     if producer is not None and producer.op_type == "Transpose" and is_weight(producer.inputs[0]):
         return constant_array(producer.inputs[0]).T

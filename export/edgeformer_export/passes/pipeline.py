@@ -1,11 +1,13 @@
-"""Runs passes in order, measures the graph before and after each, and never keeps one that made the graph worse."""
+"""Runs passes in order, records what each did to the graph, and rejects results that are worse."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import onnx_ir as ir
 
+from edgeformer_export.passes.structure import operator_counts, rewired_nodes, structure
 from edgeformer_runtime.bundle.report import PassRecord
 
 SMALL_CONSTANTS = 1024
@@ -13,44 +15,34 @@ SMALL_CONSTANTS = 1024
 
 
 class PassFailedError(RuntimeError):
-    """A pass raised; the message names it and those before it."""
+    """A pass raised, or broke a condition; the message names it and those before it."""
 
 
 def run_passes(model: ir.Model, passes: Sequence[ir.passes.PassBase]) -> tuple[ir.Model, list[PassRecord]]:
-    """Run passes one after the other.
+    """Run passes one after the other, each with its own pre- and postconditions.
 
-    A result is rejected if it has more weight bytes without fewer nodes, more nodes without fewer bytes, or more bytes
+    No pass may change the names or the order of a graph's inputs and outputs, which are the bundle's contract. A result
+    is rejected if it has more weight bytes without fewer nodes, more nodes without fewer bytes, or adds more bytes
     than small constants have: a simplifier may enlarge a graph by folding a table that was shared. A pass whose result
-    is faster, though larger, says so with an attribute ``may_grow``.
+    is faster although it is larger says so with an attribute ``may_grow``.
 
     Raises:
-        PassFailedError: a pass raised.
+        PassFailedError: a pass raised, or a condition does not hold.
     """
     records: list[PassRecord] = []
-    for one_pass in passes:
-        name = type(one_pass).__name__
-        nodes_before, bytes_before = node_count(model), weight_bytes(model)
+    for graph_pass in passes:
+        name = type(graph_pass).__name__
         before = ir.from_proto(ir.to_proto(model))
         try:
-            result = one_pass(model)
+            result = graph_pass(model)
+            _require_same_interface(before, result.model)
+            record = _record(name, before, result, may_grow=getattr(graph_pass, "may_grow", False))
         except Exception as error:
             done = ", ".join(record.name for record in records) or "none"
-            raise PassFailedError(f"Pass {name} failed (passes before it: {done}): {error}") from error
-        nodes_after, bytes_after = node_count(result.model), weight_bytes(result.model)
-        grown, added = bytes_after - bytes_before, nodes_after - nodes_before
-        worse = grown > SMALL_CONSTANTS or (grown > 0 and added >= 0) or (grown == 0 and added > 0)
-        worse = worse and not getattr(one_pass, "may_grow", False)
-        model = before if worse else result.model
-        records.append(
-            PassRecord(
-                name=name,
-                nodes_before=nodes_before,
-                nodes_after=nodes_after,
-                bytes_before=bytes_before,
-                bytes_after=bytes_after,
-                outcome="rejected" if worse else "changed" if result.modified else "unchanged",
-            )
-        )
+            cause = f"{error}: {error.__cause__}" if error.__cause__ is not None else str(error)
+            raise PassFailedError(f"Pass {name} failed (passes before it: {done}): {cause}") from error
+        records.append(record)
+        model = before if record.outcome == "rejected" else result.model
     return model, records
 
 
@@ -62,3 +54,38 @@ def node_count(model: ir.Model) -> int:
 def weight_bytes(model: ir.Model) -> int:
     """Bytes of all initializers."""
     return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
+
+
+def _record(name: str, before: ir.Model, result: ir.passes.PassResult, *, may_grow: bool) -> PassRecord:
+    after = result.model
+    record = PassRecord(
+        name=name,
+        nodes_before=node_count(before),
+        nodes_after=node_count(after),
+        bytes_before=weight_bytes(before),
+        bytes_after=weight_bytes(after),
+        outcome="unchanged",
+    )
+    grown, added = record.bytes_after - record.bytes_before, record.nodes_after - record.nodes_before
+    worse = grown > SMALL_CONSTANTS or (grown > 0 and added >= 0) or (grown == 0 and added > 0)
+    if worse and not may_grow:
+        return msgspec.structs.replace(record, outcome="rejected")
+    if not result.modified or (old := structure(before)) == (new := structure(after)):
+        return record
+    operators_before, operators_after = operator_counts(before), operator_counts(after)
+    return msgspec.structs.replace(
+        record,
+        outcome="changed",
+        removed=dict(operators_before - operators_after),
+        added=dict(operators_after - operators_before),
+        rewired=rewired_nodes(before, after),
+        constants_removed=(old.constants - new.constants).total(),
+        constants_added=(new.constants - old.constants).total(),
+    )
+
+
+def _require_same_interface(before: ir.Model, after: ir.Model) -> None:
+    for side in ("inputs", "outputs"):
+        expected, actual = ([value.name for value in getattr(model.graph, side)] for model in (before, after))
+        if actual != expected:
+            raise ValueError(f"it changed the graph's {side} from {expected} to {actual}")

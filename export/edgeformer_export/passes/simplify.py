@@ -6,7 +6,7 @@ import onnx_ir as ir
 import onnxsim
 
 _SKIPPED = [
-    # On inputs of three axes these put a Reshape before and behind every Gemm.
+    # Put a Reshape before and after every Gemm whose input has three axes.
     "fuse_matmul_add_bias_into_gemm",
     "fuse_matmul_add_bias_into_gemm_batched",
     # Merges products but not their biases, and in the encoder too: see MergeLinears.
@@ -15,22 +15,18 @@ _SKIPPED = [
 
 
 class Simplify(ir.passes.FunctionalPass):
-    """Run onnxsim; its rules: constant folding, shape inference, elimination and fusion of ``onnxoptimizer``.
+    """Run onnxsim: constant folding, shape inference, and the eliminations and fusions of ``onnxoptimizer``.
 
-    Names and order of inputs and outputs are the contract, so a result that changes them is an error.
+    Torch's tracer leaves little to do. In the graphs of the families of this project, these rules apply:
+
+    - ``Reshape(Reshape(x, a), b)`` becomes ``Reshape(x, b)``, and the computation of ``a`` is removed.
+    - ``Concat(Concat(x, y), z)`` becomes ``Concat(x, y, z)``.
+    - Equal constants become one.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Simplify a copy of the model."""
-        before = ir.to_proto(model)
-        after, valid = onnxsim.simplify(before, skipped_optimizers=_SKIPPED)
+        simplified, valid = onnxsim.simplify(ir.to_proto(model), skipped_optimizers=_SKIPPED)
         if not valid:
             raise RuntimeError("onnxsim's own check of the simplified graph failed")
-        simplified = ir.from_proto(after)
-        if _signature(simplified) != _signature(model):
-            raise RuntimeError("onnxsim changed the graph's inputs or outputs")
-        return ir.passes.PassResult(simplified, modified=before.graph.node != after.graph.node)
-
-
-def _signature(model: ir.Model) -> tuple[list[str | None], list[str | None]]:
-    return [value.name for value in model.graph.inputs], [value.name for value in model.graph.outputs]
+        return ir.passes.PassResult(ir.from_proto(simplified), modified=True)  # it does not say; the pipeline compares

@@ -1,4 +1,4 @@
-"""Removes what the engine does not need from a finished graph."""
+"""Removes everything from a finished graph that the engine does not need."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import onnx_ir as ir
 
 
 class Strip(ir.passes.InPlacePass):
-    """Drop documentation, metadata of the tracer and the simplifier, and types of inner tensors (the engine infers
-    them).
+    """Drop documentation, metadata of tracer and simplifier, and types of inner tensors, which the engine infers.
 
-    Shapes of inputs and outputs stay: they carry the contract's letters.
+    The graph computes the same, so its record says ``unchanged``. Shapes of inputs and outputs stay: they have the
+    contract's letters.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

@@ -1,51 +1,69 @@
-"""The two graphs of a bundle as torch modules. One wrapper each serves every family, since state is explicit."""
+"""The two graphs of a bundle as torch modules. State is explicit, so each of the wrappers serves every family."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from edgeformer.model.base import EncoderDecoder
-from edgeformer_runtime import contract
-
-PAST_LENGTH = "past_length"
-"""Name under which models find the position as ``(1,)``, int32, if their caches are written in place."""
+from edgeformer.model.self_attention import CausalSelfAttention
+from edgeformer_export.tracing.kernels import InPlaceCache, use_cache
+from edgeformer_runtime.contract import StateTensor
 
 
 class EncoderGraph(nn.Module):
-    """``(source, source_length) -> `` every state tensor that comes from the encoder, in the table's order."""
+    """From ``source`` and ``source_length`` to every state tensor that comes from the encoder, in the table's order.
 
-    def __init__(self, model: EncoderDecoder) -> None:
+    Args:
+        model: the model.
+        table: the state table of the graphs.
+    """
+
+    def __init__(self, model: EncoderDecoder, table: Sequence[StateTensor]) -> None:
         super().__init__()
         self.model = model
-        self.names = [tensor.name for tensor in model.state_table() if tensor.from_encoder]
+        self.names = [tensor.name for tensor in table if tensor.from_encoder]
 
     def forward(self, source: Tensor, source_length: Tensor) -> tuple[Tensor, ...]:
-        """Encode ``(N, S)`` token ids of true lengths ``(N,)``."""
+        """Encode token ids ``(N, S)`` of true lengths ``(N,)``."""
         state = self.model.encode(source, source_length)
         return tuple(state[name] for name in self.names)
 
 
 class StepDecoderGraph(nn.Module):
-    """The decoder's inputs to ``(logits, *state')``, and the attention behind them if the model has any; constants are
-    inputs only."""
+    """From the decoder's inputs to the logits, every state tensor that is not a constant, and the attention weights if
+    the model has any.
 
-    def __init__(self, model: EncoderDecoder) -> None:
+    Args:
+        model: the model.
+        table: the state table of the graphs.
+        in_place: the layers whose caches are written in place.
+    """
+
+    def __init__(
+        self, model: EncoderDecoder, table: Sequence[StateTensor], in_place: Sequence[CausalSelfAttention]
+    ) -> None:
         super().__init__()
-        self.model = model
-        table = model.state_table()
-        # Inputs are passed on under the names of the state table, those that are no state under their own.
-        plain = {tensor.input_name: tensor.name for tensor in table}
-        self.names = [plain.get(name, name) for name in contract.decoder_inputs(table)[2:]]
+        self.model, self.in_place = model, list(in_place)
+        self.names = [tensor.name for tensor in table]
         self.carried = [tensor.name for tensor in table if tensor.kind != "constant"]
 
-    def forward(self, token: Tensor, position: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        """Advance rows ``(R,)`` by one token."""
-        before = dict(zip(self.names, others, strict=True))
-        if contract.CACHE_INDIRECTION in before:
-            before[PAST_LENGTH] = position.to(torch.int32).view(1)
+    def forward(self, token: Tensor, position: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Advance rows ``(R,)`` by one token; ``inputs`` are in the order of
+        :func:`~edgeformer_runtime.contract.decoder_inputs`."""
+        if not self.in_place:
+            return self._step(token, position, inputs)
+        cache_indirection, beam_width, *state = inputs
+        past_length = position.to(torch.int32).view(1)
+        with use_cache(self.in_place, InPlaceCache(past_length, beam_width, cache_indirection)):
+            return self._step(token, position, state)
+
+    def _step(self, token: Tensor, position: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        state = dict(zip(self.names, tensors, strict=True))
         if self.model.has_attention:
-            logits, after, attention = self.model.step_with_attention(token, position, before)
+            logits, after, attention = self.model.step_with_attention(token, position, state)
             return (logits, *(after[name] for name in self.carried), attention)
-        logits, after = self.model.step(token, position, before)
+        logits, after = self.model.step(token, position, state)
         return (logits, *(after[name] for name in self.carried))

@@ -1,28 +1,27 @@
-"""Kernels of the export targets, put into a model in place of torch's while it is traced."""
+"""Kernels of the export targets, which replace torch's in a model while it is traced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from edgeformer.model.attention import MultiHeadAttention, attention_probabilities
 from edgeformer.model.lstm import LSTMLayer
-from edgeformer.model.self_attention import CausalSelfAttention, GrowingCache
-from edgeformer_export.tracing.graphs import PAST_LENGTH
-from edgeformer_runtime import contract
+from edgeformer.model.self_attention import CacheKernel, CausalSelfAttention
 from edgeformer_runtime.bundle.manifest import Target
 
 
 def ort_attention(
     query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None, causal: bool, scale: float, dropout: float
 ) -> Tensor:
-    """``com.microsoft::MultiHeadAttention``, keys and values in four axes; arguments as in ``AttentionKernel``.
+    """``com.microsoft::MultiHeadAttention``, with keys and values in four axes; arguments as in ``AttentionKernel``.
 
-    The operator wants keys and values of one width; others go through :func:`portable_attention`.
+    The operator requires keys and values of the same width; others use :func:`portable_attention`.
     """
     if key.shape[3] != value.shape[3]:
         return portable_attention(query, key, value, padding=padding, causal=causal, scale=scale, dropout=dropout)
@@ -40,7 +39,7 @@ def ort_attention(
 def portable_attention(
     query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None, causal: bool, scale: float, dropout: float
 ) -> Tensor:
-    """The same from matrix products and a softmax, which trace to few standard operators."""
+    """Matrix products and a softmax, which trace to a few standard operators; arguments as in ``AttentionKernel``."""
     del dropout
     if causal:
         raise NotImplementedError("Exported graphs decode one position at a time and need no causal mask.")
@@ -49,25 +48,27 @@ def portable_attention(
     return context.transpose(1, 2).flatten(2)
 
 
+@dataclass(frozen=True, eq=False)
 class InPlaceCache:
-    """``com.microsoft::DecoderMaskedMultiHeadAttention``, whose past and present are one buffer."""
+    """``com.microsoft::DecoderMaskedMultiHeadAttention``, whose past and present are one buffer.
 
-    axis = contract.CAPACITY_AXIS
+    It belongs to one step, whose inputs it holds.
+    """
+
+    past_length: Tensor
+    """Positions in the cache, ``(1,)``, int32."""
+    beam_width: Tensor
+    """K, ``(1,)``, int32."""
+    cache_indirection: Tensor
+    """The beam that holds each past position of each beam, ``(N, K, T)``, int32."""
 
     def __call__(
-        self,
-        attention: MultiHeadAttention,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        past: tuple[Tensor, Tensor],
-        state: Mapping[str, Tensor],
+        self, attention: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, past: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See ``CacheKernel``."""
-        indirection = state[PAST_LENGTH], state[contract.BEAM_WIDTH], state[contract.CACHE_INDIRECTION]
         context, keys, values = torch.onnx.ops.symbolic_multi_out(
             "com.microsoft::DecoderMaskedMultiHeadAttention",
-            (query, key, value, None, None, *past, *indirection),
+            (query, key, value, None, None, *past, self.past_length, self.beam_width, self.cache_indirection),
             {"num_heads": attention.heads, "scale": attention.scale, "past_present_share_buffer": 1},
             dtypes=(query.dtype,) * 3,
             shapes=(value.shape, past[0].shape, past[1].shape),
@@ -76,12 +77,24 @@ class InPlaceCache:
         return context, keys, values
 
 
+@contextmanager
+def use_cache(layers: Sequence[CausalSelfAttention], kernel: CacheKernel) -> Iterator[None]:
+    """Make layers keep their caches with ``kernel`` inside the ``with`` block."""
+    try:
+        for layer in layers:
+            layer.cache = kernel
+        yield
+    finally:
+        for layer in layers:
+            del layer.cache
+
+
 def onnx_lstm(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The standard's ``LSTM``, which stops at each row's true length; arguments as in ``LSTMKernel``."""
+    """ONNX's ``LSTM``, which stops at each row's true length; arguments as in ``LSTMKernel``."""
     hidden_size, directions = lstm.hidden_size, 1 + lstm.bidirectional
 
     def ordered(name: str) -> list[Tensor]:
-        """A parameter of each direction; its gates in the standard's order (input, output, forget, candidate)."""
+        """A parameter of each direction, its gates in ONNX's order (input, output, forget, candidate)."""
         parameters = [getattr(lstm, name + suffix) for suffix in ("_l0", "_l0_reverse")[:directions]]
         torch_order = [slice(gate * hidden_size, (gate + 1) * hidden_size) for gate in range(4)]
         enter, keep, candidate, emit = torch_order
@@ -108,11 +121,10 @@ def onnx_lstm(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor,
 
 @contextmanager
 def scaled_queries(model: nn.Module) -> Iterator[None]:
-    """Let every attention of a model have its scale in the weights of its queries inside the ``with`` block.
+    """Fold the scale of every attention of a model into the weights of its queries inside the ``with`` block.
 
-    It is for a step: the CPU provider multiplies one query by its keys in a kernel of its own, which is a quarter
-    faster, if there is no factor left. In an encoder, a source of one token would be rounded in another way alone than
-    in a batch.
+    Use it for a step: without a factor, the CPU provider multiplies one query by its keys in a special kernel, which is
+    a quarter faster. In an encoder, the result for a source of one token would then depend on the rest of the batch.
     """
     attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
     trained = [(attention.query, attention.scale) for attention in attentions]
@@ -130,37 +142,21 @@ def scaled_queries(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def use_kernels(model: nn.Module, target: Target, *, for_cuda: bool = False) -> Iterator[None]:
-    """Let every attention and every LSTM layer of a model use the kernels of ``target`` inside the ``with`` block.
+def use_kernels(model: nn.Module, target: Target) -> Iterator[None]:
+    """Make every attention and every LSTM layer of a model use the kernels of ``target`` inside the ``with`` block.
 
-    Args:
-        model: a model.
-        target: which operators may be used.
-        for_cuda: let caches grow whose heads have a width for which CUDA has no kernel that writes in place.
+    Caches are a matter of each step: see :func:`use_cache`.
     """
-    widths = contract.CUDA_HEAD_WIDTHS if for_cuda else None
     attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
-    caches = [
-        module
-        for module in model.modules()
-        # The operator wants keys and values of one width.
-        if isinstance(module, CausalSelfAttention)
-        and module.attention.key_width == module.attention.value_width
-        and (widths is None or module.attention.key_width in widths)
-    ]
     layers = [module for module in model.modules() if isinstance(module, LSTMLayer)]
     try:
         for attention in attentions:
             attention.kernel = ort_attention if target == "ort" else portable_attention
-        for cache in caches:
-            cache.cache = InPlaceCache() if target == "ort" else GrowingCache()
         for layer in layers:
             layer.kernel = onnx_lstm
         yield
     finally:
         for attention in attentions:
             del attention.kernel
-        for cache in caches:
-            del cache.cache
         for layer in layers:
             del layer.kernel

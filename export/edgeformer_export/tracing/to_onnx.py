@@ -1,4 +1,4 @@
-"""From a torch model to its two ONNX graphs, before any optimisation."""
+"""From a torch model to its two ONNX graphs, before any optimization."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from torch import nn
 from torch.export import Dim
 
 from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.self_attention import CausalSelfAttention
 from edgeformer.traceback_summary import describe
 from edgeformer_export.tracing.graphs import EncoderGraph, StepDecoderGraph
 from edgeformer_export.tracing.kernels import scaled_queries, use_kernels
+from edgeformer_export.tracing.state import bundle_state, in_place_caches
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.contract import StateTensor
 
 OPSET = 20
-"""Version of the ONNX operator set; known to onnxruntime since 1.17."""
+"""Version of the ONNX operator set; onnxruntime has it since 1.17."""
 
-# Sizes of the example inputs. All differ and none is 0 or 1, so that the tracer takes none of them for a constant.
+# Sizes of the example inputs. All differ and none is 0 or 1, so that the tracer does not treat any as a constant.
 _EXAMPLE_SIZES = {
     contract.SENTENCES: 2,
     contract.BEAMS: 3,
@@ -44,11 +46,10 @@ Graphs = dict[str, ir.Model]
 
 @dataclass(frozen=True)
 class Traced:
-    """A model's graphs, and the state that they pass on."""
+    """A model's graphs in float32, and the state table of the bundle that is made from them."""
 
     graphs: Graphs
     table: tuple[StateTensor, ...]
-    """The model's state table, with the caches as the target keeps them."""
 
 
 def to_onnx(model: EncoderDecoder, target: Target, *, for_cuda: bool = False) -> Traced:
@@ -58,48 +59,26 @@ def to_onnx(model: EncoderDecoder, target: Target, *, for_cuda: bool = False) ->
 
     Args:
         model: a trained model; it is left in evaluation mode.
-        target: ``ort`` emits ONNX Runtime's fused operators, ``portable`` only the standard's.
-        for_cuda: use no operator that lacks a CUDA kernel.
+        target: ``ort`` emits ONNX Runtime's fused operators, ``portable`` those of the ONNX standard only.
+        for_cuda: use no operator without a CUDA kernel; the table is that of half precision.
 
     Raises:
         ExportError: the model cannot be traced.
     """
     model = model.eval()
-    sentences, length = _EXAMPLE_SIZES[contract.SENTENCES], _EXAMPLE_SIZES[contract.SOURCE_AXIS]
-    source = (torch.ones((sentences, length), dtype=torch.int64), torch.full((sentences,), length))
-    with use_kernels(model, target, for_cuda=for_cuda):
-        table = model.state_table()
-        encoder = _trace(
-            "encode",
-            EncoderGraph(model),
-            source,
-            ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}),
-            inputs={contract.SOURCE: ("N", "S"), contract.SOURCE_LENGTH: ("N",)},
-            outputs={tensor.name: _as_sentences(tensor) for tensor in table if tensor.from_encoder},
-        )
-        inputs = _decoder_inputs(table)
-        outputs: dict[str, tuple[str | int, ...]] = {contract.LOGITS: (contract.ROWS, model.target_vocab_size)}
-        outputs |= {tensor.output_name: _grown(tensor) for tensor in table if tensor.kind != "constant"}
-        if model.has_attention:
-            outputs[contract.ATTENTION] = (contract.ROWS, contract.SOURCE_AXIS)
-        token, position, *others = (_dynamic_axes(axes) for axes, _ in inputs.values())
+    table = bundle_state(model, target, for_cuda=for_cuda)
+    with use_kernels(model, target):
+        encoder = _trace_encoder(model, table)
         with scaled_queries(model) if target == "ort" else contextlib.nullcontext():
-            decoder = _trace(
-                "step",
-                StepDecoderGraph(model),
-                tuple(_example(name, axes, dtype) for name, (axes, dtype) in inputs.items()),
-                (token, position, tuple(others)),
-                inputs={name: axes for name, (axes, _) in inputs.items()},
-                outputs=outputs,
-            )
+            decoder = _trace_decoder(model, table, in_place_caches(model, target, for_cuda=for_cuda))
     return Traced({contract.ENCODER_FILE: encoder, contract.DECODER_FILE: decoder}, table)
 
 
 def split_attention(decoder: ir.Model) -> Graphs:
-    """Take apart a decoder that has attention weights for an output.
+    """Split a decoder whose last output is the attention weights into two graphs.
 
-    The step decoder loses them and all that only they need, so that decoding does not pay for them. A second graph has
-    the attention and the state, and lacks the output projection.
+    The step decoder loses the weights and every node that only they need, so that decoding does not pay for them. The
+    attention graph has the weights and the state, but no output projection.
     """
     attention = ir.from_proto(ir.to_proto(decoder))
     for model, unwanted in ((decoder, contract.ATTENTION), (attention, contract.LOGITS)):
@@ -109,6 +88,37 @@ def split_attention(decoder: ir.Model) -> Graphs:
         outputs.extend(kept)
         common.RemoveUnusedNodesPass()(model)
     return {contract.DECODER_FILE: decoder, contract.ATTENTION_FILE: attention}
+
+
+def _trace_encoder(model: EncoderDecoder, table: tuple[StateTensor, ...]) -> ir.Model:
+    sentences, length = _EXAMPLE_SIZES[contract.SENTENCES], _EXAMPLE_SIZES[contract.SOURCE_AXIS]
+    return _trace(
+        "encode",
+        EncoderGraph(model, table),
+        (torch.ones((sentences, length), dtype=torch.int64), torch.full((sentences,), length)),
+        ({0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, {0: Dim.DYNAMIC}),
+        inputs={contract.SOURCE: ("N", "S"), contract.SOURCE_LENGTH: ("N",)},
+        outputs={tensor.name: _as_sentences(tensor) for tensor in table if tensor.from_encoder},
+    )
+
+
+def _trace_decoder(
+    model: EncoderDecoder, table: tuple[StateTensor, ...], in_place: list[CausalSelfAttention]
+) -> ir.Model:
+    inputs = _decoder_inputs(model, table)
+    outputs: dict[str, tuple[str | int, ...]] = {contract.LOGITS: (contract.ROWS, model.target_vocab_size)}
+    outputs |= {tensor.output_name: _grown(tensor) for tensor in table if tensor.kind != "constant"}
+    if model.has_attention:
+        outputs[contract.ATTENTION] = (contract.ROWS, contract.SOURCE_AXIS)
+    token, position, *others = (_dynamic_axes(axes) for axes, _ in inputs.values())
+    return _trace(
+        "step",
+        StepDecoderGraph(model, table, in_place),
+        tuple(_example(name, axes, dtype) for name, (axes, dtype) in inputs.items()),
+        (token, position, tuple(others)),
+        inputs={name: axes for name, (axes, _) in inputs.items()},
+        outputs=outputs,
+    )
 
 
 def _trace(
@@ -142,21 +152,26 @@ def _trace(
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")
     model = program.model
-    # The tracer numbers its axes; give them the contract's letters.
+    # Replace the tracer's numbered axes by the contract's letters.
     for values, axes in ((model.graph.inputs, inputs), (model.graph.outputs, outputs)):
         for value in values:
             value.shape = ir.Shape(axes[str(value.name)])
     return model
 
 
-def _decoder_inputs(table: tuple[StateTensor, ...]) -> dict[str, tuple[tuple[str | int, ...], str]]:
-    """Axes and dtype of every input of the decoder, in order."""
+def _decoder_inputs(
+    model: EncoderDecoder, table: tuple[StateTensor, ...]
+) -> dict[str, tuple[tuple[str | int, ...], str]]:
+    """Axes, as in the bundle, and dtype, as in the model, of every input of the decoder, in order."""
     known: dict[str, tuple[tuple[str | int, ...], str]] = {
         contract.TOKEN: ((contract.ROWS,), "int64"),
         contract.POSITION: ((), "int64"),
         contract.CACHE_INDIRECTION: ((contract.SENTENCES, contract.BEAMS, contract.CAPACITY_AXIS), "int32"),
         contract.BEAM_WIDTH: ((1,), "int32"),
-        **{tensor.input_name: (tensor.axes, tensor.dtype) for tensor in table},
+        **{
+            tensor.input_name: (tensor.axes, traced.dtype)
+            for tensor, traced in zip(table, model.state_table(), strict=True)
+        },
     }
     return {name: known[name] for name in contract.decoder_inputs(table)}
 
@@ -180,13 +195,13 @@ def _grown(tensor: StateTensor) -> tuple[str | int, ...]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the tracer's notes about its own internals from the user; errors pass."""
+    """Hide the tracer's messages about its own internals; errors are raised as usual."""
     loggers = [logging.getLogger(name) for name in ("torch", "torch.onnx")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        # Where it fails, it prints all it has traced.
+        # When it fails, it prints everything it has traced so far.
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield

@@ -11,7 +11,7 @@ from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.precision import Precision
 
 
-class PassRecord(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class PassRecord(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one pass did to one graph."""
 
     name: str
@@ -25,7 +25,17 @@ class PassRecord(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     bytes_after: int
     """Bytes of all weights after it."""
     outcome: Literal["changed", "unchanged", "rejected"]
-    """``rejected`` if its result was worse and was discarded."""
+    """``unchanged`` if only names and metadata differ; ``rejected`` if the result was worse and was discarded."""
+    removed: dict[str, int] = {}
+    """By how much it reduced the number of nodes, by operator."""
+    added: dict[str, int] = {}
+    """By how much it increased the number of nodes, by operator."""
+    rewired: int = 0
+    """Number of nodes that stayed but read other values."""
+    constants_removed: int = 0
+    """Number of constants that the graph no longer has."""
+    constants_added: int = 0
+    """Number of constants with new content: folded, merged or quantized."""
 
 
 class TensorReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +72,8 @@ class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     passes: dict[str, tuple[PassRecord, ...]] = {}
     """Passes by graph file, in their order."""
     operators: dict[str, dict[str, int]] = {}
-    """Number of operators by kind, for each graph file."""
+    """Number of operators by kind, for each graph file; those outside the ONNX standard have their domain before their
+    name, such as ``com.microsoft.MatMulNBits``."""
     quantization: QuantizationReport | None = None
     """Precision of each weight; ``None`` if none is quantized."""
     parity: ParityReport | None = None

@@ -9,21 +9,9 @@ import onnxruntime as ort
 
 from edgeformer_runtime.contract import DType, StateTensor
 from edgeformer_runtime.decoding.session import IntArray
+from edgeformer_runtime.engine.graphs import rows_graph
 from edgeformer_runtime.engine.state_tensors import StateTensors, rows_of
 from edgeformer_runtime.errors import ModelError
-
-# One node, Gather, of opset 13. Each %c stands for the number of the type.
-_ROWS = (
-    b'\x08\x08:>\n\x11\n\x01x\n\x01i\x12\x01y"\x06Gather\x12\x01g'
-    b"Z\t\n\x01x\x12\x04\n\x02\x08%cZ\x10\n\x01i\x12\x0b\n\t\x08\x07\x12\x05\n\x03\x12\x01n"
-    b"b\t\n\x01y\x12\x04\n\x02\x08%cB\x04\n\x00\x10\r"
-)
-_ONNX_TYPES: dict[DType, int] = {"float32": 1, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
-
-
-def rows_graph(dtype: DType) -> bytes:
-    """A serialized model that returns rows ``i``, ``(n,)``, int64, of a tensor ``x`` of any shape as ``y``."""
-    return _ROWS % (_ONNX_TYPES[dtype], _ONNX_TYPES[dtype])
 
 
 class DeviceRows:

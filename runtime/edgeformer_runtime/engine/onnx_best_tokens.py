@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
+from edgeformer_runtime.engine.graphs import BEST_TOKENS, BEST_TOKENS_PADDED
 
-GRAPH_FILE = Path(__file__).with_name("best_tokens.onnx")
-"""Looks at logits in chunks. Made by `:mod:`edgeformer_export.runtime_graphs``, as is the other one."""
-PADDED_GRAPH_FILE = Path(__file__).with_name("best_tokens_padded.onnx")
-"""The same for vocabularies that cannot be cut into chunks of one size; it copies the logits once more."""
 CHUNK = 256
 """Most logits in a chunk. From 32 to 500 the time is the same."""
 CACHED = 1 << 20
@@ -72,7 +68,7 @@ class OnnxBestTokens:
 
     def _open(self, padded: bool) -> ort.InferenceSession:
         return ort.InferenceSession(
-            PADDED_GRAPH_FILE if padded else GRAPH_FILE, self._options, providers=["CPUExecutionProvider"]
+            BEST_TOKENS_PADDED if padded else BEST_TOKENS, self._options, providers=["CPUExecutionProvider"]
         )
 
 

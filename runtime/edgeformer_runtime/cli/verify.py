@@ -1,0 +1,162 @@
+"""The command ``verify``: whether a bundle computes on this machine what it did where it was exported."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.bundle.parity import ParityReport
+    from edgeformer_runtime.selfcheck.checkpoint import CheckpointResult
+    from edgeformer_runtime.selfcheck.golden import GoldenResult
+    from edgeformer_runtime.selfcheck.machine import Machine
+    from edgeformer_runtime.selfcheck.operators import Operators
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--checkpoint", type=click.Path(path_type=Path), help="Run folder of the PyTorch model to compare with.")
+@click.option(
+    "--source",
+    type=click.Path(path_type=Path),
+    help="Text to compare on, one sentence per line. Default: the run's sample.",
+)
+@click.option(
+    "--beam",
+    "beams",
+    multiple=True,
+    type=click.IntRange(1),
+    help="Beam size to compare; may be repeated. Default: 1 and the bundle's own.",
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu, or cuda for fp16 and fp32 bundles.")
+@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 uses every available CPU.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def verify(
+    bundle: Path,
+    checkpoint: Path | None,
+    source: Path | None,
+    beams: tuple[int, ...],
+    device: str,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Check that a BUNDLE computes the same on this machine as where it was exported, and with --checkpoint also that
+    it matches the PyTorch model of a run.
+
+    Checks hashes, operators and versions, then runs the golden examples: tokens must be the same, scores and tensors
+    within a tolerance. If they are not, names the first part of the model that differs. Needs no PyTorch.
+
+    With --checkpoint, an fp32 bundle must match PyTorch's logits within 1e-4 and its output token for token; an fp16
+    bundle must match its logits within 0.05. Quantized bundles, which round more, must agree on the most probable token
+    at 90 % of positions. The share of identical outputs is reported.
+
+    Exits with 1 if a check fails.
+    """
+    if checkpoint is None and (source is not None or beams):
+        raise click.UsageError("--source and --beam need --checkpoint.")
+    from edgeformer_runtime.bundle.open import open_bundle
+    from edgeformer_runtime.cli.output import print_json, stages
+    from edgeformer_runtime.errors import EdgeformerError
+    from edgeformer_runtime.selfcheck.checkpoint import installed_verifier
+    from edgeformer_runtime.selfcheck.golden import check_golden
+    from edgeformer_runtime.selfcheck.machine import this_machine
+    from edgeformer_runtime.selfcheck.operators import check_operators
+    from edgeformer_runtime.translator import Translator
+
+    try:
+        opened = open_bundle(bundle)
+        operators = check_operators(opened)
+        translator = Translator.open(opened, device=device, threads=threads)
+        if opened.has_attention:
+            translator.session.open_attention()  # which is otherwise opened on use
+        machine = this_machine(translator.session.device)
+        notes = {"golden": "Running golden examples", "compare": "Comparing with torch"}
+        with stages(notes, quiet=as_json) as progress:
+            progress("golden", 0.0)
+            golden, against = check_golden(translator), None
+            if checkpoint is not None:
+                against = installed_verifier()(
+                    translator,
+                    checkpoint,
+                    source,
+                    beams,
+                    lambda fraction: progress("compare", fraction),
+                    damaged=bool(golden.problems),
+                )
+    except EdgeformerError as error:
+        if not as_json:
+            raise
+        print_json({"passed": False, "problems": [str(error)]})
+        sys.exit(1)
+    problems = [*golden.problems, *(against.problems if against is not None else ())]
+    if as_json:
+        content = {"passed": not problems, "problems": problems, "files": len(opened.manifest.files)}
+        content |= {"machine": machine, "operators": operators, "golden": golden}
+        parity, first = (against.parity, against.first) if against is not None else (None, None)
+        print_json({**content, "parity": parity, "first_difference_from_torch": first})
+    else:
+        _print_device(len(opened.manifest.files), machine, operators, golden)
+        _print_problems(against, problems)
+    sys.exit(1 if problems else 0)
+
+
+def _print_device(files: int, machine: Machine, operators: Operators, golden: GoldenResult) -> None:
+    from edgeformer_runtime.cli.output import console
+
+    out, traces = console(), golden.traces
+    opsets = ", ".join(f"{domain} {version}" for domain, version in operators.opsets.items())
+    name = f" ({machine.processor})" if machine.processor else ""
+    instructions = ", ".join(machine.instructions) or "instruction sets unknown"
+    out.print(f"Hashes and schema: ok, {files} files")
+    out.print(f"Operators: {operators.kinds} of {opsets}, all known to onnxruntime {machine.engine}")
+    out.print(
+        f"Machine: {machine.architecture}{name}, {instructions}; {machine.provider}; plain integer products "
+        + ("saturate, so exact ones are used" if machine.products_saturate else "are exact")
+    )
+    out.print(
+        f"Golden examples: {golden.cases - golden.failed} of {golden.cases} ok, largest score difference "
+        f"{golden.max_score_difference:.2e} (tolerance {golden.score_tolerance:.0e}), smallest margin of logits "
+        f"{golden.min_margin:.2g}"
+    )
+    for graph in traces.graphs:
+        largest, overall = (
+            "not finite" if value is None else f"{value:.1e} (tolerance {tolerance:.1e})"
+            for value, tolerance in (
+                (graph.max_difference, graph.tolerance),
+                (graph.overall_difference, graph.overall_tolerance),
+            )
+        )
+        out.print(f"{graph.file}: {graph.tensors} tensors, largest relative difference {largest}, overall {overall}")
+    if traces.graphs:
+        out.print(
+            f"Tolerances are for {'the same kernels as' if traces.same_kernels else 'other kernels than'} at export"
+        )
+
+
+def _print_problems(against: CheckpointResult | None, problems: list[str]) -> None:
+    from edgeformer_runtime.cli.output import console
+
+    if against is not None:
+        print_parity(against.parity)
+    for problem in problems:
+        console().print(f"FAILED {problem}.", style="red")
+    console().print("FAILED" if problems else "PASSED", style="red" if problems else "green")
+
+
+def print_parity(parity: ParityReport) -> None:
+    """Print how a bundle compares with PyTorch."""
+    from edgeformer_runtime.cli.output import console, table
+
+    rows = table(f"Compared with PyTorch ({parity.precision})", "", "")
+    logits = parity.logits
+    rows.add_row("target positions", f"{logits.positions:,}")
+    rows.add_row("largest logit difference", f"{logits.max_difference:.2e}")
+    rows.add_row("mean logit difference", f"{logits.mean_difference:.2e}")
+    rows.add_row("same most probable token", f"{logits.top1_agreement:.2%}")
+    for entry in parity.tokens:
+        label = "greedy" if entry.beam_size == 1 else f"beam {entry.beam_size}"
+        rows.add_row(f"identical output, {label}", f"{entry.identical:,} of {entry.sentences:,}")
+    console().print(rows)

@@ -1,0 +1,73 @@
+"""Comparison of a bundle with the checkpoint that it was exported from, by whichever exporter is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from edgeformer_runtime.bundle.parity import ParityReport
+from edgeformer_runtime.errors import ConfigError
+from edgeformer_runtime.selfcheck.location import Location
+from edgeformer_runtime.translator import Translator
+
+VERIFIERS = "edgeformer.verifiers"
+"""Entry-point group of the functions that compare a bundle with a checkpoint."""
+
+
+class CheckpointResult(msgspec.Struct, kw_only=True, frozen=True):
+    """How a bundle compares with a checkpoint."""
+
+    parity: ParityReport
+    """Logits and output."""
+    first: Location | None
+    """The first tensor that differs from PyTorch more than at export; ``None`` if there is none or nothing failed."""
+    problems: tuple[str, ...]
+    """One sentence per problem."""
+
+
+class Verifier(Protocol):
+    """Compares logits and output of a bundle with those of the model in a checkpoint."""
+
+    def __call__(
+        self,
+        translator: Translator,
+        checkpoint: Path,
+        source: Path | None,
+        beams: Sequence[int],
+        progress: Callable[[float], None],
+        *,
+        damaged: bool = False,
+    ) -> CheckpointResult:
+        """Compare them.
+
+        Args:
+            translator: the opened bundle.
+            checkpoint: run folder of the model.
+            source: text file with one sentence per line, blank lines skipped; ``None`` for the run's sample.
+            beams: beam sizes; empty for greedy search and the bundle's default.
+            progress: called with the fraction done, 0 … 1.
+            damaged: look for the first part that differs even if logits and output are within their tolerances.
+
+        Raises:
+            EdgeformerError: the checkpoint or the text cannot be read, or does not suit the bundle.
+        """
+
+
+def installed_verifier() -> Verifier:
+    """Load the verifier of the installed exporter.
+
+    Raises:
+        ConfigError: no exporter is installed, or a package that it needs is missing.
+    """
+    install = "pip install 'edgeformer[cpu,export]'"
+    for entry in entry_points(group=VERIFIERS):
+        try:
+            verifier: Verifier = entry.load()
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"Comparing with a checkpoint needs `{error.name}`: {install}.") from None
+        return verifier
+    raise ConfigError(f"Comparing with a checkpoint needs the exporter: {install}.")

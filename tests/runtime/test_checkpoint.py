@@ -1,0 +1,32 @@
+"""The runtime finds whoever compares bundles with checkpoints, and says what to install where nobody does."""
+
+from __future__ import annotations
+
+import math
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from edgeformer_runtime.errors import ConfigError
+from edgeformer_runtime.selfcheck import checkpoint
+from edgeformer_runtime.selfcheck.checkpoint import VERIFIERS, installed_verifier
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
+    entries = EntryPoints(EntryPoint("run", value, VERIFIERS) for value in values)
+    monkeypatch.setattr(checkpoint, "entry_points", lambda group: entries.select(group=group))
+
+
+def test_the_installed_verifier_is_loaded_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, "math:sqrt")
+    verifier: object = installed_verifier()
+    assert verifier is math.sqrt
+
+
+def test_what_is_missing_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    with pytest.raises(ConfigError, match=r"needs the exporter: pip install 'edgeformer\[cpu,export\]'"):
+        installed_verifier()
+    install(monkeypatch, "a_package_that_is_missing:verify")
+    with pytest.raises(ConfigError, match=r"needs `a_package_that_is_missing`: pip install 'edgeformer\[cpu,export\]'"):
+        installed_verifier()
