@@ -136,10 +136,11 @@ def small_run(
     tokenizers = train_tokenizers(PAIRS, recipe.tokenizer)
     run = Run.create(path, recipe, *tokenizers, sample=PAIRS[:pairs], info=RunInfo(status="finished"))
     torch.manual_seed(seed)
-    network = randomise(run.build_model(), seed)
+    save_weights(randomise(run.build_model(), seed), run.model_path)
     if steps:
+        network = run.load_model()
         _teach(network, run, steps, seed)
-    save_weights(network, run.model_path)
+        save_weights(network, run.model_path)
     return run
 
 

@@ -9,6 +9,8 @@ import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
+
 if TYPE_CHECKING:
     from edgeformer_export.tracing.to_onnx import Graphs
     from edgeformer_runtime.bundle.manifest import Target
@@ -61,5 +63,9 @@ def run(model: ir.Model, **feeds: NDArray[np.generic]) -> NDArray[np.float32]:
 
 
 def run_all(model: ir.Model, **feeds: NDArray[np.generic]) -> dict[str, NDArray[np.float32]]:
-    session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
+    """All outputs by name, computed as the runtime does it: with exact integer products."""
+    options = ort.SessionOptions()
+    if products_saturate():
+        options.add_session_config_entry(*EXACT_PRODUCTS)
+    session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"])
     return dict(zip([output.name for output in session.get_outputs()], session.run(None, feeds), strict=True))

@@ -80,7 +80,6 @@ def distill(
     if recipe is None and overrides:
         raise click.UsageError("--set needs RECIPE.")
     loaded = None if recipe is None else load_recipe(recipe, overrides)
-
     from edgeformer.distill.distillation import distill as run_distillation
     from edgeformer.distill.folder import PROGRESS_FILE
     from edgeformer_runtime.cli.output import console, counting, print_json

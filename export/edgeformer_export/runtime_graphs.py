@@ -55,21 +55,11 @@ def rows(dtype: DType) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
-def best_tokens(*, padded: bool) -> onnx.ModelProto:
-    """Log-softmax, then the best extensions, found by way of the best chunks.
-
-    The best ``count`` extensions are in the ``count`` chunks with the largest maxima. These are taken in their own
-    order, so that of equal extensions the first wins.
-
-    Inputs: ``logits (N * K, V)``; ``log_probability (N, K)``; ``chunks (3,)``: N, chunks of a sentence, size of a
-    chunk; ``count (1,)``; if padded, ``padding (4,)`` of the logits at the ends of their axes.
-
-    Outputs: ``value (N, count)``; ``place (N, count)`` among a sentence's ``K * V`` extensions, padding included;
-    ``first (N * K, 1)``, the first log-probability of each row, NaN if the row has a NaN or no finite value.
-    """
+def _best_token_nodes(*, padded: bool) -> list[onnx.NodeProto]:
+    """Nodes of :func:`best_tokens`."""
     node = helper.make_node
     rows = "padded" if padded else "all"
-    nodes = [
+    return [
         node("LogSoftmax", ["logits"], ["all"], axis=-1),
         node("Gather", ["all", "zero"], ["first"], axis=1),
         *([node("Pad", ["all", "padding", "nothing"], ["padded"])] if padded else []),
@@ -105,6 +95,20 @@ def best_tokens(*, padded: bool) -> onnx.ModelProto:
         node("Mod", ["found", "size"], ["offset"]),
         node("Add", ["begin", "offset"], ["place"]),
     ]
+
+
+def best_tokens(*, padded: bool) -> onnx.ModelProto:
+    """Log-softmax, then the best extensions, found by way of the best chunks.
+
+    The best ``count`` extensions are in the ``count`` chunks with the largest maxima. These are taken in their own
+    order, so that of equal extensions the first wins.
+
+    Inputs: ``logits (N * K, V)``; ``log_probability (N, K)``; ``chunks (3,)``: N, chunks of a sentence, size of a
+    chunk; ``count (1,)``; if padded, ``padding (4,)`` of the logits at the ends of their axes.
+
+    Outputs: ``value (N, count)``; ``place (N, count)`` among a sentence's ``K * V`` extensions, padding included;
+    ``first (N * K, 1)``, the first log-probability of each row, NaN if the row has a NaN or no finite value.
+    """
     constants = {"zero": np.array([0]), "two": np.array([2]), "rest": np.array([-1])}
     inputs: list[tuple[str, int, list[str | int]]] = [
         ("logits", TensorProto.FLOAT, ["R", "V"]),
@@ -121,7 +125,7 @@ def best_tokens(*, padded: bool) -> onnx.ModelProto:
         ("first", TensorProto.FLOAT, ["R", 1]),
     ]
     made = helper.make_graph(
-        nodes,
+        _best_token_nodes(padded=padded),
         "best_tokens",
         [helper.make_tensor_value_info(*value) for value in inputs],
         [helper.make_tensor_value_info(*value) for value in outputs],

@@ -320,7 +320,7 @@ def test_a_mistake_is_named(mistake: str) -> None:
         (altered("forward", lambda logits: logits + dict[str, Tensor]()["bias"]), "`forward` raises KeyError: 'bias'"),
         (
             small(step_with_attention=EncoderDecoder.step_with_attention),
-            "`step_with_attention` raises .* no attention.*",
+            "`step_with_attention` raises .* does not expose attention weights",
         ),
     ],
     ids=["torch", "forward", "missing"],

@@ -349,7 +349,7 @@ def test_what_onnxsim_removes_is_recorded(variant: str, target: Target, file: st
 def test_the_tracer_leaves_no_duplicates_and_nothing_unused(variant: str) -> None:
     """So the pipeline needs no passes for that."""
     for file, model in small_graphs(variant).items():
-        model, _ = run_passes(model, optimisations(file, "ort", in_blocks=False, for_cuda=False))
+        model, _ = run_passes(model, optimisations(file, "portable", in_blocks=False, for_cuda=False))
         cleaning = [
             common.CommonSubexpressionEliminationPass(),
             common.DeduplicateInitializersPass(),

@@ -49,7 +49,7 @@ def inspect(bundle: Path, as_json: bool) -> None:
         {kind for counts in operators.values() for kind in counts}, key=lambda kind: (-_total(operators, kind), kind)
     )
     for kind in kinds:
-        graphs.add_row(kind, *(str(counts.get(kind, "")) for counts in operators.values()))
+        graphs.add_row(kind.rpartition(".")[2], *(str(counts.get(kind, "")) for counts in operators.values()))
     graphs.add_row("nodes", *(str(sum(counts.values())) for counts in operators.values()))
     out.print(graphs)
 

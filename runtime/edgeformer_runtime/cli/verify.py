@@ -57,35 +57,13 @@ def verify(
     """
     if checkpoint is None and (source is not None or beams):
         raise click.UsageError("--source and --beam need --checkpoint.")
-    from edgeformer_runtime.bundle.open import open_bundle
-    from edgeformer_runtime.cli.output import print_json, stages
+    from edgeformer_runtime.cli.output import print_json
     from edgeformer_runtime.errors import EdgeformerError
-    from edgeformer_runtime.selfcheck.checkpoint import installed_verifier
-    from edgeformer_runtime.selfcheck.golden import check_golden
-    from edgeformer_runtime.selfcheck.machine import this_machine
-    from edgeformer_runtime.selfcheck.operators import check_operators
-    from edgeformer_runtime.translator import Translator
 
     try:
-        opened = open_bundle(bundle)
-        operators = check_operators(opened)
-        translator = Translator.open(opened, device=device, threads=threads)
-        if opened.has_attention:
-            translator.session.open_attention()  # which is otherwise opened on use
-        machine = this_machine(translator.session.device)
-        notes = {"golden": "Running golden examples", "compare": "Comparing with torch"}
-        with stages(notes, quiet=as_json) as progress:
-            progress("golden", 0.0)
-            golden, against = check_golden(translator), None
-            if checkpoint is not None:
-                against = installed_verifier()(
-                    translator,
-                    checkpoint,
-                    source,
-                    beams,
-                    lambda fraction: progress("compare", fraction),
-                    damaged=bool(golden.problems),
-                )
+        files, machine, operators, golden, against = _check(
+            bundle, checkpoint, source, beams, device=device, threads=threads, quiet=as_json
+        )
     except EdgeformerError as error:
         if not as_json:
             raise
@@ -93,14 +71,54 @@ def verify(
         sys.exit(1)
     problems = [*golden.problems, *(against.problems if against is not None else ())]
     if as_json:
-        content = {"passed": not problems, "problems": problems, "files": len(opened.manifest.files)}
+        content = {"passed": not problems, "problems": problems, "files": files}
         content |= {"machine": machine, "operators": operators, "golden": golden}
         parity, first = (against.parity, against.first) if against is not None else (None, None)
         print_json({**content, "parity": parity, "first_difference_from_torch": first})
     else:
-        _print_device(len(opened.manifest.files), machine, operators, golden)
+        _print_device(files, machine, operators, golden)
         _print_problems(against, problems)
     sys.exit(1 if problems else 0)
+
+
+def _check(
+    bundle: Path,
+    checkpoint: Path | None,
+    source: Path | None,
+    beams: tuple[int, ...],
+    *,
+    device: str,
+    threads: int,
+    quiet: bool,
+) -> tuple[int, Machine, Operators, GoldenResult, CheckpointResult | None]:
+    """Number of files, the machine, operators, golden examples, and the comparison with a run if there is one."""
+    from edgeformer_runtime.bundle.open import open_bundle
+    from edgeformer_runtime.cli.output import stages
+    from edgeformer_runtime.selfcheck.checkpoint import installed_verifier
+    from edgeformer_runtime.selfcheck.golden import check_golden
+    from edgeformer_runtime.selfcheck.machine import this_machine
+    from edgeformer_runtime.selfcheck.operators import check_operators
+    from edgeformer_runtime.translator import Translator
+
+    opened = open_bundle(bundle)
+    operators = check_operators(opened)
+    translator = Translator.open(opened, device=device, threads=threads)
+    if opened.has_attention:
+        translator.session.open_attention()  # which is otherwise opened on use
+    machine = this_machine(translator.session.device)
+    with stages({"golden": "Running golden examples", "compare": "Comparing with torch"}, quiet=quiet) as progress:
+        progress("golden", 0.0)
+        golden, against = check_golden(translator), None
+        if checkpoint is not None:
+            against = installed_verifier()(
+                translator,
+                checkpoint,
+                source,
+                beams,
+                lambda fraction: progress("compare", fraction),
+                damaged=bool(golden.problems),
+            )
+    return len(opened.manifest.files), machine, operators, golden, against
 
 
 def _print_device(files: int, machine: Machine, operators: Operators, golden: GoldenResult) -> None:
