@@ -66,7 +66,9 @@ def bench(
     json_file: Path | None,
     **measurement: Any,
 ) -> None:
-    """Measure a BUNDLE: latency, time to the first token, tokens per second, shares of the time, load time, memory.
+    """Measure latency, alone or against other engines.
+
+    Of one BUNDLE: latency, time to the first token, tokens per second, shares of the time, load time, memory.
 
     Several bundles, or one with --against, are compared: all systems translate the same sentences in alternating
     rounds, each in a process of its own.

@@ -67,7 +67,7 @@ def distill(
     engine: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Translate a training corpus with a teacher, for a student to learn from.
+    """Translate a training corpus with a teacher model.
 
     Reads the training text of RECIPE and translates it with the bundle TEACHER. --out becomes a corpus for
     `data.corpus`: training pairs with the teacher's translations, and the original validation and test pairs. A source

@@ -39,9 +39,10 @@ def evaluate(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Translate --source with MODEL, a bundle or a run folder, and score it against --reference.
+    """Score the translations of a test set.
 
-    Prints BLEU and chrF with their sacreBLEU signatures, the share of exact matches, and sentences per second.
+    Translates --source with MODEL, a bundle or a run folder, and compares with --reference. Prints BLEU and chrF with
+    their sacreBLEU signatures, the share of exact matches, and sentences per second.
     """
     from contextlib import nullcontext
 

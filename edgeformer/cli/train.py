@@ -32,7 +32,9 @@ _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
 )
 @click.option("--resume", is_flag=True, help="Continue from the last checkpoint in --out. RECIPE may be omitted.")
 def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple[str, ...], resume: bool) -> None:
-    """Train a model from RECIPE, which is one of the recipes below or the path of a TOML file.
+    """Train a model from a recipe.
+
+    RECIPE is one of the recipes below or the path of a TOML file.
 
     Ctrl-C stops after the current update and saves. With --resume, training continues as if it had not been
     interrupted, and --set may change train.max_steps, train.max_minutes, train.cooldown_steps, train.patience and

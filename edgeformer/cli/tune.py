@@ -36,11 +36,12 @@ def tune(
     engine: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Find a length penalty with which MODEL, a run or a bundle, has a high BLEU on its validation set.
+    """Choose a length penalty on the validation set.
 
-    Of the penalties that are not significantly worse than the best (paired bootstrap, 95 %), the one nearest to 1 is
-    chosen. A run keeps it, with the beam size, as its decoding defaults, and `edgeformer export` writes them into the
-    bundle. A bundle is not changed. The test set is never translated.
+    Translates the validation set of MODEL, a run or a bundle, and computes BLEU for every penalty. Of the penalties
+    that are not significantly worse than the best (paired bootstrap, 95 %), the one nearest to 1 is chosen. A run keeps
+    it, with the beam size, as its decoding defaults, and `edgeformer export` writes them into the bundle. A bundle is
+    not changed. The test set is never translated.
     """
     from edgeformer.quality.translators import is_bundle, kind_of, open_translator
     from edgeformer.quality.tuning import PENALTIES

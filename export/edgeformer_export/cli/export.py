@@ -56,11 +56,11 @@ def export(
     as_json: bool,
     **auto: Any,
 ) -> None:
-    """Export the trained model of the folder RUN as a bundle.
+    """Export a trained model as a bundle.
 
-    A bundle contains an encoder and a step-decoder graph, their weights, tokenizers, golden examples, and a manifest
-    with the SHA-256 of each file. An fp32 bundle is written only if its output matches PyTorch token for token; in
-    other precisions, it must stay close.
+    RUN is the folder that `edgeformer train` wrote. A bundle contains an encoder and a step-decoder graph, their
+    weights, tokenizers, golden examples, and a manifest with the SHA-256 of each file. An fp32 bundle is written only
+    if its output matches PyTorch token for token; in other precisions, it must stay close.
 
     With --precision auto, every candidate translates a validation set and is timed; a table shows the results.
     Measurements are kept beside the bundle, in a folder whose name ends in .quantize.

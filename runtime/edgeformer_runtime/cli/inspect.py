@@ -11,7 +11,10 @@ import click
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 def inspect(bundle: Path, as_json: bool) -> None:
-    """Show a BUNDLE's manifest, files, graphs and state table, after checking all hashes. Opens no graph."""
+    """Show what a bundle contains.
+
+    Checks all hashes of BUNDLE, then shows its manifest, files, operators and state table. Opens no graph.
+    """
     from edgeformer_runtime.bundle.open import open_bundle
     from edgeformer_runtime.cli.output import console, human_bytes, print_json, table
 

@@ -96,10 +96,11 @@ def translate(
     as_json: bool,
     attention: str | None,
 ) -> None:
-    """Translate TEXT, the lines of --input, or standard input with a BUNDLE.
+    """Translate text with a bundle.
 
-    Every input line gives one output line; a blank line stays blank. With --nbest, every input line gives up to that
-    many lines with score, tab and text, followed by a blank line.
+    Reads TEXT, the lines of --input, or standard input, and translates it with BUNDLE. Every input line gives one
+    output line; a blank line stays blank. With --nbest, every input line gives up to that many lines with score, tab
+    and text, followed by a blank line.
     """
     if text and input_file is not None:
         raise click.UsageError("Give TEXT or --input, not both.")

@@ -43,8 +43,10 @@ def verify(
     threads: int,
     as_json: bool,
 ) -> None:
-    """Check that a BUNDLE computes the same on this machine as where it was exported, and with --checkpoint also that
-    it matches the PyTorch model of a run.
+    """Check a bundle on this machine, or against PyTorch.
+
+    BUNDLE must compute the same on this machine as where it was exported. With --checkpoint, it must also match the
+    PyTorch model of a run.
 
     Checks hashes, operators and versions, then runs the golden examples: tokens must be the same, scores and tensors
     within a tolerance. If they are not, names the first part of the model that differs. Needs no PyTorch.
