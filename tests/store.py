@@ -68,9 +68,11 @@ class Store:
             model_graphs = self._model_graphs(run, target, precision == "fp16")
             # Models of a few thousand weights lose more by 4 bits than those that the bound of agreement is for.
             with mock.patch.dict(PRECISIONS, with_agreement(0.85)):
-                export_run(model_graphs.run, folder, precision=precision, target=target, model_graphs=model_graphs)
+                export_run(
+                    model_graphs.run, folder / "bundle", precision=precision, target=target, model_graphs=model_graphs
+                )
 
-        bundle = _made_once(run.with_name(f"{run.name}.{target}.{precision}"), export)
+        bundle = _made_once(run.with_name(f"{run.name}.{target}.{precision}"), export) / "bundle"
         self._bundles.add(bundle)
         return bundle
 

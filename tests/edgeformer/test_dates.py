@@ -105,7 +105,7 @@ def test_too_large_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     from edgeformer.data import dates
 
     monkeypatch.setattr(dates, "_MAKERS", {lambda random: (str(random.randrange(10)), "x"): 1})
-    with pytest.raises(DataError, match="too few distinct pairs"):
+    with pytest.raises(DataError, match="has fewer than 50 distinct pairs"):
         generate_dates(size=50)
 
 

@@ -172,7 +172,7 @@ def test_killed_at_any_point_it_ends_with_the_same_bytes(folder: Path, small_bun
         distilled(small_bundle, "out")
     else:
         assert (folder / "out/report.json").exists() is False
-        with pytest.raises(DataError, match=r"no complete corpus, since it has no report.json"):
+        with pytest.raises(DataError, match=r"does not hold a complete corpus, since it has no report.json"):
             load_corpus(DataConfig(corpus="out"))
         result = run("distill", small_bundle, "--out", "out", "--resume", "--workers", "2", "--json")
         assert result.exit_code == 0, result.output
@@ -361,7 +361,5 @@ class TestFolders:
         assert corpus.provenance.sha256["text.tsv"] == file_sha256(folder / "text.tsv")
 
     def test_neither_a_name_nor_a_folder(self, folder: Path) -> None:
-        with pytest.raises(
-            ConfigError, match=r"one of dates-en-fr.* or a folder that .* has written, but is `nothing`"
-        ):
+        with pytest.raises(ConfigError, match=r"one of dates-en-fr.* or a folder written by .*, but is `nothing`"):
             load_corpus(DataConfig(corpus="nothing"))

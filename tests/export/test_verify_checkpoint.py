@@ -69,7 +69,7 @@ def test_nothing_to_compare_is_an_error(small_bundle: Path, taught_run: Run, tmp
     for content in ("", "\n \n"):
         (tmp_path / "empty").write_text(content, encoding="utf-8")
         message = error("verify", small_bundle, "--checkpoint", taught_run.path, "--source", tmp_path / "empty")
-        assert "holds no sentence to compare on" in message
+        assert "contains no sentence to compare on" in message
 
 
 def test_a_line_too_long_is_named_by_its_number(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
