@@ -4,7 +4,7 @@
 >>> Translator.open("bundle").translate(["A dog runs."], beam_size=4)[0].text  # doctest: +SKIP
 'Un chien court.'
 
-Names are imported on first use, so that importing the package, for its errors say, does not load onnxruntime.
+Names are imported on first use, so importing the package, for example to catch its errors, does not load onnxruntime.
 """
 
 from __future__ import annotations

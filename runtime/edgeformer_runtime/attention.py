@@ -1,7 +1,7 @@
-"""Where a model looks: attention weights of finished translations.
+"""Attention weights of finished translations.
 
-They are computed afterwards, by feeding a translation through the attention graph. So decoding costs the same whether
-or not they are wanted, and they are available for any pair of sentences.
+Weights are computed after decoding, by feeding a translation through the attention graph. Decoding is therefore no
+slower when they are requested, and they are available for any pair of sentences.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ class Attention:
     """The weight of every source token for every target token."""
 
     source_tokens: tuple[str, ...]
-    """Source tokens, end token included; S of them."""
+    """The S source tokens, end token included."""
     target_tokens: tuple[str, ...]
-    """Tokens of the translation, including its end token if it has one; T of them."""
+    """The T tokens of the translation, including the end token if there is one."""
     weights: FloatArray
-    """``(T, S)``, float32; each row sums to 1."""
+    """Attention weights, ``(T, S)``, float32; each row sums to 1."""
     finished: bool
     """Whether the last target token is the end token."""
 
     @property
     def alignment(self) -> tuple[tuple[int, int], ...]:
-        """The source token with the largest weight for each target token, as pairs ``(source, target)`` counted from 0;
-        end tokens are left out on both sides."""
+        """The source token with the largest weight for each target token, as zero-based pairs ``(source, target)``; end
+        tokens are excluded on both sides."""
         words = self.weights[: len(self.target_tokens) - self.finished, :-1]
         return tuple((int(row.argmax()), target) for target, row in enumerate(words) if row.size)
 
@@ -43,16 +43,16 @@ def attention_weights(
     targets: Sequence[Sequence[int]],
     max_batch_tokens: int = 4096,
 ) -> list[FloatArray]:
-    """Attention in the steps that produce given targets.
+    """Compute attention weights for the steps that produce given targets.
 
     Args:
         session: the model.
         sources: token ids of each sentence, end token included.
-        targets: token ids of each translation without the start token; with the end token if its step is wanted.
-        max_batch_tokens: maximum of sentences times longest source in a batch.
+        targets: token ids of each translation, without the start token; include the end token to get its weights.
+        max_batch_tokens: maximum batch size in tokens: sentences times the longest source.
 
     Returns:
-        Weights of each pair, ``(T, S)``, float32: row ``t`` belongs to the step that produces target token ``t``.
+        Weights of each pair, ``(T, S)``, float32; row ``t`` belongs to the step that produces target token ``t``.
 
     Raises:
         BundleError: the model has no attention weights.
@@ -62,7 +62,7 @@ def attention_weights(
         raise ValueError(f"a target has {longest} tokens, more than the model's {session.max_target_length}")
     results: list[FloatArray] = [np.empty((0, 0), np.float32)] * len(sources)
     for indices in length_sorted_batches([len(source) for source in sources], 1, max_batch_tokens):
-        # The step that produces a token is fed the token before it, so the last token is not fed.
+        # The step that produces a token is fed the preceding token, so the last token is never fed.
         batch = forced_batch([(sources[index], targets[index][:-1]) for index in indices], session.special)
         weights = forced_attention(session.start(batch.source, batch.source_length), batch.target)  # (N, T, S)
         for row, index in enumerate(indices):

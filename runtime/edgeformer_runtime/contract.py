@@ -1,18 +1,18 @@
 """The contract between exporter and runtime: tensor names, axes, state kinds, file names.
 
-Nothing else in the project spells one of these strings. A bundle has two graphs, and a third one if its model attends
-to source positions, which is opened only when somebody asks for the weights::
+These strings are spelled out nowhere else in the project. A bundle has two graphs. If its model attends to source
+positions, it has a third graph, which is opened only when attention weights are requested::
 
     encoder:    source (N, S), source_length (N,)                    -> every constant and recurrent state tensor
     decoder:    token (R,), position (), constants, past.* tensors   -> logits (R, V), present.* tensors
     attention:  the decoder's inputs                                 -> attention (R, S), present.* tensors
 
-If a cache is written in place, decoder and attention graph have two more inputs, cache_indirection (N, K, T) and
+If caches are written in place, the decoder and attention graphs have two more inputs: cache_indirection (N, K, T) and
 beam_width (1,).
 
 Letters: N sentences, K beams, R = N * K decoder rows, S source length, P past length (tokens decoded before this one),
-T capacity of caches that are written in place, V vocabulary. Row ``r`` belongs to sentence ``r // K``. Other axes are
-plain integers.
+T capacity of in-place caches, V vocabulary size. Row ``r`` belongs to sentence ``r // K``. All other axes are plain
+integers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Literal
 import msgspec
 
 SCHEMA_REVISION = 2
-"""Raised whenever a bundle written before cannot be read any more."""
+"""Incremented whenever bundles written by earlier versions can no longer be read."""
 
 MANIFEST_FILE = "manifest.json"
 MANIFEST_HASH_FILE = "manifest.json.sha256"
@@ -44,16 +44,16 @@ POSITION = "position"
 """Decoder input: index of the token in the target, ``()``, int64; 0 for the start token."""
 CACHE_INDIRECTION = "cache_indirection"
 """Decoder input: for each beam and each past position, the beam of its sentence whose cache row holds that position's
-entry, ``(N, K, T)``, int32. So beams change places and no cache is moved."""
+entry, ``(N, K, T)``, int32. Beams can therefore be reordered without moving any cache."""
 BEAM_WIDTH = "beam_width"
 """Decoder input: K, ``(1,)``, int32."""
 LOGITS = "logits"
 """Decoder output: unnormalized log-probabilities of the next token, ``(R, V)``, float32."""
 ATTENTION = "attention"
-"""Attention output: weight of each source position in this step, ``(R, S)``, float32, zero on padding."""
+"""Attention-graph output: weight of each source position in this step, ``(R, S)``, float32, zero on padding."""
 
 CUDA_HEAD_WIDTHS = (32, 64, 128)
-"""Widths of the heads for which ONNX Runtime's CUDA provider can write a cache in place; the CPU has no such bound."""
+"""Head widths for which ONNX Runtime's CUDA provider can write caches in place; the CPU provider has no such limit."""
 
 SENTENCES = "N"
 BEAMS = "K"
@@ -70,33 +70,33 @@ class StateTensor(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     """One tensor of the decoder's state.
 
     ========= ============================== ==========================================================
-    kind      comes from                     from step to step
+    kind      initial value                  from step to step
     ========= ============================== ==========================================================
-    constant  the encoder graph              stays as it is; first axis N (never replicated) or R
-    cache (P) nothing: the P axis is empty   grows by one along P; rows reordered and dropped
-    cache (T) nothing                        past and present are one buffer, in which the step writes the entry of its
-                                             position along T; only sentences are dropped
-    recurrent the encoder graph, N rows      replaced; rows reordered and dropped
+    constant  the encoder graph              unchanged; first axis N (never replicated) or R
+    cache (P) empty: P is 0                  grows by one along P; rows are reordered and dropped
+    cache (T) empty                          past and present share one buffer, in which each step writes the entry at
+                                             its position along T; sentences are dropped, but beams are not reordered
+    recurrent the encoder graph, N rows      replaced; rows are reordered and dropped
     ========= ============================== ==========================================================
     """
 
     name: str
-    """Unique name without prefix, for example ``self_key.0``."""
+    """Unique name without prefix, such as ``self_key.0``."""
     kind: StateKind
     """What the decode loop does with the tensor."""
     dtype: DType
     """Element type."""
     axes: tuple[str | int, ...]
-    """One of the letters N, R, S, P, T, or a fixed size, per axis."""
+    """For each axis, one of the letters N, R, S, P, T, or a fixed size."""
 
     @property
     def input_name(self) -> str:
-        """Name of the decoder's input."""
+        """Name of the decoder input."""
         return self.name if self.kind == "constant" else f"past.{self.name}"
 
     @property
     def output_name(self) -> str:
-        """Name of the decoder's output; a constant has none and this is its name in the encoder's outputs."""
+        """Name of the decoder output. A constant has none; for constants, this is the name of the encoder output."""
         return self.name if self.kind == "constant" else f"present.{self.name}"
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -105,28 +105,28 @@ class StateTensor(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
 
     @property
     def in_place(self) -> bool:
-        """Whether past and present are one buffer."""
+        """Whether past and present share one buffer."""
         return CAPACITY_AXIS in self.axes
 
     @property
     def from_encoder(self) -> bool:
-        """Whether the encoder graph emits the first value, under the plain name."""
+        """Whether the encoder graph outputs the initial value, under the name without prefix."""
         return self.kind != "cache"
 
 
 def shape_of(axes: Sequence[str | int], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Replace the letters among axes by their sizes."""
+    """Replace the letters in ``axes`` with their sizes."""
     return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
 
 
 def decoder_inputs(state: tuple[StateTensor, ...]) -> tuple[str, ...]:
-    """Names of the inputs of the decoder and of the attention graph, in their order."""
+    """Input names of the decoder and attention graphs, in order."""
     indirect = (CACHE_INDIRECTION, BEAM_WIDTH) if any(tensor.in_place for tensor in state) else ()
     return (TOKEN, POSITION, *indirect, *(tensor.input_name for tensor in state))
 
 
 def state_problems(state: tuple[StateTensor, ...]) -> list[str]:
-    """Every way in which a state table breaks the contract; empty if none."""
+    """List every way in which a state table violates the contract; empty if it is valid."""
     problems = []
     names = [tensor.name for tensor in state]
     problems += [

@@ -1,29 +1,29 @@
-"""The errors that the runtime raises on purpose.
+"""The exceptions that the runtime raises deliberately.
 
 ::
 
     EdgeformerError
-    ├── BundleError            a bundle is missing, damaged, or of another revision
+    ├── BundleError            a bundle is missing, damaged, or has another schema revision
     ├── DeviceError            a provider is missing or unknown
     ├── ConfigError            a recipe, a file name or another setting is wrong
     ├── DataError              a text file or a corpus cannot be read
-    ├── ModelError             a model computes values that are not numbers
-    ├── OptionError            a decoding option is out of its range
+    ├── ModelError             a model computes NaN or infinite values
+    ├── OptionError            a decoding option is out of range
     └── InputError             a text cannot be translated
         └── InputTooLongError  a text has more tokens than the model accepts
 
-Messages are full sentences that state what is wrong, the value, and what to do next.
+Messages are full sentences that state the problem, the value and the next step.
 """
 
 from __future__ import annotations
 
 
 class EdgeformerError(Exception):
-    """Base class of the errors that a user can cause and fix."""
+    """Base class of errors that users can cause and fix."""
 
 
 class BundleError(EdgeformerError):
-    """A bundle is missing, incomplete, damaged, or of another schema revision."""
+    """A bundle is missing, incomplete or damaged, or has another schema revision."""
 
 
 class DeviceError(EdgeformerError):
@@ -35,7 +35,7 @@ class ConfigError(EdgeformerError):
 
 
 class DataError(EdgeformerError):
-    """A text file or a corpus cannot be read, or holds nothing to work on."""
+    """A text file or corpus cannot be read or contains no usable data."""
 
 
 class ModelError(EdgeformerError):
@@ -43,15 +43,15 @@ class ModelError(EdgeformerError):
 
 
 class OptionError(EdgeformerError):
-    """A decoding option is out of its range."""
+    """A decoding option is out of range."""
 
 
 class InputError(EdgeformerError):
     """A text cannot be translated.
 
     Attributes:
-        problem: what is wrong, as a sentence without its subject.
-        index: position of the text in the call, counted from 0.
+        problem: the problem, as a sentence without its subject.
+        index: zero-based position of the text in the call.
     """
 
     def __init__(self, index: int, problem: str) -> None:
@@ -59,7 +59,7 @@ class InputError(EdgeformerError):
         self.index, self.problem = index, problem
 
     def at(self, index: int) -> InputError:
-        """The same error for a text at another position, for callers that process a longer list in parts."""
+        """Return the same error for a text at another position, for callers that process a long list in parts."""
         return InputError(index, self.problem)
 
 

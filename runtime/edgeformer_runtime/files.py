@@ -1,4 +1,4 @@
-"""Files and folders that appear as a whole or not at all, and folders that only one process uses at a time."""
+"""Atomic creation of files and folders, and locks that let only one process at a time use a folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     with naming(path):
         try:
-            with temporary.open("xb") as file:  # unlike tempfile's functions, `open` gives the permissions of the umask
+            with temporary.open("xb") as file:  # unlike tempfile's functions, `open` respects the umask
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -49,16 +49,14 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a new folder beside ``path``, which is renamed to ``path`` if the block ends without an error.
-
-    Otherwise, it is removed.
+    """Yield a new folder beside ``path``; it is renamed to ``path`` if the block succeeds, and removed otherwise.
 
     Args:
-        path: missing, or an empty folder. See :func:`can_be_replaced`.
+        path: folder to create; must be missing or empty unless ``overwrite`` is set. See :func:`can_be_replaced`.
         overwrite: replace whatever is at ``path``.
 
     Raises:
-        OSError: something is at ``path`` and ``overwrite`` is not set.
+        OSError: ``path`` exists, is not an empty folder, and ``overwrite`` is not set.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -84,9 +82,9 @@ def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes that would lock it. The lock leaves no file and ends with the process.
+    """Lock a folder against other processes that use this lock. Creates no lock file; released when the process ends.
 
-    Where locks are unsupported, on Windows and on some network drives, nothing is locked.
+    Does nothing where locks are unsupported: on Windows and on some network drives.
 
     Raises:
         ConfigError: another process has locked the folder.
@@ -102,7 +100,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
             raise ConfigError(
                 f"`{folder}` is being used by another process; wait for it to finish, or choose another folder."
             ) from None
-        except OSError:  # locks are unsupported here
+        except OSError:  # locks are not supported here
             pass
         yield
     finally:

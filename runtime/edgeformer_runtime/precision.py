@@ -1,7 +1,7 @@
-"""The table of precisions: what each one is, where it runs, and how far its results may deviate.
+"""The table of precisions: what each precision is, where it runs, and how far its results may deviate.
 
-Exporter, runtime, verification, the choice of a precision, and help texts read it. A new precision is a name in
-:data:`Precision`, a row in :data:`PRECISIONS`, and a pass of the exporter that makes its graphs.
+The exporter, the runtime, verification, precision selection and help texts read it. A new precision takes a name in
+:data:`Precision`, a row in :data:`PRECISIONS`, and an exporter pass that produces its graphs.
 """
 
 from __future__ import annotations
@@ -14,88 +14,90 @@ from typing import Literal
 from edgeformer_runtime.contract import DType
 
 Precision = Literal["fp32", "fp16", "int8", "int8-block", "int4"]
-"""Name of a precision; rows of :data:`PRECISIONS` say what it is."""
+"""Name of a precision; described by its row in :data:`PRECISIONS`."""
 
 BLOCK_SIZE = 256
-"""Values that share a scale where weights are in blocks. The operators take no larger blocks, and smaller ones are
-slower: with 128, a product of four rows takes about a tenth longer in 4 bits, with no measurable gain in quality."""
+"""Values that share a scale in block-quantized weights. The operators support no larger blocks, and smaller blocks are
+slower: with 128, a 4-bit product of four rows takes about 10 % longer, with no measurable gain in quality."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerances:
-    """How far results of a precision may deviate, each with its reason."""
+    """How far the results of a precision may deviate, with the reason for each limit."""
 
     score: float
-    """Largest difference of a golden example's score. Kernels of another processor add up in another order; where
-    activations are integers, such a difference may move one to the next of its 256 levels."""
+    """Largest score difference of a golden example. Kernels for other processors add in a different order; where
+    activations are quantized, such a difference may move an activation to the next of its 256 levels."""
     same_kernels: float
-    """Largest relative difference of a traced tensor where the same kernels run as at export. None was ever observed,
-    with any number of threads. Where activations are rounded, a different last digit would move one to the next of its
-    levels."""
+    """Largest relative difference of a traced tensor when the same kernels run as at export. No difference was ever
+    observed, with any number of threads. Where activations are rounded, a different last digit could move an
+    activation to the next level."""
     other_kernels: float
-    """The same where other kernels run. Between an x86 processor and emulated ARM64 ones, single tensors differed by
-    3e-6 (fp32), 0.017 (int8) and 0.064 (int4, whose kernels round activations differently)."""
+    """Largest relative difference of a traced tensor when other kernels run. Between an x86 processor and emulated
+    ARM64 processors, single tensors differed by 3e-6 (fp32), 0.017 (int8) and 0.064 (int4, whose kernels round
+    activations differently)."""
     logits: float
-    """Largest difference of a logit from PyTorch's, for logits up to 10; it grows with the largest logit, as rounding
-    does. In fp32, both sides differ in the order of additions and in the last digits of tanh and exp. In fp16, every
-    tensor is rounded to 11 bits: a logit of 10 by up to 0.004, and so is everything that it is computed from; models
-    at hand differed by up to 0.013. No limit for quantized weights, which are judged by :attr:`top1_agreement`."""
+    """Largest difference of a logit from PyTorch's, for logits up to 10; scaled with the largest logit beyond that, as
+    rounding errors are. In fp32, the two differ in the order of additions and in the last digits of tanh and exp. In
+    fp16, every tensor is rounded to 11 bits, which changes a logit of 10 by up to 0.004, and the values it is computed
+    from are rounded too; tested models differed by up to 0.013. No limit for quantized weights, which are judged by
+    :attr:`top1_agreement`."""
     attention: float
-    """Largest difference of an attention weight from PyTorch's; fp16 models at hand differed by up to 0.002. No limit
+    """Largest difference of an attention weight from PyTorch's; tested fp16 models differed by up to 0.002. No limit
     for quantized weights, as with :attr:`logits`."""
     top1_agreement: float
-    """Smallest share of teacher-forced positions whose most probable token is PyTorch's; no limit where
-    :attr:`logits` has one. A sound quantized model of a trained network is well above; a dropped mask or a wrong weight
-    is well below."""
+    """Smallest fraction of teacher-forced positions whose most probable token matches PyTorch's; no limit where
+    :attr:`logits` has one. Correctly quantized trained models are well above it; a missing mask or a wrong weight falls
+    well below it."""
     identical_output: bool
-    """Whether output must match PyTorch token for token. Elsewhere, tokens whose logits are close may change places."""
+    """Whether output must match PyTorch token for token. If not, tokens with nearly equal logits may swap ranks."""
     inner_tensor: float
-    """Smallest tolerance, relative, for a tensor inside the graphs against PyTorch's, when the first difference is
-    searched. It is raised to twice the error at export, which another sentence may exceed."""
+    """Minimum relative tolerance for a tensor inside the graphs, compared with PyTorch's, when searching for the first
+    difference. Raised to twice the error at export if that is larger, since other sentences may exceed that error."""
     unknown_tensor: float
-    """The same for a tensor whose error at export is not known."""
+    """Relative tolerance for a tensor inside the graphs whose error at export is unknown."""
     matching_tensor: float
-    """Two tensors are taken for the same if they differ by less than this part of their largest value, before weights
-    are quantized: rounding of the graph's floating-point type."""
+    """Two tensors are considered the same if, before weights are quantized, they differ by less than this fraction of
+    their largest value. Allows for rounding of the graph's floating-point type."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionTraits:
-    """One row of the table."""
+    """One row of the table of precisions."""
 
     purpose: str
-    """What it is for, as ``edgeformer export --help`` shows it; one sentence."""
+    """Purpose in one sentence, as shown by ``edgeformer export --help``."""
     bits: int
-    """Bits of a weight."""
+    """Bits per weight."""
     block_size: int | None = None
-    """Values that share a scale, at most, where rows of weights are cut into blocks; ``None`` where they are not."""
+    """Maximum number of values that share a scale; ``None`` if weights are not quantized in blocks."""
     dtype: DType = "float32"
     """Type of activations and state between operators."""
     devices: tuple[str, ...]
     """Devices that can run it."""
     optimised_for: str
-    """The device whose kernels the graphs are traced for."""
+    """Device for whose kernels the graphs are traced."""
     portable: bool
-    """Whether operators of the ONNX standard suffice (``--target portable``)."""
+    """Whether standard ONNX operators suffice (``--target portable``)."""
     operators: tuple[str, ...] = ()
-    """Operators that read its weights in the decoder, for ``--target ort``; empty where no special ones do."""
+    """Operators that read the decoder's weights with ``--target ort``; empty if no special operators do."""
     min_onnxruntime: str
-    """Oldest onnxruntime whose operators can do what the graphs need, ``major.minor``."""
+    """Oldest onnxruntime version whose operators support the graphs, ``major.minor``."""
     integer_products: bool = False
-    """Whether matrix products multiply 8-bit integers in a way that saturates on some processors, so that they need
-    the engine's exact setting; see :mod:`~edgeformer_runtime.engine.integer_products`."""
+    """Whether matrix products multiply 8-bit integers in a way that saturates on some processors and therefore require
+    the engine's exact setting there; see :mod:`~edgeformer_runtime.engine.integer_products`."""
     row_multiple: int = 1
-    """Rows that the kernels process together. The result of a row that is left over is rounded differently, so the
-    decode loop keeps the number of rows a multiple of this."""
+    """Number of rows that the kernels process together. A leftover row is rounded differently, so the decode loop keeps
+    the number of rows a multiple of this."""
     encoder: Precision
-    """What the encoder's matrix products get, which have many rows; blocks are fast for few. Weights that are too
-    narrow for blocks, and those of operators that cannot read blocks, get it too."""
+    """Precision of the encoder's matrix products, which have many rows, whereas blocks are fast for few rows. Also used
+    for weights that are too narrow for blocks and for operators that cannot read blocks."""
     kept_as: Precision | None = None
-    """What a layer gets that is too sensitive for this precision; ``None`` where no layer is."""
+    """Precision of layers that are too sensitive for this one; ``None`` if no layer is."""
     mixed_candidates: bool = False
-    """Whether ``--precision auto`` also tries it with its most sensitive layers kept as :attr:`kept_as`."""
+    """Whether ``--precision auto`` also tries this precision with the most sensitive layers kept as :attr:`kept_as`."""
     tolerances: Tolerances
-    """How far its results may deviate."""
+    """How far results may deviate."""
 
     @property
     def is_quantized(self) -> bool:
@@ -211,13 +213,13 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         tolerances=_BLOCKS,
     ),
 }
-"""All precisions, the highest first."""
+"""All precisions, highest first."""
 
 
 def lowest(precisions: Iterable[Precision]) -> Precision:
-    """The lowest of some precisions.
+    """Return the lowest of the given precisions.
 
     Args:
-        precisions: at least one.
+        precisions: at least one precision.
     """
     return max(precisions, key=list(PRECISIONS).index)

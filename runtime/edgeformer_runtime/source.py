@@ -1,4 +1,4 @@
-"""Source texts as a model reads them."""
+"""Source texts and their token ids."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Source:
     """A text and its token ids."""
 
     text: str
-    """The text as it was given."""
+    """The original text."""
     ids: tuple[int, ...]
-    """Token ids with the end token; empty if the text is blank."""
+    """Token ids, end token included; empty if the text is blank."""
     truncated: int = 0
     """Number of tokens dropped from the end of the text to fit the model."""
 
@@ -28,9 +28,9 @@ def encode_sources(
 
     Args:
         tokenizer: tokenizer of the source side.
-        texts: sentences; a blank one, of white space alone, gets no ids.
+        texts: sentences; a blank sentence (only whitespace) gets no ids.
         max_length: maximum number of tokens that the model accepts, end token included.
-        truncate: drop tokens from the end of a text that has too many, rather than raise an error.
+        truncate: truncate texts that are too long, rather than raise an error.
 
     Raises:
         InputError: a text is not valid Unicode.

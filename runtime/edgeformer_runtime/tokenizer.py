@@ -1,4 +1,4 @@
-"""Text to token ids and back, from one ``tokenizer.json``."""
+"""Conversion between text and token ids, defined by a ``tokenizer.json``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tokenizers
 
 from edgeformer_runtime.errors import BundleError, InputError
 
-# If unset, the library warns on standard error whenever the process forks after it has used its threads.
+# If this is unset, the library warns on standard error when the process forks after using its threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 PAD_TOKEN = "<pad>"
@@ -20,12 +20,12 @@ EOS_TOKEN = "</s>"
 
 
 class Tokenizer:
-    """Encodes plain text; special tokens are ids that no text can produce.
+    """Encodes plain text. No text can produce the ids of special tokens.
 
-    Immutable after construction, so one instance serves many threads.
+    Immutable after construction, and therefore thread-safe.
 
     Args:
-        tokenizer: the library's tokenizer; this object owns it from now on and changes its settings.
+        tokenizer: the library's tokenizer; the new object takes ownership of it and changes its settings.
         pad_token: pads the shorter rows of a batch.
         unk_token: represents text that is not in the vocabulary.
         bos_token: starts a target.
@@ -53,7 +53,7 @@ class Tokenizer:
             )
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        tokenizer.encode_special_tokens = True  # "</s>" typed by a user is text
+        tokenizer.encode_special_tokens = True  # "</s>" typed by a user is plain text
         self._tokenizer = tokenizer
         self._special_ids = frozenset(vocabulary[token] for token in special)
         self.pad_id: int = vocabulary[pad_token]
@@ -72,7 +72,7 @@ class Tokenizer:
         bos_token: str = BOS_TOKEN,
         eos_token: str = EOS_TOKEN,
     ) -> Tokenizer:
-        """Read a ``tokenizer.json``; arguments as for the class.
+        """Read a ``tokenizer.json``; see the class for the other arguments.
 
         Raises:
             BundleError: the file is missing or damaged, or lacks a special token.
@@ -88,7 +88,7 @@ class Tokenizer:
         return cls(tokenizer, pad_token=pad_token, unk_token=unk_token, bos_token=bos_token, eos_token=eos_token)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, without special tokens.
+        """Encode a text, without special tokens.
 
         Raises:
             InputError: the text is not valid Unicode (it contains a lone surrogate).
@@ -96,11 +96,11 @@ class Tokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str], *, end_token: bool = False) -> list[list[int]]:
-        """Token ids of each text, without padding.
+        """Encode texts, without padding.
 
         Args:
-            texts: any texts.
-            end_token: append the end token, as encoders read it; otherwise there are no special tokens.
+            texts: texts to encode.
+            end_token: append the end token, as encoders require; otherwise, no special tokens are added.
 
         Raises:
             InputError: a text is not valid Unicode (it contains a lone surrogate).
@@ -117,7 +117,7 @@ class Tokenizer:
         return [encoding.ids + end for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of token ids, without special tokens."""
+        """Decode token ids to text, without special tokens."""
         kept = [int(index) for index in ids]
         text: str = self._tokenizer.decode(
             [index for index in kept if index not in self._special_ids], skip_special_tokens=True
@@ -125,7 +125,7 @@ class Tokenizer:
         return text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The vocabulary entry of each id.
+        """Return the vocabulary entry of each id.
 
         Raises:
             ValueError: an id is not in the vocabulary.

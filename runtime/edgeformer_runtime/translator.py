@@ -1,4 +1,4 @@
-"""Text in, text out: the class that most users need."""
+"""Text-to-text translation: the class that most users need."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TextHypothesis:
 
 
 BLANK = TextHypothesis(text="", tokens=(), ids=(), score=0.0, finished=True)
-"""What a blank text translates to."""
+"""Translation of a blank text."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Translation:
     """The translation of one text."""
 
     source: Source
-    """The text, and its tokens as the model read them."""
+    """The text and the token ids that the model read."""
     hypotheses: tuple[TextHypothesis, ...]
     """``n_best`` translations, best first."""
 
@@ -83,16 +83,16 @@ class Translation:
 
 
 class Translator(Generic[SessionT_co]):
-    """A model with its tokenizers, ready to translate. One object serves many threads.
+    """A model with its tokenizers, ready to translate. Thread-safe.
 
-    :meth:`open` opens a bundle. Other engines are wrapped by the constructor.
+    Use :meth:`open` to open a bundle, and the constructor to wrap a session of another engine.
 
     Args:
         session: the model.
         source_tokenizer: tokenizer of the source side.
         target_tokenizer: tokenizer of the target side.
-        defaults: decoding options of calls that do not give others.
-        workers: number of batches that a call decodes at the same time.
+        defaults: decoding options for calls that do not override them.
+        workers: number of batches that a call decodes concurrently.
         truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
 
     Raises:
@@ -124,19 +124,19 @@ class Translator(Generic[SessionT_co]):
         workers: int = 1,
         truncate: bool = False,
     ) -> Translator[OnnxSession]:
-        """Check and open a bundle; its manifest has the decoding defaults.
+        """Check and open a bundle. The decoding defaults come from its manifest.
 
         Args:
             bundle: the bundle's folder, or an opened bundle.
             device: ``cpu`` or ``cuda``.
             threads: CPU threads per operator; 0 divides all available CPUs among the workers.
-            workers: number of batches that a call decodes at the same time, sharing one copy of the weights. For many
+            workers: number of batches that a call decodes concurrently, sharing one copy of the weights. For many
                 sentences, several workers with one thread each are faster than one worker with several threads; for a
                 single sentence, they are slower.
             truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
 
         Raises:
-            BundleError: the bundle is missing, damaged, or not for this runtime.
+            BundleError: the bundle is missing, damaged, or incompatible with this runtime.
             DeviceError: the device is unknown, or not supported by the installed onnxruntime.
             OptionError: ``workers`` is less than 1.
         """
@@ -158,7 +158,7 @@ class Translator(Generic[SessionT_co]):
         return self.session.bundle
 
     def options(self, **changes: Unpack[DecodeChanges]) -> DecodeOptions:
-        """The decoding defaults with some values changed.
+        """Return the decoding defaults with some values changed.
 
         Raises:
             OptionError: a name is unknown.
@@ -166,11 +166,11 @@ class Translator(Generic[SessionT_co]):
         return _changed(self.defaults, changes)
 
     def encode(self, texts: Sequence[str]) -> list[Source]:
-        """Encode texts as the model reads them.
+        """Encode texts to the token ids that the model reads.
 
         Raises:
             InputError: a text is not valid Unicode.
-            InputTooLongError: a text has more tokens than the model accepts, and may not be truncated.
+            InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
         """
         limit = self.session.max_source_length
         return encode_sources(self.source_tokenizer, texts, limit, truncate=self.truncate)
@@ -183,17 +183,17 @@ class Translator(Generic[SessionT_co]):
         counters: Counters | None = None,
         **changes: Unpack[DecodeChanges],
     ) -> list[Translation]:
-        """Translate texts. A translation does not depend on the other texts of the call.
+        """Translate texts. Each translation is independent of the other texts in the call.
 
         Args:
-            texts: sentences; a blank one has an empty translation.
-            options: decoding options; the defaults if ``None``.
-            counters: receives times and counts.
+            texts: sentences; the translation of a blank sentence is empty.
+            options: decoding options; ``None`` uses the defaults.
+            counters: counters to add times and counts to.
             changes: fields of :class:`DecodeOptions` to change in ``options``, such as ``beam_size=1``.
 
         Raises:
             InputError: a text is not valid Unicode.
-            InputTooLongError: a text has more tokens than the model accepts, and may not be truncated.
+            InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
             OptionError: an option is unknown or out of range.
         """
         _refuse_string(texts)
@@ -230,10 +230,10 @@ class Translator(Generic[SessionT_co]):
     def attention(
         self: Translator[AttentiveSession], translations: Sequence[Translation], *, max_batch_tokens: int = 4096
     ) -> list[Attention]:
-        """Attention weights of the best hypothesis of each translation.
+        """Compute attention weights for the best hypothesis of each translation.
 
         Args:
-            translations: what :meth:`translate` returned.
+            translations: results of :meth:`translate`.
             max_batch_tokens: maximum batch size, in source tokens.
 
         Returns:
@@ -258,7 +258,7 @@ class Translator(Generic[SessionT_co]):
         return results
 
     def too_long(self, texts: Sequence[str]) -> set[int]:
-        """Positions of the texts that have more tokens, end token included, than the model accepts."""
+        """Return the positions of texts with more tokens, end token included, than the model accepts."""
         limit = self.session.max_source_length
         encoded = self.source_tokenizer.encode_batch(texts, end_token=True)
         return {index for index, ids in enumerate(encoded) if len(ids) > limit}
@@ -271,7 +271,7 @@ class Translator(Generic[SessionT_co]):
 
 
 AnyTranslator = Translator[AnySession]
-"""A translator whose kind of session does not matter."""
+"""A translator with any type of session."""
 
 
 def _changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:

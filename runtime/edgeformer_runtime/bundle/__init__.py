@@ -1,1 +1,1 @@
-"""What a bundle holds, and how it is opened."""
+"""Contents of a bundle, and how it is opened."""

@@ -1,4 +1,4 @@
-"""What ``edgeformer export --precision auto`` measured, and which candidate it took."""
+"""What ``edgeformer export --precision auto`` measured, and which candidate it chose."""
 
 from __future__ import annotations
 
@@ -12,125 +12,126 @@ Objective = Literal["latency", "size"]
 
 
 class Latency(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Time per sentence, translated one at a time."""
+    """Time per sentence when sentences are translated one at a time."""
 
     mean_ms: float
-    """Mean over the sentences, of the fastest of all rounds of each; candidates are compared by it."""
+    """Mean over the sentences, using the fastest round of each; candidates are compared by it."""
     median_ms: float
-    """Median over them."""
+    """Median over the sentences."""
     p25_ms: float
-    """First quartile."""
+    """First quartile over the sentences."""
     p75_ms: float
-    """Third quartile."""
+    """Third quartile over the sentences."""
     differ_alone: int
-    """Sentences whose translation differs when they are translated alone rather than in a batch."""
+    """Number of sentences whose translation differs when translated alone rather than in a batch."""
 
 
 class Quality(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Scores of one candidate on the text that all are compared on."""
+    """Scores of one candidate on the common evaluation text."""
 
     bleu: float
     """Corpus BLEU, 0 … 100."""
     chrf: float
     """chrF2, 0 … 100."""
     drop: float
-    """BLEU of fp32 minus this BLEU."""
+    """BLEU of fp32 minus BLEU of this candidate."""
     drop_error: float
     """Half the width of the drop's 95 % confidence interval, by paired bootstrap."""
     identical: int
-    """Sentences translated as by fp32."""
+    """Number of sentences with the same translation as fp32."""
 
 
 class Measured(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """One candidate with all its figures."""
+    """One candidate with all its measurements."""
 
     name: str
-    """What tables call it."""
+    """Name shown in tables."""
     precision: Precision
-    """The precision that it is exported with."""
+    """Precision of the export."""
     kept: dict[str, Precision]
-    """Layers that are kept in another precision."""
+    """Layers kept in another precision."""
     quality: Quality
-    """On the text."""
+    """Quality on the evaluation text."""
     latency: Latency
-    """On this machine."""
+    """Latency on the machine that measured it."""
     bytes: int
-    """Bytes of its files."""
+    """Total size of the files, in bytes."""
     refused: str = ""
-    """Why it is never chosen, as a sentence; empty if it may be."""
+    """Why the candidate cannot be chosen, as a sentence; empty if it can."""
     in_budget: bool = False
-    """Whether its drop is within the budget."""
+    """Whether the BLEU drop is within the budget."""
     on_front: bool = False
-    """Whether no other candidate is at least as good in quality, latency and size, and better in one of them."""
+    """Whether it is Pareto-optimal: no other candidate is at least as good in quality, latency and size, and better in
+    one of them."""
     chosen: bool = False
-    """Whether it is the one to export."""
+    """Whether this candidate is exported."""
 
 
 class LayerChange(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """What one quantized layer does to the predictions of reference translations."""
+    """Effect of quantizing one layer on the predictions for reference translations."""
 
     kl_divergence: float
-    """Mean Kullback-Leibler divergence of the next token's distribution from that of fp32, in nats."""
+    """Mean Kullback-Leibler divergence of the next-token distribution from that of fp32, in nats."""
     nll_increase: float
-    """Increase of the mean negative log-likelihood of the reference tokens, in nats; may be below zero by chance."""
+    """Increase of the mean negative log-likelihood of the reference tokens, in nats; may be negative by chance."""
 
 
 class Sensitivity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """One layer in one precision."""
 
     layer: str
-    """Its name."""
+    """Name of the layer."""
     precision: Precision
-    """The lowest precision that one of its operators gets."""
+    """Lowest precision of its operators."""
     change: LayerChange
-    """What it does to the predictions, with all other layers in fp32."""
+    """Effect on the predictions, with all other layers in fp32."""
     snr_db: float | None
     """Signal-to-noise ratio of the weight."""
     bytes: int
-    """Bytes of the weight."""
+    """Size of the weight, in bytes."""
     fp32_bytes: int
-    """Bytes in fp32."""
+    """Size in fp32, in bytes."""
 
 
 class Choice(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """All candidates with their figures, and how they were measured."""
+    """All candidates with their measurements, and how they were measured."""
 
     chosen: str
-    """Name of the candidate that was taken."""
+    """Name of the chosen candidate."""
     max_bleu_drop: float
-    """Budget, in BLEU."""
+    """Quality budget, in BLEU."""
     optimise: Objective
     """What is minimized within the budget."""
     candidates: list[Measured]
-    """Figures, fp32 first."""
+    """All candidates, fp32 first."""
     remarks: list[str]
-    """What the figures do not show by themselves, one sentence each."""
+    """Notes on what the measurements alone do not show, one sentence each."""
     text: str
-    """What was translated."""
+    """The evaluation text."""
     sentences: int
-    """Sentences translated."""
+    """Number of sentences translated."""
     too_long: int
-    """Sentences left out because the model does not take that many tokens."""
+    """Number of sentences skipped because they have more tokens than the model accepts."""
     beam_size: int
-    """Hypotheses kept, for quality and for latency."""
+    """Hypotheses kept per sentence, for both quality and latency."""
     threads: int
-    """CPU threads per operator; 0 for every available CPU."""
+    """CPU threads per operator; 0 uses every available CPU."""
     bleu_signature: str
-    """sacreBLEU's signature."""
+    """sacreBLEU's signature of the BLEU scores."""
     chrf_signature: str
-    """sacreBLEU's signature."""
+    """sacreBLEU's signature of the chrF2 scores."""
     machine: str
     """Processor and system."""
     engine: str
     """The engine and its version."""
     clock: str
-    """What latencies are measured with."""
+    """Clock used to measure latencies."""
     noise: float
-    """Relative difference between latencies that were measured twice."""
+    """Relative difference between repeated latency measurements."""
     tie: float
-    """Relative difference below which latencies are equal."""
+    """Relative difference below which latencies are considered equal."""
     previous: str | None
-    """What was chosen before with the same settings, which stays unless another is clearly better; ``None`` if nothing
-    was."""
+    """Previous choice with the same settings, kept unless another candidate is clearly better; ``None`` if there is no
+    previous choice."""
     sensitivity: dict[Precision, list[Sensitivity]]
-    """All layers, the most sensitive first, for each precision that has mixed candidates."""
+    """All layers, most sensitive first, for each precision that has mixed candidates."""

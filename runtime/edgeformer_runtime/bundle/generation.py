@@ -1,4 +1,4 @@
-"""Decoding defaults that suit a model."""
+"""Decoding defaults of a model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Generation(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Decoding defaults that suit the model."""
+    """Decoding defaults of the model."""
 
     beam_size: int = 4
     """Hypotheses kept per sentence."""

@@ -25,16 +25,16 @@ from edgeformer_runtime.precision import Precision as Precision  # public under 
 Target = Literal["ort", "portable"]
 
 MAX_LENGTH_PENALTY = 10
-"""Bound of the exponent of the length: far beyond any use, and far from overflow."""
+"""Maximum absolute length penalty: far beyond any practical value, and far from overflow."""
 
 
 class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Token ids with a meaning of their own."""
+    """Ids of the special tokens."""
 
     pad: int = 0
-    """Fills up short sources."""
+    """Pads the shorter sources of a batch."""
     unk: int | None = 1
-    """Stands for what a word-level vocabulary lacks."""
+    """Represents words that a word-level vocabulary lacks; ``None`` if there is no such token."""
     bos: int = 2
     """Starts every target; the first token fed to the decoder."""
     eos: int = 3
@@ -42,19 +42,19 @@ class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
 
 
 class TokenizerFiles(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Tokenizer files, the same name twice where both sides share one."""
+    """Names of the tokenizer files; identical if both sides share one file."""
 
     source: str
-    """File of the source side."""
+    """File name of the source tokenizer."""
     target: str
-    """File of the target side."""
+    """File name of the target tokenizer."""
 
 
 class FileEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Size and hash of one file of the bundle."""
 
     size: int
-    """Bytes."""
+    """Size in bytes."""
     sha256: str
     """Lower-case hexadecimal SHA-256 of the content."""
 
@@ -67,39 +67,39 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     producer: str
     """Program and version that wrote the bundle."""
     family: str
-    """Model family; for people, the runtime does not look at it."""
+    """Model family; informational only, not used by the runtime."""
     source_language: str
     """BCP 47 tag, or empty."""
     target_language: str
     """BCP 47 tag, or empty."""
     target: Target
-    """``ort``: graphs with ONNX Runtime's fused operators; ``portable``: operators of the ONNX standard only."""
+    """``ort``: graphs use ONNX Runtime's fused operators; ``portable``: graphs use standard ONNX operators only."""
     precision: dict[str, Precision]
-    """Precision of the weights by graph file."""
+    """Precision of the weights in each graph file."""
     parameters: int
-    """Trained parameters, tied ones counted once."""
+    """Number of trained parameters; tied parameters are counted once."""
     source_vocab_size: int
-    """Source token ids are below this."""
+    """Size of the source vocabulary; source token ids are below this."""
     target_vocab_size: int
-    """V."""
+    """Size of the target vocabulary (V)."""
     max_source_length: int
-    """Longest source in tokens, end token included."""
+    """Maximum number of source tokens, end token included."""
     max_target_length: int
-    """Largest number of decoding steps."""
+    """Maximum number of decoding steps."""
     special: SpecialTokens
-    """Token ids with a meaning."""
+    """Ids of the special tokens."""
     tokenizers: TokenizerFiles
-    """Tokenizer files."""
+    """Names of the tokenizer files."""
     state: tuple[StateTensor, ...]
-    """The decoder's state, in the graphs' order."""
+    """State tensors of the decoder, in the order of the graphs."""
     generation: Generation
     """Decoding defaults."""
     opsets: dict[str, int]
     """Operator-set versions by domain; the empty domain is the ONNX standard."""
     min_onnxruntime: str
-    """Oldest onnxruntime that knows the operators, ``major.minor``."""
+    """Oldest onnxruntime version that supports the operators, ``major.minor``."""
     files: dict[str, FileEntry]
-    """Every other file of the bundle."""
+    """Size and hash of every other file in the bundle."""
     provenance: Provenance = Provenance()
     """Where the weights come from: recipe, training, versions."""
     report: Report = Report()
@@ -110,7 +110,8 @@ def decode_manifest(data: bytes) -> Manifest:
     """Parse and check a manifest.
 
     Raises:
-        BundleError: not a manifest, another schema revision, or values that contradict each other; lists all of them.
+        BundleError: the data is not a manifest, has another schema revision, or contains contradictory values. The
+            message lists every contradiction.
     """
     try:
         revision = msgspec.json.decode(data, type=dict[str, Any]).get("schema_revision")
@@ -137,7 +138,7 @@ def decode_manifest(data: bytes) -> Manifest:
 
 
 def manifest_problems(manifest: Manifest) -> list[str]:
-    """Every value of a manifest that contradicts the contract or another value; empty if none."""
+    """List every manifest value that contradicts the contract or another value; empty if the manifest is valid."""
     problems = state_problems(manifest.state)
     for name in ("source_vocab_size", "target_vocab_size", "max_source_length", "max_target_length"):
         if getattr(manifest, name) < 1:

@@ -1,4 +1,4 @@
-"""Opening a bundle. Nothing in it is used before its hash and schema have been checked."""
+"""Opens bundles. No content is used before its hash and schema have been checked."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Bundle:
     """A bundle folder whose manifest and files have been checked."""
 
     path: Path
-    """The folder."""
+    """Path of the bundle folder."""
     manifest: Manifest
-    """Its manifest."""
+    """The bundle's manifest."""
 
     def file(self, name: str) -> Path:
         """Path of a listed file.
 
         Raises:
-            BundleError: the manifest does not list it.
+            BundleError: the manifest does not list the file.
         """
         if name not in self.manifest.files:
             raise BundleError(f"Bundle `{self.path}` has no `{name}`; export it again.")
         return self.path / name
 
     def check(self, *names: str) -> None:
-        """Check files again that are read long after the bundle was opened.
+        """Check the hashes of files again, for files that are read long after the bundle was opened.
 
         Raises:
             BundleError: a file is not listed or has changed.
@@ -55,10 +55,11 @@ class Bundle:
 
 
 def open_bundle(path: str | Path) -> Bundle:
-    """Check a bundle's manifest, and size and SHA-256 of every file it lists.
+    """Open a bundle after checking its manifest and the size and SHA-256 of every listed file.
 
     Raises:
-        BundleError: something is missing, changed, truncated or of another revision; lists every bad file.
+        BundleError: a file is missing, modified or truncated, or the schema revision differs. The message lists every
+            damaged file.
     """
     path = Path(path)
     if not path.is_dir():
@@ -82,12 +83,12 @@ def open_bundle(path: str | Path) -> Bundle:
 
 
 def manifest_hash_line(data: bytes) -> bytes:
-    """Content of the manifest's hash file, in the format of ``sha256sum``."""
+    """Content of the manifest's hash file, in ``sha256sum`` format."""
     return f"{hashlib.sha256(data).hexdigest()}  {MANIFEST_FILE}\n".encode()
 
 
 def file_sha256(path: Path) -> str:
-    """Lower-case hexadecimal SHA-256 of a file."""
+    """Compute the SHA-256 of a file, in lowercase hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -1,4 +1,4 @@
-"""How a bundle compares with the PyTorch model that it was exported from, and whether that is close enough."""
+"""Comparison of a bundle with the PyTorch model that it was exported from, and whether they match closely enough."""
 
 from __future__ import annotations
 
@@ -10,67 +10,67 @@ from edgeformer_runtime.precision import PRECISIONS, Precision
 
 
 class LogitParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """PyTorch's teacher-forced logits against the bundle's step-by-step logits."""
+    """Comparison of PyTorch's teacher-forced logits with the bundle's step-by-step logits."""
 
     positions: int
-    """Target positions compared."""
+    """Number of target positions compared."""
     max_difference: float
     """Largest absolute difference of a logit."""
     mean_difference: float
-    """Mean absolute difference."""
+    """Mean absolute difference of the logits."""
     top1_agreement: float
-    """Share of positions with the same most probable token."""
+    """Fraction of positions with the same most probable token."""
     largest: float
     """Largest absolute value of PyTorch's logits."""
     worst_sentence: int
-    """Index of the sentence with the largest difference, from 0."""
+    """Zero-based index of the sentence with the largest difference."""
     worst_step: int
-    """Step of that difference, from 0."""
+    """Zero-based step of the largest difference."""
 
 
 class Divergence(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """The first step at which two outputs of a sentence differ."""
+    """The first step at which the two outputs of a sentence differ."""
 
     sentence: int
-    """Index of the sentence, from 0."""
+    """Zero-based index of the sentence."""
     step: int
-    """Step, from 0."""
+    """Zero-based step."""
     torch_token: int | None
-    """PyTorch's token there; ``None`` if its output had ended."""
+    """PyTorch's token at that step; ``None`` if its output had ended."""
     bundle_token: int | None
-    """The bundle's token there; ``None`` if its output had ended."""
+    """The bundle's token at that step; ``None`` if its output had ended."""
 
 
 class TokenParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """PyTorch's output against the bundle's under the same search."""
+    """Comparison of PyTorch's output with the bundle's, using the same search."""
 
     beam_size: int
-    """Hypotheses kept; 1 is greedy search."""
+    """Hypotheses kept per sentence; 1 is greedy search."""
     sentences: int
-    """Sentences compared."""
+    """Number of sentences compared."""
     identical: int
-    """Sentences with the same tokens."""
+    """Number of sentences with identical tokens."""
     first: Divergence | None
-    """The first sentence that differs; ``None`` if all agree."""
+    """The first difference; ``None`` if all sentences match."""
 
 
 class ParityReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Everything compared."""
+    """All comparisons of a bundle with its PyTorch model."""
 
     precision: Precision
-    """Lowest precision of the graphs, which sets the tolerances."""
+    """Lowest precision among the graphs, which determines the tolerances."""
     logits: LogitParity
-    """Logits over PyTorch's greedy output."""
+    """Comparison of logits on PyTorch's greedy output."""
     tokens: tuple[TokenParity, ...]
-    """One entry per beam size."""
+    """Comparison of output, one entry per beam size."""
     attention_difference: float | None = None
-    """Largest absolute difference of an attention weight over PyTorch's greedy output; ``None`` if the model has no
+    """Largest absolute difference of an attention weight on PyTorch's greedy output; ``None`` if the model has no
     attention weights."""
 
     @property
     def problems(self) -> list[str]:
-        """One sentence for each tolerance of :data:`~edgeformer_runtime.precision.PRECISIONS` that is exceeded; empty
-        if the bundle is the model."""
+        """One sentence for each exceeded tolerance of :data:`~edgeformer_runtime.precision.PRECISIONS`; empty if the
+        bundle matches the model."""
         if self.logits.positions == 0:
             return ["there was nothing to compare"]
         problems = []

@@ -1,6 +1,6 @@
-"""Where a bundle's weights come from: text, training, and versions; for people and for tools that need the same text.
+"""Where a bundle's weights come from: text, training and versions. For people, and for tools that need the same text.
 
-The trainer writes these records and may record more in a later version, so unknown fields are ignored.
+The trainer writes these records, and later versions may record more, so unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -13,52 +13,52 @@ from edgeformer_runtime.bundle.generation import Generation
 
 
 class Distillation(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """How training targets were made by a teacher."""
+    """How a teacher model generated the training targets."""
 
     teacher: str = ""
     """Name of the teacher's folder."""
     teacher_sha256: str = ""
-    """SHA-256 of its manifest."""
+    """SHA-256 of the teacher's manifest."""
     beam_size: int = 0
-    """Hypotheses kept in its search."""
+    """Hypotheses kept per sentence in the teacher's search."""
     length_penalty: float = 0.0
-    """Exponent of the length by which its scores were divided."""
+    """Exponent of the length by which the teacher's scores were divided."""
     n_best: int = 1
     """Translations kept per source."""
     closest: str = ""
-    """If set, the translation closest to the original target was kept, by sentence BLEU with this tokenizer."""
+    """If set, only the translation closest to the original target was kept, by sentence BLEU with this tokenizer."""
     sentences: int = 0
-    """Pairs read."""
+    """Number of sentence pairs read."""
     pairs: int = 0
-    """Pairs written."""
+    """Number of sentence pairs written."""
     too_long: int = 0
-    """Pairs that kept their target because the teacher does not take that many tokens."""
+    """Number of pairs that kept their target because the teacher does not accept that many tokens."""
     unfinished: int = 0
-    """Pairs that kept their target because every translation was empty or cut off."""
+    """Number of pairs that kept their target because every translation was empty or truncated."""
     corpus_sha256: dict[str, str] = {}
-    """Hash of each file of the original corpus."""
+    """SHA-256 of each file of the original corpus, by file name."""
 
 
 class TextOrigin(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """The text that a model was trained on; two of them are equal if the text is."""
+    """The text that a model was trained on; records are equal if their text is."""
 
     name: str = ""
     """Name of the corpus, or ``files``."""
     licence: str = ""
-    """Licence as the corpus states it; empty if unknown."""
+    """License as stated by the corpus; empty if unknown."""
     origin: str = ""
-    """Address for people; empty if unknown."""
+    """Web address of the corpus; empty if unknown."""
     sha256: dict[str, str] = {}
-    """Hash of each file's content by file name."""
+    """SHA-256 of each file, by file name."""
     distilled: Distillation | None = None
-    """The teacher whose translations are the targets; ``None`` if they are the corpus's own."""
+    """How a teacher generated the targets; ``None`` if the targets are the corpus's own."""
 
 
 class ValidationRecord(msgspec.Struct, kw_only=True, frozen=True):
-    """Figures of one validation."""
+    """Results of one validation."""
 
     step: int
-    """Updates before it."""
+    """Number of updates before the validation."""
     loss: float
     """Label-smoothed cross-entropy per token, in nats."""
     perplexity: float
@@ -68,60 +68,60 @@ class ValidationRecord(msgspec.Struct, kw_only=True, frozen=True):
     exact_match: float
     """Fraction of greedy outputs equal to the reference."""
     sentences: int
-    """Sentences that were decoded."""
+    """Number of sentences decoded."""
     minutes: float
-    """Training time before it."""
+    """Training time before the validation, in minutes."""
 
 
 class TrainingRecord(msgspec.Struct, kw_only=True, frozen=True):
-    """What happened in the run that trained the weights."""
+    """Record of the run that trained the weights."""
 
     status: str = ""
     """``finished``, ``interrupted`` or ``diverged``."""
     stopped_by: str = ""
-    """Why training stopped, for people."""
+    """Why training stopped, in words."""
     steps: int = 0
-    """Updates made."""
+    """Number of updates."""
     minutes: float = 0.0
-    """Wall-clock time of training, validation included."""
+    """Wall-clock training time in minutes, validation included."""
     tokens_per_second: float = 0.0
-    """Target tokens, padding excluded, over the time of the updates."""
+    """Training throughput: target tokens, padding excluded, divided by the time spent on updates."""
     parameters: int = 0
-    """Trained parameters, shared ones counted once."""
+    """Number of trained parameters; shared parameters are counted once."""
     source_vocab_size: int = 0
-    """Entries of the source vocabulary."""
+    """Size of the source vocabulary."""
     target_vocab_size: int = 0
-    """Entries of the target vocabulary."""
+    """Size of the target vocabulary."""
     train_pairs: int = 0
-    """Pairs trained on."""
+    """Number of training pairs."""
     valid_pairs: int = 0
-    """Pairs of the validation loss."""
+    """Number of pairs used for the validation loss."""
     too_long: int = 0
-    """Training pairs dropped because the model does not take that many tokens."""
+    """Number of training pairs dropped because they have more tokens than the model accepts."""
     padding: float = 0.0
-    """Fraction of padding in training batches."""
+    """Fraction of padding tokens in training batches."""
     validations: tuple[ValidationRecord, ...] = ()
-    """All validations, the oldest first."""
+    """All validations, oldest first."""
     averaged_steps: tuple[int, ...] = ()
-    """Steps of the checkpoints whose mean is the model."""
+    """Steps of the checkpoints that were averaged into the model."""
     final: ValidationRecord | None = None
-    """Validation of the model; ``None`` if there was none."""
+    """Validation of the final model; ``None`` if it was not validated."""
     filters: dict[str, int] | None = None
-    """Pairs that the corpus filters kept, and those that each of them dropped; ``None`` if not recorded."""
+    """Number of pairs that the corpus filters kept, and that each filter dropped; ``None`` if not recorded."""
     provenance: TextOrigin = TextOrigin()
-    """The text."""
+    """The training text."""
     versions: dict[str, str] = {}
-    """Versions of Python and of the libraries that trained it."""
+    """Versions of Python and of the libraries used for training."""
     generation: Generation = Generation()
     """Decoding defaults of the run."""
 
 
 class Provenance(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where the weights come from; a part that is unknown is left out of the JSON."""
+    """Where the weights come from; unknown parts are omitted from the JSON."""
 
     recipe: dict[str, Any] = {}
-    """The recipe of the run; a mapping, since each model family has fields of its own."""
+    """Recipe of the run; a mapping, since each model family has its own fields."""
     training: TrainingRecord = TrainingRecord()
-    """What happened in the run."""
+    """Record of the run."""
     exported_with: dict[str, str] = {}
-    """Versions of Python and of the libraries that exported it."""
+    """Versions of Python and of the libraries used for export."""

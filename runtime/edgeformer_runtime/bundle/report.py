@@ -1,4 +1,4 @@
-"""What the exporter did to a model and measured on the way; for people, the runtime does not depend on it."""
+"""What the exporter did to a model and measured; informational only, not used by the runtime."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from edgeformer_runtime.precision import Precision
 
 
 class PassRecord(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What one pass did to one graph."""
+    """Effect of one pass on one graph."""
 
     name: str
-    """Class of the pass."""
+    """Class name of the pass."""
     nodes_before: int
-    """Nodes of the graph before it."""
+    """Number of nodes in the graph before the pass."""
     nodes_after: int
-    """Nodes after it."""
+    """Number of nodes in the graph after the pass."""
     bytes_before: int
-    """Bytes of all weights before it."""
+    """Size of all weights before the pass, in bytes."""
     bytes_after: int
-    """Bytes of all weights after it."""
+    """Size of all weights after the pass, in bytes."""
     outcome: Literal["changed", "unchanged", "rejected"]
     """``unchanged`` if only names and metadata differ; ``rejected`` if the result was worse and was discarded."""
     removed: dict[str, int] = {}
-    """By how much it reduced the number of nodes, by operator."""
+    """Decrease in the number of nodes, by operator."""
     added: dict[str, int] = {}
-    """By how much it increased the number of nodes, by operator."""
+    """Increase in the number of nodes, by operator."""
     rewired: int = 0
-    """Number of nodes that stayed but read other values."""
+    """Number of nodes that remained but have different inputs."""
     constants_removed: int = 0
-    """Number of constants that the graph no longer has."""
+    """Number of constants removed from the graph."""
     constants_added: int = 0
     """Number of constants with new content: folded, merged or quantized."""
 
@@ -42,41 +42,41 @@ class TensorReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
     """One weight of a bundle."""
 
     name: str
-    """The torch parameter without ``.weight``; of several that are one product, what differs is in braces."""
+    """PyTorch parameter name without ``.weight``; if several form one product, the differing parts are in braces."""
     read_by: tuple[str, ...]
-    """The operators that read it: the graph, kind and name of each."""
+    """Operators that read the weight, each with its graph, kind and name."""
     shape: tuple[int, int]
-    """Rows and columns; a row of ``int8`` has one scale."""
+    """Rows and columns; in ``int8``, each row has one scale."""
     precision: Precision
-    """How it is stored."""
+    """Precision in which the weight is stored."""
     snr_db: float | None
     """Signal-to-noise ratio: ``10 log10(sum of squares / sum of squared errors)``; ``None`` if there is no error."""
     bytes: int
-    """Bytes, scales included."""
+    """Size in bytes, scales included."""
     fp32_bytes: int
-    """Bytes in fp32."""
+    """Size in fp32, in bytes."""
 
 
 class QuantizationReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Which weight got which precision."""
+    """Precision of each weight."""
 
     kept: dict[str, Precision]
-    """Layers that are kept in another precision than the bundle's."""
+    """Layers kept in a precision other than the bundle's."""
     tensors: tuple[TensorReport, ...]
     """Every weight that can be quantized."""
 
 
 class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The exporter's report; a part that was not made is left out of the JSON."""
+    """The exporter's report; missing parts are omitted from the JSON."""
 
     passes: dict[str, tuple[PassRecord, ...]] = {}
-    """Passes by graph file, in their order."""
+    """Passes by graph file, in order of execution."""
     operators: dict[str, dict[str, int]] = {}
-    """Number of operators by kind, for each graph file; those outside the ONNX standard have their domain before their
-    name, such as ``com.microsoft.MatMulNBits``."""
+    """Number of operators by kind, for each graph file. Operators outside the ONNX standard are prefixed with their
+    domain, as in ``com.microsoft.MatMulNBits``."""
     quantization: QuantizationReport | None = None
     """Precision of each weight; ``None`` if none is quantized."""
     parity: ParityReport | None = None
-    """Comparison with PyTorch; ``None`` in a bundle that is still being made."""
+    """Comparison with PyTorch; ``None`` while the bundle is still being exported."""
     choice: Choice | None = None
-    """How ``--precision auto`` chose; ``None`` if the precision was given."""
+    """How ``--precision auto`` chose the precision; ``None`` if the precision was specified."""

@@ -1,1 +1,1 @@
-"""The decode loop: batching, steps and search, for every model family and every engine."""
+"""The decode loop: batching, steps and search, independent of model family and engine."""

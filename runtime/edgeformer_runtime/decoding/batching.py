@@ -9,19 +9,19 @@ import numpy as np
 from edgeformer_runtime.decoding.session import IntArray
 
 MAX_ROWS = 128
-"""Maximum number of rows in a step (sentences times beams): more rows need more memory, mostly for logits, and save no
+"""Maximum number of rows in a step (sentences times beams): more rows take more memory, mostly for logits, but save no
 time."""
 
 
 def length_sorted_batches(lengths: Sequence[int], beam_size: int, max_batch_tokens: int) -> Iterator[list[int]]:
-    """Group sentences into batches, longest first, that keep within a number of tokens and :data:`MAX_ROWS` rows.
+    """Group sentences into batches, longest first, limited to a number of tokens and to :data:`MAX_ROWS` rows.
 
-    A sentence that exceeds a limit by itself becomes a batch of its own. Sentences of equal length keep their order.
+    A sentence that exceeds a limit by itself forms its own batch. Sentences of equal length keep their order.
 
     Args:
         lengths: source length of each sentence, in tokens.
         beam_size: decoder rows per sentence.
-        max_batch_tokens: maximum of ``beam_size * sentences * longest`` in a batch.
+        max_batch_tokens: maximum batch size in tokens: ``beam_size * sentences * longest``.
 
     Yields:
         Indices of the sentences in each batch.

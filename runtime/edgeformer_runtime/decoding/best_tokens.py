@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 
 CHUNK_COST = 80
-"""Time to take the maximum of one more chunk, relative to the time to scan one value of a chunk."""
+"""Time to compute the maximum of one more chunk, relative to the time to scan one value of a chunk."""
 MIN_CHUNK = 16
-"""Minimum number of logits in a chunk of :func:`largest`; shorter rows are scanned as a whole."""
+"""Minimum number of logits in a chunk of :func:`largest`; shorter rows are not divided into chunks."""
 
 
 def best_tokens(
     logits: FloatArray, log_probability: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
-    """The ``count`` most probable ways to extend one of a sentence's K hypotheses by a token, in numpy.
+    """Find each sentence's ``count`` most probable extensions of its K hypotheses by one token, in numpy.
 
     Args:
         logits: ``(N * K, V)``, float32; overwritten.
         log_probability: log-probability of each hypothesis, ``(N, K)``, float64; ``-inf`` if it may not be extended.
-        count: number of extensions; fewer are returned if there are not as many.
+        count: number of extensions; fewer are returned if fewer exist.
 
     Returns:
         Log-probabilities ``(N, count)``, float64, best first; tokens ``(N, count)``; and the hypothesis that each of
@@ -40,7 +40,7 @@ def best_tokens(
 
 
 def most_probable(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:
-    """The ``count`` most probable tokens of each row.
+    """Find the ``count`` most probable tokens of each row.
 
     Args:
         logits: ``(R, V)``, float32; overwritten.
@@ -56,7 +56,7 @@ def most_probable(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]
 
 
 def log_sum_exp(logits: FloatArray, peak: FloatArray) -> FloatArray:
-    """Logarithm of the sum of exponentials of each row, ``(R, 1)``.
+    """Compute the logarithm of the sum of exponentials of each row, ``(R, 1)``.
 
     Args:
         logits: ``(R, V)``, float32; overwritten.
@@ -69,10 +69,12 @@ def log_sum_exp(logits: FloatArray, peak: FloatArray) -> FloatArray:
 
 
 def largest(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:
-    """The ``count`` largest values of each row, largest first, and their positions; ties go to the lowest position.
+    """Find the ``count`` largest values of each row, in descending order, and their positions.
+
+    Ties go to the lowest position.
 
     Rows are split into chunks. Only chunks whose maximum is among the ``count`` largest maxima are scanned, since the
-    others cannot hold a value that large. If any row has a NaN, all values returned for it are NaN.
+    other chunks cannot contain a value that large. If a row contains a NaN, all values returned for that row are NaN.
 
     Args:
         logits: ``(R, V)``.
@@ -80,12 +82,12 @@ def largest(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:
     """
     rows, width = logits.shape
     count = min(count, width)
-    # Every chunk costs one maximum, and each of the `count` chunks that are scanned costs a pass over its values.
+    # Each chunk costs one maximum, and each of the `count` scanned chunks costs a pass over its values.
     size = min(math.isqrt(CHUNK_COST * width // count), width // (2 * count))
     chunks = width // size if size >= MIN_CHUNK else 0
     whole = chunks * size
     grid = logits[:, :whole].reshape(rows, chunks, size)
-    # (R, chunks + rest): values that fill no chunk are their own maxima
+    # (R, chunks + rest): leftover values that do not fill a chunk are their own maxima
     peaks = np.concatenate((grid.max(axis=2, initial=-np.inf), logits[:, whole:]), axis=1)
     if np.isnan(peak := peaks.max(axis=1)).any():
         return np.broadcast_to(peak[:, None], (rows, count)), np.zeros((rows, count), np.int64)

@@ -1,4 +1,4 @@
-"""Forced steps: feed given target tokens to a decoder instead of the tokens that it would choose."""
+"""Teacher forcing: feed given target tokens to a decoder instead of the tokens it would choose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgeformer_runtime.decoding.batching import pad
 from edgeformer_runtime.decoding.session import AttentiveState, DecoderState, FloatArray, IntArray
 
 Pair = tuple[Sequence[int], Sequence[int]]
-"""Source ids with the end token, and target ids without the start token."""
+"""Source ids, end token included, and target ids without the start token."""
 
 
 class ForcedBatch(NamedTuple):
@@ -21,15 +21,15 @@ class ForcedBatch(NamedTuple):
     source: IntArray
     """Source ids padded at the end, ``(N, S)``."""
     source_length: IntArray
-    """True lengths, ``(N,)``."""
+    """True source lengths, ``(N,)``."""
     target: IntArray
     """Tokens to feed, start token first, padded at the end, ``(N, T)``."""
     target_length: IntArray
-    """Tokens to feed without padding, ``(N,)``."""
+    """Number of tokens to feed, padding excluded, ``(N,)``."""
 
 
 def forced_batch(pairs: Sequence[Pair], special: SpecialTokens) -> ForcedBatch:
-    """Pad pairs of source and target, and put the start token before each target."""
+    """Pad pairs of source and target, and prepend the start token to each target."""
     source, source_length = pad([source for source, _ in pairs], special.pad)
     target, target_length = pad([[special.bos, *target] for _, target in pairs], special.pad)
     return ForcedBatch(source, source_length, target, target_length)
@@ -44,7 +44,7 @@ def forced_steps(state: DecoderState, target: IntArray) -> Iterator[FloatArray]:
     """Feed targets ``(R, T)`` token by token.
 
     Args:
-        state: a state before its first step; it advances in place.
+        state: a state before its first step; advanced in place.
         target: tokens to feed, start token first, int64.
 
     Yields:
@@ -58,7 +58,7 @@ def forced_attention(state: AttentiveState, target: IntArray) -> FloatArray:
     """Feed targets ``(R, T)`` token by token and collect the attention of each step.
 
     Args:
-        state: a state before its first step; it advances in place.
+        state: a state before its first step; advanced in place.
         target: tokens to feed, start token first, int64; T is at least 1.
 
     Returns:

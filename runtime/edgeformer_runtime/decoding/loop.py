@@ -1,4 +1,4 @@
-"""The decode loop: batches, steps, search. It is the same for every family, engine and search."""
+"""The decode loop: batches, steps, search. The same for every model family, engine and search."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from edgeformer_runtime.errors import OptionError
 
 @dataclass
 class Counters:
-    """Time and work of decoding. The loop adds to it, so one object can cover several calls."""
+    """Time and work counters of decoding. Calls add to the counters, so one object can cover several calls."""
 
     sentences: int = 0
-    """Sentences decoded."""
+    """Number of sentences decoded."""
     batches: int = 0
-    """Batches decoded."""
+    """Number of batches decoded."""
     steps: int = 0
-    """Decoder steps, whatever their number of rows."""
+    """Number of decoder steps, regardless of their number of rows."""
     row_steps: int = 0
-    """Rows, summed over all steps."""
+    """Number of rows, summed over all steps."""
     tokens: int = 0
-    """Tokens of the best hypotheses, end tokens included."""
+    """Number of tokens in the best hypotheses, end tokens included."""
     encoder_seconds: float = 0.0
     """Wall-clock time in the encoder."""
     decoder_seconds: float = 0.0
@@ -39,19 +39,19 @@ class Counters:
     first_token_seconds: float = 0.0
     """Wall-clock time from the start of each batch to its first tokens, summed over batches."""
     batch_seconds: float = 0.0
-    """Wall-clock time of all batches, summed."""
+    """Wall-clock time, summed over batches."""
     total_seconds: float = 0.0
-    """Wall-clock time of whole calls; less than that of all batches if several are decoded at a time."""
+    """Wall-clock time of whole calls; less than :attr:`batch_seconds` if several batches are decoded at a time."""
     peak_state_bytes: int = 0
     """Largest size of a decoder state, in bytes."""
 
     @property
     def host_seconds(self) -> float:
-        """Time of the batches outside both graphs: search and copies."""
+        """Time that batches spend outside both graphs: search and copies."""
         return self.batch_seconds - self.encoder_seconds - self.decoder_seconds
 
     def add(self, other: Counters) -> None:
-        """Add the counts and times of another call, and take the larger peak."""
+        """Add the counts and times of another call, and keep the larger peak."""
         for field in fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
             setattr(self, field.name, max(mine, theirs) if field.name == "peak_state_bytes" else mine + theirs)
@@ -65,20 +65,20 @@ def decode(
     *,
     workers: int = 1,
 ) -> list[list[Hypothesis]]:
-    """Decode sentences. Outputs are in the order of the sources, and independent of how these are batched.
+    """Decode sentences. Outputs are in the order of the sources and independent of batching.
 
     Args:
         session: the model.
-        sources: token ids of each sentence, end token included; at most ``session.max_source_length`` of them.
+        sources: token ids of each sentence, end token included; at most ``session.max_source_length`` each.
         options: how to search.
-        counters: receives times and counts.
-        workers: batches decoded at a time, each in a thread of its own, with the same weights.
+        counters: counters to add times and counts to.
+        workers: number of batches decoded at a time, each in its own thread, sharing the weights.
 
     Returns:
         For each sentence, ``n_best`` hypotheses, best first.
 
     Raises:
-        OptionError: an option is out of its range.
+        OptionError: an option is out of range.
     """
     options.verify()
     if options.min_length > session.max_target_length:

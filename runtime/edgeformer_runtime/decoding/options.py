@@ -1,4 +1,4 @@
-"""Decoding settings: frozen, changed only with :func:`dataclasses.replace`, checked before any work."""
+"""Decoding options: immutable, changed only with :func:`dataclasses.replace`, validated before decoding."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from edgeformer_runtime.errors import OptionError
 class DecodeOptions:
     """How to search for a translation.
 
-    The score of a hypothesis is ``log_probability / length ** length_penalty``, where ``length`` counts its tokens with
-    the end token (Wu et al. 2016 without the offset; fairseq's ``--lenpen``).
+    The score of a hypothesis is ``log_probability / length ** length_penalty``, where ``length`` is its number of
+    tokens, end token included (Wu et al. 2016 without the offset; fairseq's ``--lenpen``).
     """
 
     beam_size: int = 4
@@ -28,7 +28,7 @@ class DecodeOptions:
     min_length: int = 0
     """Minimum number of tokens before the end token."""
     max_length: int | None = None
-    """Maximum number of tokens, end token included; the model's own limit if ``None``, or if that is lower."""
+    """Maximum number of tokens, end token included; ``None`` uses the model's limit, which also caps larger values."""
     no_repeat_ngram_size: int = 0
     """Forbid repeating n-grams of this size; 0 allows all."""
     repetition_penalty: float = 1.0
@@ -37,7 +37,7 @@ class DecodeOptions:
     max_batch_tokens: int = 4096
     """Maximum batch size in tokens: decoder rows times the longest source."""
     return_scores: bool = True
-    """Compute scores in greedy search too, which does not need them itself."""
+    """Compute scores in greedy search too, which does not need them."""
 
     def verify(self) -> None:
         """Check all values.
@@ -64,7 +64,7 @@ class DecodeOptions:
             for name, value in numbers.items()
             if not isinstance(value, int | float)
         ]
-        if problems:  # the comparisons below need numbers
+        if problems:  # the comparisons below require numbers
             raise OptionError("; ".join(problems) + ".")
         problems += [
             f"`{name}` must be at least {least}, but is {value}"

@@ -49,7 +49,7 @@ class MinLength:
 
 
 class RepetitionPenalty:
-    """Make tokens already generated less likely (Keskar et al. 2019, "CTRL", section 4.1)."""
+    """Make previously generated tokens less likely (Keskar et al. 2019, "CTRL", section 4.1)."""
 
     def __init__(self, penalty: float) -> None:
         self.penalty = penalty
@@ -61,7 +61,7 @@ class RepetitionPenalty:
 
 
 class NoRepeatNgram:
-    """Forbid any token that would complete an n-gram already generated (Paulus et al. 2017, section 2.5)."""
+    """Forbid any token that would repeat a previously generated n-gram (Paulus et al. 2017, section 2.5)."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -79,7 +79,7 @@ class NoRepeatNgram:
 
 
 def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[LogitsProcessor]:
-    """Make the processors that the options ask for; padding and start tokens are always suppressed."""
+    """Create the processors that the options require; padding and start tokens are always suppressed."""
     processors: list[LogitsProcessor] = []
     if options.repetition_penalty != 1.0:
         processors.append(RepetitionPenalty(options.repetition_penalty))

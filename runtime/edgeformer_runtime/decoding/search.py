@@ -1,4 +1,4 @@
-"""Greedy and beam search over the logits of one step. Neither knows the model or where its state is kept."""
+"""Greedy and beam search over the logits of one step, independent of the model and of where its state is stored."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Hypothesis:
     ids: tuple[int, ...]
     """Token ids without start and end token."""
     score: float | None
-    """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if it was not asked for."""
+    """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if scores were not requested."""
     finished: bool
-    """Whether it ended with the end token instead of being cut off."""
+    """Whether it ended with the end token, rather than at the length limit."""
 
 
 @dataclass(frozen=True)
 class Advance:
-    """How the rows of the next step follow from those of this one."""
+    """How the rows of the next step follow from the current rows."""
 
     rows: IntArray | None
     """For each row of the next step, the row that it continues, ``(R',)``; ``None`` if all rows stay in place."""
@@ -61,7 +61,7 @@ class Search(Protocol):
         """
 
     def finish(self) -> list[list[Hypothesis]]:
-        """The hypotheses of every sentence, best first; rows that are still live are cut off."""
+        """Return the hypotheses of every sentence, best first; hypotheses that are still live are truncated."""
 
 
 class GreedySearch:
@@ -117,15 +117,16 @@ class BeamSearch:
     """Keeps the K most probable unfinished hypotheses of each sentence.
 
     A hypothesis is finished when its end token is among the K best of the ``K * V`` extensions. A sentence is finished
-    when it has K such hypotheses (fairseq's rule). At the length limit, unfinished ones make up the number.
+    when it has K finished hypotheses (fairseq's rule). At the length limit, unfinished hypotheses fill the
+    remaining places.
 
     Args:
         sentences: N.
         options: how to search; K is its beam size.
         special: ids of the special tokens.
         best: finds the most probable extensions.
-        row_multiple: the rows of each sentence are a multiple of this in every step; surplus rows are masked out. If it
-            is 1, the first step has one row per sentence, since all beams start alike, and later steps have K.
+        row_multiple: the number of rows per sentence is a multiple of this in every step; surplus rows are masked out.
+            If it is 1, the first step has one row per sentence, since all beams start alike, and later steps have K.
     """
 
     def __init__(
@@ -181,7 +182,7 @@ class BeamSearch:
                     parent[alive],
                 )
                 self._origin = self._origin[alive]
-            # (N', 2K): those that continue first, in their order
+            # (N', 2K): extensions that continue come first, in their original order
             order = np.argsort(ends, axis=1, kind="stable")
             value = np.take_along_axis(value, order, axis=1)
             token, parent = (np.take_along_axis(array, order, axis=1) for array in (token, parent))
@@ -212,7 +213,7 @@ class BeamSearch:
 
 
 def check_finite(values: NDArray[np.floating[Any]], history: IntArray) -> None:
-    """Refuse to choose among values that are not finite.
+    """Check that the best value of each row is finite.
 
     Args:
         values: largest logit or log-probability of each row.
@@ -229,7 +230,7 @@ def check_finite(values: NDArray[np.floating[Any]], history: IntArray) -> None:
 
 
 def packed(alive: NDArray[np.bool_]) -> IntArray:
-    """Indices of true entries, in an order that moves as few as possible: the last ones fill the gaps."""
+    """Indices of true entries, in an order that moves as few entries as possible: the last entries fill the gaps."""
     count = int(alive.sum())
     order = np.arange(count)
     order[~alive[:count]] = count + np.flatnonzero(alive[count:])
@@ -237,5 +238,5 @@ def packed(alive: NDArray[np.bool_]) -> IntArray:
 
 
 def normalised(log_probability: float, length: int, length_penalty: float) -> float:
-    """Score of a hypothesis of a number of tokens; see :class:`DecodeOptions`."""
+    """Compute the score of a hypothesis with ``length`` tokens; see :class:`DecodeOptions`."""
     return float(log_probability / max(length, 1) ** length_penalty)

@@ -1,6 +1,6 @@
 """What the decode loop needs from a model: encode the sources, then advance a state token by token.
 
-The loop knows no model family and no engine. State changes in place, and only through the methods of the state itself::
+The loop is independent of model family and engine. State changes in place, and only through its own methods::
 
     state = session.start(source, source_length)    # encoder, once
     logits = state.step(token)                      # decoder, once per token
@@ -21,7 +21,7 @@ FloatArray = NDArray[np.float32]
 
 
 class DecoderState(Protocol):
-    """The decoder's state for one batch of R rows. It changes in place: an earlier state cannot be returned to."""
+    """The decoder's state for one batch of R rows. It changes in place; earlier states cannot be restored."""
 
     @property
     def nbytes(self) -> int:
@@ -34,8 +34,8 @@ class DecoderState(Protocol):
             token: last token of each row, ``(R,)``, int64; the start token in the first step.
 
         Returns:
-            Logits of the next token, ``(R, V)``, float32. The caller may overwrite them, and so does the next step:
-            copy what must last longer.
+            Logits of the next token, ``(R, V)``, float32. The caller may overwrite them, and the next step does:
+            copy values that are needed longer.
         """
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
@@ -68,7 +68,7 @@ class StepSession(Protocol):
     def row_multiple(self) -> int:
         """Number of rows that the engine's matrix kernels compute together: 1 or 2.
 
-        If it is 2, an odd last row goes through another kernel, which rounds differently. To keep each sentence
+        If it is 2, a leftover row goes through another kernel, which rounds differently. To keep each sentence
         independent of the other sentences in the batch, beam search then gives every sentence an even number of rows,
         and greedy search decodes one sentence at a time.
         """
@@ -99,7 +99,7 @@ class StepSession(Protocol):
     def best_tokens(
         self, logits: FloatArray, log_probability: NDArray[np.float64], count: int
     ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
-        """Most probable extensions; see :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`."""
+        """Find the most probable extensions; see :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`."""
 
 
 class AttentiveSession(StepSession, Protocol):
@@ -110,4 +110,4 @@ class AttentiveSession(StepSession, Protocol):
 
 
 AnySession = StepSession
-"""Another name of :class:`StepSession`."""
+"""Alias of :class:`StepSession`."""

@@ -1,4 +1,4 @@
-"""Binds a graph to the tensors of a state, so that a step copies none of them."""
+"""Binds a graph to the tensors of a state, so that no step copies them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from edgeformer_runtime.engine.state_tensors import StateTensors
 
 @dataclass(frozen=True)
 class StepGraph:
-    """An opened graph with the decoder's inputs, which advances the state by one token."""
+    """An opened graph that takes the decoder's inputs and advances the state by one token."""
 
     file: str
-    """Name of its file, for errors."""
+    """File name of the graph, for error messages."""
     session: ort.InferenceSession
-    """The graph."""
+    """The engine's session of the graph."""
     output: str
     """Name of the output that the host reads; all others are state."""
     width: int | None
-    """Size of that output's last axis; ``None`` if it varies."""
+    """Size of the last axis of :attr:`output`; ``None`` if it varies."""
 
 
 class Binding:
-    """A graph's inputs and outputs, bound to buffers until rows, sentences or capacity change.
+    """Binds a graph's inputs and outputs to buffers. Valid until rows, sentences or capacity change.
 
     Args:
         graph: the graph.
         tensors: the state's tensors.
-        host: inputs that the host changes between steps.
-        resent: names of those inputs that must be bound again in every step.
-        buffer: memory for the output that the host reads, ``(R, width)``; ``None`` if its width varies.
+        host: inputs that the host updates between steps, by name.
+        resent: names of the host inputs that must be bound again in every step.
+        buffer: buffer for the output that the host reads, ``(R, width)``; ``None`` if its width varies.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Binding:
             if tensor.kind == "constant" or tensor.in_place:
                 binding.bind_ortvalue_input(tensor.input_name, value)
         in_place = {tensor.output_name: tensor.name for tensor in tensors.table if tensor.in_place}
-        for name in self._outputs:  # in the graph's order, in which a binding returns its outputs
+        for name in self._outputs:  # in the graph's order, the order in which a binding returns outputs
             if name in in_place:
                 binding.bind_ortvalue_output(name, tensors.values[in_place[name]])
             elif name == graph.output and buffer is not None:
@@ -66,10 +66,10 @@ class Binding:
                 binding.bind_output(name, "cpu" if name == graph.output else tensors.device)
 
     def run(self) -> FloatArray:
-        """Run the graph once and put what it returns in the place of the old state.
+        """Run the graph once and replace the old state with its outputs.
 
         Returns:
-            The output that the host reads, ``(R, width)``: the buffer, or a new array if there is none.
+            The output that the host reads, ``(R, width)``: the buffer, or a new array if there is no buffer.
         """
         binding, tensors = self._binding, self._tensors
         for name, value in self._resent:

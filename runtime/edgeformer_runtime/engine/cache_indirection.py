@@ -1,4 +1,4 @@
-"""Which row holds the past of which beam: lets beams change places without moving in-place caches."""
+"""Tracks which cache rows hold the past of each beam, so that beams are reordered without moving in-place caches."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from edgeformer_runtime.decoding.session import IntArray
 
 
 class CacheIndirection:
-    """For each beam and position, the beam of the same sentence whose row of the cache holds the entry.
+    """For each beam and position, the beam of the same sentence whose cache row holds the entry.
 
-    With two beams, of which the second continues the first after position 1, and each its own row since::
+    Example with two beams: the second continued the first after position 1, and each has written its own row since::
 
         position   0  1  2  3
-        beam 0     0  0  0  0        row 0 wrote all of its past
-        beam 1     0  0  1  1        positions 0 and 1 are read from row 0, later ones from row 1
+        beam 0     0  0  0  0        all entries are read from row 0
+        beam 1     0  0  1  1        positions 0 and 1 are read from row 0, the rest from row 1
 
     Args:
         sentences: N.
         beams: K.
-        capacity: positions that the caches have room for.
+        capacity: number of positions that fit in the caches.
     """
 
     def __init__(self, sentences: int, beams: int, capacity: int) -> None:
@@ -31,12 +31,12 @@ class CacheIndirection:
         """``(N, K, T)``, int32."""
 
     def select(self, rows: IntArray, sentences: IntArray | None, length: int) -> None:
-        """Let every beam find its past in the rows that wrote it; K stays the same.
+        """Point every beam to the rows that hold its past; K must not change.
 
         Args:
             rows: for each beam, the row that it continues, ``(N' * K,)``.
             sentences: for each sentence to keep, its current index, ``(N',)``; ``None`` keeps all.
-            length: positions written so far.
+            length: number of positions written so far.
         """
         kept = np.arange(self._sentences) if sentences is None else sentences
         parent = rows.reshape(len(kept), self._beams) - kept[:, None] * self._beams  # (N', K): beam to continue
@@ -46,15 +46,15 @@ class CacheIndirection:
         if self._beams > 1 and length:
             last = length - 1
             self.table[:, :, :last] = self.table[np.arange(len(kept))[:, None], parent, :last]
-            self.table[:, :, last] = parent  # every row wrote its own last entry
+            self.table[:, :, last] = parent  # each row wrote its own last entry, so it is in the parent's row
 
     def widen(self, capacity: int) -> None:
-        """Make room for more positions."""
+        """Enlarge the table to a larger cache capacity."""
         wider = self._own_rows(capacity)
         wider[:, :, : self.table.shape[2]] = self.table
         self.table = wider
 
     def _own_rows(self, capacity: int) -> NDArray[np.int32]:
-        """A table in which every beam has its past in its own row."""
+        """A table in which every beam reads its past from its own row."""
         own = np.arange(self._beams, dtype=np.int32)[None, :, None]
         return np.ascontiguousarray(np.broadcast_to(own, (self._sentences, self._beams, capacity)))

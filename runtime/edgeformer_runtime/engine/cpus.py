@@ -1,4 +1,4 @@
-"""The CPUs of this process."""
+"""The CPUs available to this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def available_cpus() -> int:
-    """CPUs this process may use: its affinity mask, limited by the cgroup's quota, rounded up."""
+    """Number of CPUs available to this process: its affinity mask, limited by the cgroup quota, rounded up."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()

@@ -1,4 +1,4 @@
-"""State tensors on a CUDA device: they are made, advanced and selected there."""
+"""State tensors on a CUDA device, where they are allocated, advanced and selected."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from edgeformer_runtime.errors import ModelError
 
 
 class DeviceRows:
-    """Picks rows of tensors on the device that holds them. Safe to use from several threads.
+    """Selects rows of tensors on the device that holds them. Thread-safe.
 
     Args:
         dtypes: element types of the tensors.
         device: name of the device.
-        options: options of the engine's sessions.
-        providers: execution providers of the device, with their settings.
+        options: session options of the engine.
+        providers: execution providers of the device and their settings.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class DeviceRows:
         }
 
     def __call__(self, value: ort.OrtValue, dtype: DType, index: IntArray) -> ort.OrtValue:
-        """Copy rows ``index``, ``(n,)``, of ``value`` to a new tensor.
+        """Copy the rows ``index``, ``(n,)``, of ``value`` to a new tensor.
 
         Raises:
             ModelError: the engine fails, for example because the device is out of memory.
@@ -55,23 +55,23 @@ class DeviceRows:
 
 
 class DeviceTensors(StateTensors):
-    """State tensors in the memory of a device.
+    """State tensors in device memory.
 
-    In a step, tokens, the position and, with beams, the cache indirection go to the device, and the logits come back:
-    nothing else. In-place caches have their full capacity from the start, because CUDA keeps a layout in them that
-    depends on it. When sentences are dropped, those that stay are copied within the device.
+    In each step, only the tokens, the position and, with beams, the cache indirection are copied to the device, and
+    only the logits are copied back. In-place caches have their full capacity from the start, since their memory layout
+    on CUDA depends on it. When sentences are dropped, the remaining sentences are copied within the device.
 
     Args:
         emitted: outputs of the encoder by name, with one row per sentence.
         table: the state table.
         device: name of the device that holds the tensors.
-        rows: picks rows there.
+        rows: selects rows on the device.
         sizes: see :class:`~edgeformer_runtime.engine.state_tensors.StateTensors`.
     """
 
     grows = False
-    # Binding an input again copies it again, to wherever the graph wants it. Writing to a buffer of the device takes as
-    # long, and a graph that wants the input on the host would not see it.
+    # Binding an input again copies it again, to wherever the graph needs it. Writing to a device buffer takes just as
+    # long, and a graph that needs the input on the host would not see the change.
     read_in_place = False
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Errors of ONNX Runtime as errors of this package."""
+"""Translates errors of ONNX Runtime into errors of this package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgeformer_runtime.errors import ModelError
 
 @contextmanager
 def engine_errors(file: str) -> Iterator[None]:
-    """Turn any exception that the engine raises while it opens or runs graph ``file`` into :class:`ModelError`."""
+    """Convert any exception raised by the engine while opening or running graph ``file`` to :class:`ModelError`."""
     try:
         yield
     except Exception as error:  # onnxruntime's own exceptions share no base class

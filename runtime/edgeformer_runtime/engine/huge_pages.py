@@ -1,4 +1,4 @@
-"""Huge pages for weights, on Linux: every step reads all weights, which takes longer from pages of 4 KiB."""
+"""Huge pages for weights on Linux: every step reads all weights, which is slower with 4 KiB pages."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from numpy.typing import NDArray
 
 _SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 _MADV_COLLAPSE = 25
-"""Move a range into huge pages at once (Linux 6.1; ``madvise(2)``)."""
+"""Advice that moves a memory range into huge pages immediately (Linux 6.1; ``madvise(2)``)."""
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s*(\[heap\])?$")
-"""A line of ``/proc/self/maps`` for memory without a file."""
+"""Matches lines of ``/proc/self/maps`` for anonymous memory."""
 THREAD_NAME = "edgeformer-huge-pages"
 MIN_BYTES = 2**22
-"""Smaller amounts of memory are left as they are."""
+"""Minimum amount of memory worth moving; smaller amounts are left as they are."""
 
 Range = tuple[int, int]
-"""First address, and the address after the last."""
+"""First address (inclusive) and end address (exclusive)."""
 
 
 @contextmanager
 def huge_pages() -> Iterator[None]:
-    """Move memory that is filled inside the ``with`` block into huge pages afterwards, in a background thread.
+    """Move memory allocated in the ``with`` block into huge pages afterwards, in a background thread.
 
-    The thread ends by itself, after about 2 ms per MiB. Nothing happens if the system does not support huge pages or
-    has them switched off.
+    The thread exits on its own, after about 2 ms per MiB. Does nothing if huge pages are unsupported or disabled.
     """
     supported = _is_supported()
     before = _anonymous_memory() if supported else []
@@ -44,7 +43,7 @@ def huge_pages() -> Iterator[None]:
 
 
 def collapse(ranges: list[Range]) -> int:
-    """Move the fully used blocks of memory ranges into huge pages, and return their size in bytes."""
+    """Move the fully used blocks of memory ranges into huge pages and return the number of bytes moved."""
     done = 0
     try:
         size, page = int((_SETTINGS / "hpage_pmd_size").read_text(encoding="ascii")), os.sysconf("SC_PAGE_SIZE")
@@ -56,7 +55,7 @@ def collapse(ranges: list[Range]) -> int:
                 if library.madvise(first + block * size, size, _MADV_COLLAPSE) == 0:
                     done += size
     except (OSError, ValueError, AttributeError):
-        pass  # huge pages only save time
+        pass  # huge pages are only an optimization
     return done
 
 
@@ -70,7 +69,7 @@ def _is_supported() -> bool:
 
 
 def _anonymous_memory() -> list[Range]:
-    """Ranges of this process's writable memory without a file, in order of address."""
+    """Ranges of this process's writable anonymous memory, in order of address."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -80,7 +79,7 @@ def _anonymous_memory() -> list[Range]:
 
 
 def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
-    """The parts of ``ranges`` that are not in ``others``; both in order of address."""
+    """The parts of ``ranges`` that are not in ``others``; both must be in order of address."""
     rest = []
     for begin, end in ranges:
         for other_begin, other_end in others:
@@ -95,7 +94,7 @@ def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
 
 
 def _blocks_in_use(begin: int, end: int, size: int, page: int) -> NDArray[np.bool_]:
-    """Whether each block of ``size`` bytes has all of its pages in memory, so that a huge page needs no more."""
+    """Whether all pages of each block of ``size`` bytes are in memory, so that a huge page takes no extra memory."""
     if end <= begin:
         return np.zeros(0, np.bool_)
     with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:

@@ -1,4 +1,4 @@
-"""Integer products, which saturate in the kernels of some processors."""
+"""Integer matrix products, which saturate in the kernels for some processors."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import onnxruntime as ort
 from edgeformer_runtime.engine.graphs import INTEGER_PRODUCT
 
 EXACT_PRODUCTS = ("session.x64quantprecision", "1")
-"""onnxruntime's session entry that stores int8 weights as uint8 when it opens a graph, which selects kernels that are
-exact on every x86 processor. Processors with VNNI instructions are exact without it, and slower with it, so it is set
-only where :func:`products_saturate`."""
+"""onnxruntime session entry that converts int8 weights to uint8 when a graph is opened, which selects kernels that are
+exact on every x86 processor. Processors with VNNI instructions are exact without this entry and slower with it, so it
+is set only if :func:`products_saturate` returns true."""
 
 
 @cache
 def products_saturate() -> bool:
     """Whether sums of products of uint8 activations and int8 weights saturate on this processor.
 
-    x86 processors with AVX2 or AVX-512 but without VNNI add two such products in 16 bits, where ``2 * 255 * 127`` does
-    not fit. The engine chooses the kernel, so this runs a product of the largest numbers. Takes about a millisecond,
-    once per process.
+    x86 processors with AVX2 or AVX-512 but without VNNI add two such products in 16 bits, which ``2 * 255 * 127``
+    overflows. Since the engine chooses the kernel, this function tests a product of the largest values. Takes about a
+    millisecond, once per process.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -1,4 +1,4 @@
-"""The most probable extensions of a sentence's hypotheses on ONNX Runtime, in a third of numpy's time."""
+"""The most probable extensions of a sentence's hypotheses, on ONNX Runtime: three times as fast as numpy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.engine.graphs import BEST_TOKENS, BEST_TOKENS_PADDED
 
 CHUNK = 256
-"""Most logits in a chunk. From 32 to 500 the time is the same."""
+"""Maximum number of logits in a chunk. The time is the same for sizes from 32 to 500."""
 CACHED = 1 << 20
-"""Number of logits scanned together: 4 MB. With those of a whole batch, the output of one operator would have left the
-CPU's cache before the next one reads it."""
+"""Maximum number of logits scanned together: 4 MB. With the logits of a whole batch, the output of one operator would
+be evicted from the CPU's cache before the next operator reads it."""
 MIN_CHUNK = 16
-"""Minimum number of logits in a chunk: with smaller chunks there are so many that padding is faster."""
+"""Minimum number of logits in a chunk. Smaller chunks would be so numerous that padding is faster."""
 
 
 class OnnxBestTokens:
@@ -30,7 +30,7 @@ class OnnxBestTokens:
     def __call__(
         self, logits: FloatArray, log_probability: NDArray[np.float64], count: int
     ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
-        """Run the graph, for as many sentences at a time as fit into the CPU's cache."""
+        """Run the graph on as many sentences at a time as fit in the CPU's cache."""
         sentences, beams = log_probability.shape
         block = max(1, CACHED // (beams * logits.shape[1]))
         if sentences <= block:
@@ -62,7 +62,7 @@ class OnnxBestTokens:
             value[np.isnan(first).reshape(sentences, beams).any(axis=1)] = np.nan
         parent, token = np.divmod(place, width)
         if width > vocab_size:
-            # Padding, whose probability is 0, is chosen only if nothing else is left.
+            # Padding has probability 0, so it is chosen only if no other token is left.
             np.minimum(token, vocab_size - 1, out=token)
         return value, token, parent
 
@@ -74,7 +74,7 @@ class OnnxBestTokens:
 
 @cache
 def chunking(vocab_size: int, most: int) -> tuple[int, int]:
-    """Chunk size, at most ``most``, and the multiple of it to which rows are padded."""
+    """Chunk size, at most ``most``, and the padded row length, a multiple of the chunk size."""
     most = min(most, CHUNK)
     size = next(size for size in range(most, 0, -1) if vocab_size % size == 0)
     if size >= min(MIN_CHUNK, most):

@@ -1,4 +1,4 @@
-"""The decode loop's session on ONNX Runtime: tensors stay on the device; only tokens and logits cross to the host."""
+"""The decode loop's session on ONNX Runtime. Tensors stay on the device, except tokens and logits."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _HOST_OUTPUT = {contract.DECODER_FILE: contract.LOGITS, contract.ATTENTION_FILE:
 
 
 class OnnxSession:
-    """A bundle's two graphs, opened on one device. Safe to use from several threads."""
+    """A bundle's two graphs, opened on one device. Thread-safe."""
 
     def __init__(self, bundle: Bundle, *, device: str = "cpu", threads: int = 0) -> None:
         """Open the graphs.
@@ -73,12 +73,12 @@ class OnnxSession:
         options = self._session_options(threads)
         self.bundle, self._options = bundle, options
         with huge_pages() if device == "cpu" else nullcontext():
-            # The larger graph first: while it loads, the engine holds three copies of the output projection.
+            # Open the larger graph first: while loading it, the engine holds three copies of the output projection.
             self._decoder, self._encoder = self._open(contract.DECODER_FILE, contract.ENCODER_FILE)
         vocab_size = self._manifest.target_vocab_size
         self._step_graph = StepGraph(contract.DECODER_FILE, self._decoder, contract.LOGITS, vocab_size)
         self.make_tensors: Callable[..., StateTensors] = StateTensors
-        """Makes the tensors of a new state; takes the arguments of :class:`StateTensors`."""
+        """Creates the tensors of a new state; takes the arguments of :class:`StateTensors`."""
         if device != "cpu":
             dtypes = {tensor.dtype for tensor in self._table}
             rows = DeviceRows(dtypes, device, options, [(PROVIDERS[device], SETTINGS[device])])
@@ -145,11 +145,11 @@ class OnnxSession:
         options.intra_op_num_threads = threads or available_cpus()
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        # The engine would keep a memory plan for every combination of lengths that it has ever seen.
+        # Otherwise, the engine keeps a memory plan for every combination of lengths it has seen.
         options.enable_mem_pattern = False
-        # The engine's arena is no faster than the system's allocator, and never returns what only loading needed.
+        # The engine's arena is no faster than the system allocator, and never frees memory that only loading needed.
         options.enable_cpu_mem_arena = False
-        # Let idle threads sleep: a device has other work to do between two operators.
+        # Let idle threads sleep: the device has other work to do between operators.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         precisions = self._manifest.precision.values()
         if any(PRECISIONS[name].integer_products for name in precisions) and products_saturate():
@@ -172,7 +172,7 @@ class OnnxSession:
         return self._open(contract.ATTENTION_FILE)[0]
 
     def _open(self, *files: str) -> list[ort.InferenceSession]:
-        """Open graphs, and compare all of them with the manifest."""
+        """Open graphs and compare all of them with the manifest."""
         graphs = [_open(self.bundle.file(file), self._device, self._options) for file in files]
         problems = [
             problem
@@ -204,7 +204,7 @@ def _check_version(minimum: str) -> None:
 
 
 def _check_cuda(manifest: Manifest) -> None:
-    """Refuse what CUDA has no kernels for, and find its libraries where pip has put them."""
+    """Reject bundles that CUDA has no kernels for, and load CUDA's libraries from where pip installed them."""
     if unsupported := sorted(name for name in manifest.precision.values() if "cuda" not in PRECISIONS[name].devices):
         supported = " or ".join(sorted(name for name, row in PRECISIONS.items() if "cuda" in row.devices))
         raise DeviceError(
@@ -220,7 +220,7 @@ def _check_cuda(manifest: Manifest) -> None:
             "for other widths, or with --target portable."
         )
     if hasattr(ort, "preload_dlls"):
-        with redirect_stdout(sys.stderr):  # it prints which libraries are missing
+        with redirect_stdout(sys.stderr):  # prints which libraries are missing
             ort.preload_dlls()
 
 
@@ -239,7 +239,7 @@ def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.Inference
 
 
 def _name_problems(table: tuple[StateTensor, ...], file: str, graph: ort.InferenceSession) -> list[str]:
-    """Where a graph's inputs and outputs differ from the manifest's state table."""
+    """List differences between a graph's inputs and outputs and the manifest's state table."""
     if file == contract.ENCODER_FILE:
         inputs = {contract.SOURCE, contract.SOURCE_LENGTH}
         outputs = {tensor.name for tensor in table if tensor.from_encoder}

@@ -1,4 +1,4 @@
-"""The decoder's state on ONNX Runtime: buffers that are bound once, written in place, and moved only when necessary.
+"""The decoder's state on ONNX Runtime: buffers that are bound once, written in place and moved only when necessary.
 
 A step of a Transformer with N = 2 sentences, K = 2 beams and room for T = 8 positions, after three steps::
 
@@ -15,9 +15,9 @@ A step of a Transformer with N = 2 sentences, K = 2 beams and room for T = 8 pos
     └───────────────────────────┘            │ h h h h          (R, …) │ recurrent tensors and growing
                                              └─────────────────────────┘ caches: replaced by each step
 
-``Binding`` connects a graph to these buffers. When beams change places, only ``CacheIndirection`` is rewritten: it says
-for each beam and position which row of the sentence holds the entry. Bindings are made again when the number of rows or
-the capacity changes.
+``Binding`` connects a graph to these buffers. When beams are reordered, in-place caches stay where they are and
+``CacheIndirection`` is updated: for each beam and position, it says which row of the sentence holds the entry. Bindings
+are created again when the number of rows or the capacity changes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OnnxState:
     Args:
         tensors: the state's tensors.
         decoder: the step decoder.
-        attention: returns the attention graph, which is opened when it is first needed.
+        attention: returns the attention graph, which is opened on first use.
     """
 
     def __init__(self, tensors: StateTensors, decoder: StepGraph, attention: Callable[[], StepGraph]) -> None:
@@ -58,7 +58,7 @@ class OnnxState:
 
     @property
     def length(self) -> int:
-        """Steps made so far."""
+        """Number of steps completed."""
         return self._tensors.length
 
     @property
@@ -72,7 +72,7 @@ class OnnxState:
 
         Raises:
             ModelError: the engine fails.
-            ValueError: the model has made its maximum number of steps.
+            ValueError: the maximum number of steps has been reached.
         """
         return self._run(self._decoder, token)
 
@@ -83,7 +83,7 @@ class OnnxState:
         Raises:
             BundleError: the model has no attention weights.
             ModelError: the engine fails.
-            ValueError: the model has made its maximum number of steps.
+            ValueError: the maximum number of steps has been reached.
         """
         return self._run(self._attention(), token)
 
@@ -115,7 +115,7 @@ class OnnxState:
         return output
 
     def _rebuild(self) -> None:
-        """Make everything whose shape depends on the number of beams."""
+        """Create everything whose shape depends on the number of beams."""
         tensors = self._tensors
         self._indirection = (
             CacheIndirection(tensors.sentences, tensors.beams, tensors.capacity) if tensors.has_in_place else None
@@ -125,7 +125,7 @@ class OnnxState:
         self._buffers: dict[str, NDArray[np.float32]] = {}
 
     def _widen(self) -> None:
-        """Make room for more positions."""
+        """Increase the capacity of in-place caches."""
         tensors = self._tensors
         if tensors.capacity == tensors.max_length:
             raise ValueError(f"the state has made all of the model's {tensors.max_length} steps")
@@ -138,7 +138,7 @@ class OnnxState:
         buffer = None
         if graph.width is not None:
             rows = self._tensors.rows
-            # With the same number of beams there are only ever fewer rows, so the first buffer lasts.
+            # While the number of beams is unchanged, rows only become fewer, so the first buffer is large enough.
             largest = self._buffers.setdefault(graph.file, np.empty((rows, graph.width), np.float32))
             buffer = largest[:rows]
         host: dict[str, NDArray[Any]] = {contract.TOKEN: self._token, contract.POSITION: self._position}

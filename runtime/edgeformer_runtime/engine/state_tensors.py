@@ -1,4 +1,4 @@
-"""The tensors of a decoder state: where they are kept, and what moves when rows are selected."""
+"""The tensors of a decoder state: where they are stored, and which of them move when rows are selected."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.session import IntArray
 
 FIRST_CAPACITY = 32
-"""Positions for which in-place caches have room at first; the capacity doubles when they are full."""
+"""Initial capacity of in-place caches, in positions; doubled whenever they are full."""
 
 
 class StateTensors:
     """State tensors of one batch on the CPU, with N sentences of K rows each; K is 1 at first.
 
-    A selection that only reorders the beams of a sentence leaves in-place caches and constants where they are. One that
-    drops sentences moves only those that fill the gaps. One that changes K copies every tensor with a row per beam.
+    Reordering the beams of a sentence leaves in-place caches and constants where they are. Dropping sentences moves
+    only the sentences that fill the gaps. Changing K copies every tensor that has a row per beam.
 
     Args:
         emitted: outputs of the encoder by name, with one row per sentence.
@@ -33,9 +33,9 @@ class StateTensors:
     """
 
     grows = True
-    """Whether in-place caches start small."""
+    """Whether in-place caches start small and grow."""
     read_in_place = True
-    """Whether the engine reads the host's inputs from the host's memory, so that a change needs no copy."""
+    """Whether the engine reads host inputs directly from host memory, so that changes need no copy."""
 
     def __init__(
         self,
@@ -47,17 +47,17 @@ class StateTensors:
         max_length: int,
     ) -> None:
         self.values: dict[str, ort.OrtValue] = dict(emitted)
-        """The tensors, by name."""
+        """The tensors by name."""
         self.table, self.device = table, device
         self.replaced = [tensor for tensor in table if tensor.kind != "constant" and not tensor.in_place]
-        """Tensors for which a step returns a new buffer: caches that grow, and recurrent tensors."""
+        """Tensors for which each step returns a new buffer: growing caches and recurrent tensors."""
         self.has_in_place = any(tensor.in_place for tensor in table)
         self.sentences, self.beams = sentences, 1
         self.length = 0
-        """Steps made so far, which is the number of cache entries."""
+        """Number of steps completed, which is the number of cache entries."""
         self.max_length = max_length
         self.capacity = min(FIRST_CAPACITY, max_length) if self.grows else max_length
-        """Positions for which in-place caches have room."""
+        """Capacity of in-place caches, in positions."""
         self._arrays: dict[str, NDArray[Any]] = {}
         self._nbytes: int | None = None
         for tensor in table:
@@ -79,12 +79,12 @@ class StateTensors:
         return self._nbytes
 
     def replace(self, tensor: StateTensor, value: ort.OrtValue) -> None:
-        """Put another buffer in the place of a tensor."""
+        """Replace the buffer of a tensor."""
         self.values[tensor.name], self._nbytes = value, None
         self._arrays.pop(tensor.name, None)
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
-        """Reorder, repeat and drop; see :class:`~edgeformer_runtime.decoding.session.DecoderState`."""
+        """Reorder, repeat and drop rows; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.select`."""
         count = self.sentences if sentences is None else len(sentences)
         if len(rows) != count * self.beams:
             self._change_beams(rows, sentences)
@@ -114,7 +114,7 @@ class StateTensors:
                 self._keep(tensor, new)
 
     def _change_beams(self, rows: IntArray, sentences: IntArray | None) -> None:
-        """Change K for all sentences; each row gets a copy of the past of its row in ``rows``."""
+        """Change K for all sentences; each new row gets a copy of the past of the row it continues."""
         for tensor in self.table:
             if tensor.axes[0] == contract.SENTENCES:
                 if sentences is not None:
@@ -128,7 +128,7 @@ class StateTensors:
         self.beams = len(rows) // self.sentences
 
     def _drop(self, tensor: StateTensor, sentences: IntArray, block: int) -> None:
-        """Keep only these sentences, of ``block`` rows each; those that stay move down to fill the gaps."""
+        """Keep only the given sentences, of ``block`` rows each; kept sentences move to fill the gaps."""
         kept = set(sentences.tolist())
         moves = [(to, start) for to, start in enumerate(sentences.tolist()) if to != start]
         if any(to in kept for to, _ in moves):
@@ -143,7 +143,7 @@ class StateTensors:
         self._keep(tensor, array[: len(sentences) * block])
 
     def _repeat(self, tensor: StateTensor, rows: IntArray) -> None:
-        """Copy ``rows`` of an in-place cache to a new buffer, as far as they are written."""
+        """Copy the written part of ``rows`` of an in-place cache to a new buffer."""
         array, used = self.values[tensor.name].numpy(), self._used(tensor)
         new = np.empty((len(rows), *array.shape[1:]), array.dtype)
         new[(slice(None), *used)] = array[(rows, *used)]
@@ -154,11 +154,11 @@ class StateTensors:
         return tuple(slice(self.length) if axis == contract.CAPACITY_AXIS else slice(None) for axis in tensor.axes[1:])
 
     def _allocate(self, tensor: StateTensor) -> None:
-        """Make an empty cache."""
+        """Allocate an empty cache."""
         self._keep(tensor, np.empty(self._shape(tensor), tensor.dtype))
 
     def _take(self, tensor: StateTensor, index: IntArray) -> None:
-        """Copy rows ``index`` to a new buffer."""
+        """Copy the rows ``index`` to a new buffer."""
         self._keep(tensor, np.take(self.values[tensor.name].numpy(), index, axis=0))
 
     def _keep(self, tensor: StateTensor, array: NDArray[Any]) -> None:
@@ -167,11 +167,11 @@ class StateTensors:
         self._arrays[tensor.name] = array
 
     def _shape(self, tensor: StateTensor) -> tuple[int, ...]:
-        """Shape of a cache that has no entry yet."""
+        """Shape of a cache without entries."""
         sizes = {contract.ROWS: self.rows, contract.PAST_AXIS: 0, contract.CAPACITY_AXIS: self.capacity}
         return tensor.shape(sizes)
 
 
 def rows_of(sentences: IntArray, block: int) -> IntArray:
-    """Rows of these sentences, ``block`` rows each."""
+    """Rows of the given sentences, ``block`` rows each."""
     return (sentences[:, None] * block + np.arange(block)).ravel()

@@ -1,1 +1,1 @@
-"""Self-checks of a bundle. Imported only when verifying, never to translate."""
+"""Self-checks of a bundle. Imported only by verification, never by translation."""

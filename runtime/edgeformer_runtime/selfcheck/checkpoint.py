@@ -1,4 +1,4 @@
-"""Comparison of a bundle with the checkpoint that it was exported from, by whichever exporter is installed."""
+"""Comparison of a bundle with the checkpoint that it was exported from, done by the installed exporter."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ class CheckpointResult(msgspec.Struct, kw_only=True, frozen=True):
     """How a bundle compares with a checkpoint."""
 
     parity: ParityReport
-    """Logits and output."""
+    """Comparison of logits and output."""
     first: Location | None
-    """The first tensor that differs from PyTorch more than at export; ``None`` if there is none or nothing failed."""
+    """The first tensor whose difference from PyTorch is larger than at export; ``None`` if there is no such tensor or
+    nothing failed."""
     problems: tuple[str, ...]
     """One sentence per problem."""
 
 
 class Verifier(Protocol):
-    """Compares logits and output of a bundle with those of the model in a checkpoint."""
+    """Compares the logits and output of a bundle with those of the model in a checkpoint."""
 
     def __call__(
         self,
@@ -42,18 +43,18 @@ class Verifier(Protocol):
         *,
         damaged: bool = False,
     ) -> CheckpointResult:
-        """Compare them.
+        """Compare the bundle with the checkpoint.
 
         Args:
             translator: the opened bundle.
-            checkpoint: run folder of the model.
-            source: text file with one sentence per line, blank lines skipped; ``None`` for the run's sample.
-            beams: beam sizes; empty for greedy search and the bundle's default.
-            progress: called with the fraction done, 0 … 1.
-            damaged: look for the first part that differs even if logits and output are within their tolerances.
+            checkpoint: the model's run folder.
+            source: text file with one sentence per line; blank lines are skipped. ``None`` uses the run's sample.
+            beams: beam sizes to compare; if empty, greedy search and the bundle's default beam size.
+            progress: called with the completed fraction, from 0 to 1.
+            damaged: search for the first differing part even if logits and output are within tolerance.
 
         Raises:
-            EdgeformerError: the checkpoint or the text cannot be read, or does not suit the bundle.
+            EdgeformerError: the checkpoint or the text cannot be read or does not match the bundle.
         """
 
 

@@ -1,4 +1,4 @@
-"""What a tensor looked like, in a few numbers that tell how much another one differs from it."""
+"""Tensor fingerprints: a few numbers from which the difference between two tensors can be estimated."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 Fingerprint = tuple[float, ...]
-"""Root mean square of a tensor, then its projections: sums of all values with random signs, over the root of their
-number. Two tensors' projections differ by about the root mean square of their difference, wherever they differ."""
+"""Root mean square of a tensor, followed by its projections: randomly signed sums of all values, divided by the square
+root of the number of values. The projections of two tensors differ by about the root mean square of the tensors'
+difference, wherever in the tensors it lies."""
 
 PROJECTIONS = 6
 NOT_FINITE: Fingerprint = (-1.0,)
-"""Of a tensor with a value that is not a number, or infinite."""
+"""Fingerprint of a tensor with NaN or infinite values."""
 
 
 def fingerprint(array: NDArray[np.generic]) -> Fingerprint:
-    """Fingerprint of a tensor of numbers of any shape and type, with six significant digits."""
+    """Compute the fingerprint of a numeric tensor of any shape and dtype, to six significant digits."""
     values = np.asarray(array, np.float64).ravel()
     if not np.isfinite(values).all():
         return NOT_FINITE
@@ -27,9 +28,9 @@ def fingerprint(array: NDArray[np.generic]) -> Fingerprint:
 
 
 def relative_difference(found: Fingerprint, expected: Fingerprint) -> float:
-    """Estimate of the root mean square of the difference of two tensors, over that of the expected one.
+    """Estimate the root mean square of the difference between two tensors, relative to that of the expected tensor.
 
-    It is within a half of the true value. Infinite if the tensor found holds what is not a number.
+    Typically within 50 % of the true value. Infinite if only one of the tensors has NaN or infinite values.
     """
     if len(found) != len(expected):
         return inf
@@ -40,9 +41,9 @@ def relative_difference(found: Fingerprint, expected: Fingerprint) -> float:
 
 
 def relative_error(found: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
-    """Root mean square of the difference of two tensors with as many values, over that of the expected one.
+    """Root mean square of the difference between two tensors of equal size, relative to that of the expected tensor.
 
-    Infinite if the tensor found holds what is not a number.
+    Infinite if ``found`` has NaN or infinite values.
     """
     wanted = np.asarray(expected, np.float64).ravel()
     difference = np.asarray(found, np.float64).ravel() - wanted
@@ -56,7 +57,7 @@ def _ratio(difference: float, size: float) -> float:
 
 
 def _signs(count: int, index: int) -> NDArray[np.float64]:
-    """Plus and minus one, from a hash of the position."""
+    """Pseudorandom signs, +1 or -1, from a hash of each position."""
     position = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (position ^ (position >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return 1.0 - 2.0 * ((mixed >> np.uint64(63 - index)) & np.uint64(1)).astype(np.float64)

@@ -1,7 +1,7 @@
-"""Golden examples: a few inputs with what the bundle gave where it was made, to be run again on the device.
+"""Golden examples: a few inputs with the output recorded at export, to be run again on the device.
 
-Each text has its output by greedy search and by beam search, and a trace of what the graphs computed on the way, so
-that a difference can be told from its cause.
+Each text has its output from greedy search and from beam search, and a trace of the graphs' intermediate results, so
+that the cause of a difference can be located.
 """
 
 from __future__ import annotations
@@ -26,67 +26,68 @@ from edgeformer_runtime.translator import Translator
 
 
 class GoldenCase(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """One input and what it must give."""
+    """One input and its expected output."""
 
     text: str
     """Source text."""
     beam_size: int
-    """Hypotheses kept; 1 is greedy search."""
+    """Hypotheses kept per sentence; 1 is greedy search."""
     ids: tuple[int, ...]
     """Token ids of the best hypothesis."""
     score: float
-    """Its normalised log-probability."""
+    """Normalized log-probability of the best hypothesis."""
     source: tuple[int, ...]
-    """Source ids with the end token."""
+    """Source token ids, end token included."""
     output: str
     """Text of the best hypothesis."""
     margin: float
-    """What any two logits of a step may be moved by, against each other, without another output: with greedy search the
-    smallest distance of the best and the second; with beams, the most that was tried and left it as it is."""
+    """How far any two logits of a step may shift relative to each other without changing the output. Greedy search:
+    the smallest gap between the best and the second-best logit. Beam search: the largest shift that was tried and left
+    the output unchanged."""
 
 
 class Golden(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Content of the golden file."""
 
     cases: tuple[GoldenCase, ...]
-    """Examples of greedy search, then the same texts with the bundle's own beam size."""
+    """Examples with greedy search, then the same texts with the bundle's default beam size."""
     machine: Machine
-    """Where it was made."""
+    """The machine on which the examples were recorded."""
     traces: tuple[Trace, ...]
-    """What the graphs computed for each text with greedy search."""
+    """Trace of each text with greedy search."""
     inner: Trace | None = None
-    """The same for one of the texts, with tensors inside the graphs."""
+    """Trace of one of the texts that includes tensors inside the graphs; ``None`` if not recorded."""
     tensors: tuple[InnerTensor, ...] = ()
-    """Those tensors."""
+    """The tensors inside the graphs that :attr:`inner` includes."""
 
 
 class Difference(msgspec.Struct, kw_only=True, frozen=True):
-    """An example that gave something else."""
+    """An example whose output differs from the record."""
 
     example: int
-    """Its number, from 1."""
+    """Number of the example, from 1."""
     text: str
     """Source text."""
     beam_size: int
-    """Hypotheses kept."""
+    """Hypotheses kept per sentence."""
     token: int | None
-    """Place of the first token that differs, from 1; none if only the score does."""
+    """Position of the first differing token, from 1; ``None`` if only the score differs."""
     expected_id: int | None
-    """Token wanted there; none if the output should have ended."""
+    """Id of the expected token; ``None`` if the output should have ended."""
     expected_piece: str
-    """The same as the vocabulary writes it, or empty."""
+    """Vocabulary entry of the expected token, or empty."""
     found_id: int | None
-    """Token found there; none if the output had ended."""
+    """Id of the actual token; ``None`` if the output had ended."""
     found_piece: str
-    """The same as the vocabulary writes it, or empty."""
+    """Vocabulary entry of the actual token, or empty."""
     expected_output: str
-    """Translation wanted."""
+    """Expected translation."""
     found_output: str
-    """Translation found."""
+    """Actual translation."""
     expected_score: float
-    """Score wanted."""
+    """Expected score."""
     found_score: float
-    """Score found."""
+    """Actual score."""
 
     def __str__(self) -> str:
         where = f"example {self.example} (beam {self.beam_size})"
@@ -104,31 +105,31 @@ class Difference(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
-    """How many golden examples were run, and what differed."""
+    """Result of running the golden examples."""
 
     cases: int
-    """Examples run."""
+    """Number of examples."""
     failed: int
-    """Examples with other tokens or another score."""
+    """Number of examples whose tokens or score differ, or that could not be run."""
     max_score_difference: float
-    """Largest difference of a score among those with the right tokens."""
+    """Largest score difference among the examples whose tokens match."""
     score_tolerance: float
-    """Largest difference of a score that is allowed."""
+    """Largest score difference allowed."""
     min_margin: float
-    """Smallest recorded distance of logits from another output."""
+    """Smallest :attr:`GoldenCase.margin` of all examples."""
     differences: tuple[Difference, ...]
-    """Every example that gave something else."""
+    """Every example whose output differs from the record."""
     traces: TraceResult
-    """What the graphs computed, against the record."""
+    """Comparison of the graphs' intermediate results with the record."""
     problems: tuple[str, ...]
-    """One sentence for everything that is wrong; what comes first in the computation stands first."""
+    """One sentence per problem, in the order of the computation."""
 
 
 def read_golden(bundle: Bundle) -> Golden:
-    """The bundle's golden file.
+    """Read the bundle's golden file.
 
     Raises:
-        BundleError: it cannot be parsed, or holds no example.
+        BundleError: the file cannot be parsed or contains no examples.
     """
     try:
         golden = msgspec.json.decode(bundle.file(GOLDEN_FILE).read_bytes(), type=Golden)
@@ -145,16 +146,18 @@ def golden_cases(bundle: Bundle) -> tuple[GoldenCase, ...]:
 
 
 def score_tolerance(manifest: Manifest) -> float:
-    """Largest difference of a score that is allowed for a bundle."""
+    """Largest score difference allowed for a bundle."""
     return max(PRECISIONS[name].tolerances.score for name in manifest.precision.values())
 
 
 def check_golden(translator: Translator) -> GoldenResult:
-    """Run the golden examples: tokens must be the same, scores within :func:`score_tolerance`, and what the graphs
-    compute as near to the record as the machine allows.
+    """Run the golden examples and compare them with the record.
+
+    Tokens must match, scores must be within :func:`score_tolerance`, and the graphs' intermediate results must be as
+    close to the record as the machine allows.
 
     Raises:
-        BundleError: the file of examples cannot be parsed.
+        BundleError: the golden file cannot be parsed or contains no examples.
     """
     golden, tolerance = read_golden(translator.bundle), score_tolerance(translator.bundle.manifest)
     problems = _tokenizer_problems(translator, golden.cases)
@@ -193,7 +196,7 @@ def check_golden(translator: Translator) -> GoldenResult:
 
 
 def _decoded(translator: Translator, cases: Sequence[GoldenCase], beam_size: int) -> list[Hypothesis]:
-    """Best output of each example, from the recorded ids: a wrong tokenizer is not to hide what the graphs do."""
+    """Best output of each example, decoded from the recorded ids so that a wrong tokenizer cannot mask graph errors."""
     sources, options = [case.source for case in cases], translator.options(beam_size=beam_size)
     outputs = decode(translator.session, sources, options, workers=translator.workers)
     return [best for best, *_ in outputs]
@@ -225,7 +228,7 @@ def _difference(translator: Translator, number: int, case: GoldenCase, best: Hyp
 
 
 def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> list[str]:
-    """The first text that a tokenizer takes apart, or puts together, in another way than it did."""
+    """Report the first text that each tokenizer encodes or decodes differently from the record."""
     problems, files = [], translator.bundle.manifest.tokenizers
     for number, case in enumerate(cases, 1):
         found = tuple(translator.source_tokenizer.encode_batch([case.text], end_token=True)[0])
@@ -249,13 +252,13 @@ def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> 
 
 
 def _attention_problems(translator: Translator, text: str) -> list[str]:
-    """Open the attention graph, which nothing else here needs, and look at what it yields."""
+    """Run the attention graph, which no other check uses, and check that its weights sum to 1."""
     (attention,) = translator.attention(translator.translate([text], beam_size=1))
     sums = attention.weights.sum(axis=1)
     return [] if np.allclose(sums, 1, atol=1e-3) else ["attention weights of example 1 do not add up to one"]
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int:
-    """Index of the first token that differs; the shorter length if one begins the other."""
+    """Index of the first differing token; the shorter length if one sequence is a prefix of the other."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))

@@ -1,4 +1,4 @@
-"""Graphs that also return inner tensors, fed given targets: shows where in a model a result arises. Needs no onnx."""
+"""Graphs that also return inner tensors, run on given targets to locate differences in a model. Needs no onnx."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edgeformer_runtime.engine.onnx_session import PROVIDERS, SETTINGS
 from edgeformer_runtime.selfcheck.trace import Stage
 
 Names = Mapping[str, Sequence[str]]
-"""Names of inner tensors by graph file, in the order in which they are computed."""
+"""Names of inner tensors by graph file, in order of computation."""
 Values = dict[str, ort.OrtValue]
 """Tensors by name."""
 
@@ -33,14 +33,14 @@ class InnerGraph:
 
     Args:
         file: the graph's file name, for errors.
-        graph: the graph, serialized.
-        names: inner tensors to return, none of which is an output already.
+        graph: the serialized graph.
+        names: inner tensors to return; they must not already be outputs.
         folder: folder of the graph's weights file, if it has one.
         device: ``cpu`` or ``cuda``.
         threads: CPU threads per operator; 0 lets the engine choose.
 
     Raises:
-        ModelError: the engine refuses the graph, or the graph lacks a tensor.
+        ModelError: the engine cannot open the graph, or the graph lacks a tensor.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class InnerGraph:
         with engine_errors(file):
             self._session = ort.InferenceSession(with_outputs(graph, names), options, providers=providers)
         self.outputs = [output.name for output in self._session.get_outputs()]
-        """Names of everything that a run returns."""
+        """Names of all tensors that a run returns."""
 
     def run(
         self, inputs: Mapping[str, NDArray[Any] | ort.OrtValue], in_place: Mapping[str, ort.OrtValue] | None = None
@@ -74,7 +74,7 @@ class InnerGraph:
 
         Args:
             inputs: tensors by the names of the graph's inputs.
-            in_place: tensors to write outputs to, by the names of these outputs.
+            in_place: buffers that outputs are written to, by output name.
 
         Returns:
             Outputs and inner tensors.
@@ -83,7 +83,7 @@ class InnerGraph:
             ModelError: the engine fails.
         """
         binding, buffers = self._session.io_binding(), in_place or {}
-        values = {  # kept until the end of the run, since a binding does not keep the arrays
+        values = {  # kept alive until the run ends, since a binding holds no references
             name: value if isinstance(value, ort.OrtValue) else ort.OrtValue.ortvalue_from_numpy(value)
             for name, value in inputs.items()
         }
@@ -100,23 +100,23 @@ class InnerGraph:
 
 
 def run_encoder(encoder: InnerGraph, source: IntArray, source_length: IntArray) -> Values:
-    """Run an encoder on sources ``(N, S)`` of true lengths ``(N,)``."""
+    """Run an encoder on sources ``(N, S)`` with true lengths ``(N,)``."""
     return encoder.run({contract.SOURCE: source, contract.SOURCE_LENGTH: source_length})
 
 
 def run_decoder(
     decoder: InnerGraph, encoded: Mapping[str, ort.OrtValue], table: Sequence[StateTensor], target: IntArray
 ) -> Iterator[Values]:
-    """Feed a decoder targets token by token, with one beam per sentence.
+    """Feed targets to a decoder token by token, with one beam per sentence.
 
     Args:
         decoder: the decoder.
-        encoded: outputs of the encoder; they are not changed.
+        encoded: outputs of the encoder; not modified.
         table: the state table.
         target: tokens to feed, start token first, ``(N, T)``, int64.
 
     Yields:
-        What the decoder returns at each position.
+        The decoder's outputs at each position.
 
     Raises:
         ModelError: the engine fails.
@@ -144,14 +144,14 @@ class InnerGraphs:
     """Encoder and decoder that also return inner tensors.
 
     Args:
-        graphs: the two graphs, serialized, by their file names.
+        graphs: the two serialized graphs by file name.
         names: inner tensors to return.
         table: the state table.
         folder: folder of the graphs' weights file, if they have one.
         device: ``cpu`` or ``cuda``.
 
     Raises:
-        ModelError: the engine refuses a graph, or a graph lacks a tensor.
+        ModelError: the engine cannot open a graph, or a graph lacks a tensor.
     """
 
     def __init__(
@@ -170,12 +170,12 @@ class InnerGraphs:
 
     @classmethod
     def of_bundle(cls, bundle: Bundle, names: Names, device: str = "cpu") -> InnerGraphs:
-        """Open the graphs of a bundle; arguments and errors as for the class."""
+        """Open the graphs of a bundle; see the class for arguments and errors."""
         graphs = {file: bundle.file(file).read_bytes() for file in _GRAPHS}
         return cls(graphs, names, bundle.manifest.state, folder=bundle.path, device=device)
 
     def stages(self, source: IntArray, source_length: IntArray, target: Sequence[int]) -> Iterator[Stage]:
-        """Run the encoder, then one step for each token.
+        """Run the encoder, then one decoder step per token.
 
         Args:
             source: ``(1, S)``, int64.
@@ -183,7 +183,7 @@ class InnerGraphs:
             target: tokens to feed, start token first.
 
         Yields:
-            The inner tensors of each run, then the graph's outputs except for caches.
+            The inner tensors of each run, followed by the graph's outputs except caches.
 
         Raises:
             ModelError: the engine fails.
@@ -196,15 +196,15 @@ class InnerGraphs:
     def _shown(self, graph: InnerGraph, outputs: Values) -> Stage:
         hidden = {*graph.names, *(tensor.output_name for tensor in self._table if tensor.kind == "cache")}
         names = [*graph.names, *(name for name in graph.outputs if name not in hidden)]
-        with engine_errors(graph.file):  # a tensor that is not an array, such as a sequence
+        with engine_errors(graph.file):  # raised for values that are not arrays, such as sequences
             return {name: outputs[name].numpy() for name in names}
 
 
 def with_outputs(graph: bytes, names: Sequence[str]) -> bytes:
-    """A serialized model with more outputs.
+    """Add outputs to a serialized model.
 
-    Concatenated protobuf messages are merged: a second ``graph`` (field 7 of a model) with outputs only (field 12 of a
-    graph), each with a name only (field 1), adds these outputs to the first.
+    Concatenated protobuf messages are merged. A second ``graph`` (field 7 of a model) that contains only outputs (field
+    12 of a graph), each with only a name (field 1), therefore adds these outputs to the first graph.
     """
     outputs = b"".join(_field(12, _field(1, name.encode())) for name in names)
     return graph + _field(7, outputs) if outputs else graph

@@ -1,4 +1,4 @@
-"""Names for the place where a bundle is not what it should be."""
+"""Where a bundle first deviates from the expected values, with readable names."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from edgeformer_runtime.selfcheck.trace import Deviation
 
 
 class InnerTensor(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """A tensor of a graph that torch computes too."""
+    """A tensor inside a graph that PyTorch also computes."""
 
     file: str
-    """The graph."""
+    """File name of the graph."""
     tensor: str
-    """Its name there."""
+    """Name of the tensor in the graph."""
     module: str | None
-    """Path of the part of the torch model whose output it is; none for an output of the graph."""
+    """Path of the PyTorch module whose output it is; ``None`` for an output of the graph."""
     error: float
-    """Largest relative error against torch, at export."""
+    """Largest relative error compared with PyTorch at export."""
 
 
 class Location(msgspec.Struct, kw_only=True, frozen=True):
-    """The first tensor that is not as it should be."""
+    """The first tensor that differs by more than its tolerance."""
 
     part: str
-    """Part of the model in words, or the graph and its tensor."""
+    """The part of the model in words, or the graph and the tensor."""
     module: str | None
-    """Path of the part in the torch model; none where only the graph is known."""
+    """Path of the PyTorch module; ``None`` if only the graph is known."""
     step: int
     """Decoder step, from 1; 0 in the encoder."""
     difference: float | None
-    """Root mean square of the difference, over that of the tensor as it should be; none if it holds what is not a
-    number."""
+    """Root mean square of the difference, relative to that of the expected tensor; ``None`` if not finite."""
     tolerance: float
-    """The largest that is no finding."""
+    """Largest relative difference that is not reported."""
 
     def __str__(self) -> str:
         path = f"`{self.module}`, " if self.module is not None else ""
@@ -46,12 +45,12 @@ class Location(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def graph_of(deviation: Deviation) -> str:
-    """The graph that a tensor belongs to."""
+    """File name of the graph that the tensor belongs to."""
     return DECODER_FILE if deviation.stage else ENCODER_FILE
 
 
 def modules_of(tensors: Sequence[InnerTensor]) -> dict[str, dict[str, str]]:
-    """For each graph, the part of the model whose output each inner tensor is."""
+    """For each graph file, map inner tensors to the paths of the PyTorch modules that produce them."""
     modules: dict[str, dict[str, str]] = {ENCODER_FILE: {}, DECODER_FILE: {}}
     for one in tensors:
         if one.module is not None:
@@ -60,7 +59,7 @@ def modules_of(tensors: Sequence[InnerTensor]) -> dict[str, dict[str, str]]:
 
 
 def location_of(deviation: Deviation, tolerance: float, modules: Mapping[str, Mapping[str, str]]) -> Location:
-    """The place of a deviation; ``modules`` as from :func:`modules_of`."""
+    """Locate a deviation; ``modules`` is the result of :func:`modules_of`."""
     graph = graph_of(deviation)
     module = modules.get(graph, {}).get(deviation.tensor)
     return Location(
@@ -73,7 +72,7 @@ def location_of(deviation: Deviation, tolerance: float, modules: Mapping[str, Ma
 
 
 def in_words(module: str) -> str:
-    """``encoder_layers.0.feed_forward.3`` as "encoder layer 1, feed-forward"."""
+    """Describe a module path: ``encoder_layers.0.feed_forward.3`` becomes "encoder layer 1, feed-forward"."""
     words: list[str] = []
     for name in module.split("."):
         if not name.isdigit():
@@ -84,5 +83,5 @@ def in_words(module: str) -> str:
 
 
 def finite(value: float) -> float | None:
-    """The value with three significant digits, or none if it is no number."""
+    """Round a value to three significant digits; ``None`` if it is NaN or infinite."""
     return float(f"{value:.3g}") if value < float("inf") else None

@@ -1,4 +1,4 @@
-"""What computes here: processor, instructions, engine."""
+"""The machine that runs the graphs: processor, instruction sets, engine."""
 
 from __future__ import annotations
 
@@ -27,33 +27,35 @@ INSTRUCTIONS = {
     "i8mm": "NEON i8mm",
     "sve": "SVE",
 }
-"""Instruction sets for which the engine has kernels of their own, by their names in :data:`CPU_INFO`."""
+"""Instruction sets for which the engine has dedicated kernels, keyed by their names in :data:`CPU_INFO`."""
 
 
 class Machine(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Everything that decides which kernels run."""
+    """Everything that determines which kernels run."""
 
     architecture: str
-    """Such as ``x86_64`` or ``aarch64``."""
+    """Processor architecture, such as ``x86_64`` or ``aarch64``."""
     processor: str
-    """Name of the processor, or empty; it decides nothing."""
+    """Name of the processor, or empty if unknown; informational only."""
     instructions: tuple[str, ...]
-    """Instruction sets that the processor has, of those in :data:`INSTRUCTIONS`."""
+    """Instruction sets from :data:`INSTRUCTIONS` that the processor supports."""
     products_saturate: bool
-    """Whether plain integer products are too small here; see ``onnx_arithmetic.py``."""
+    """See :func:`~edgeformer_runtime.engine.integer_products.products_saturate`."""
     engine: str
-    """Version of onnxruntime."""
+    """onnxruntime version."""
     provider: str
     """Execution provider."""
 
     def same_kernels(self, other: Machine) -> bool:
-        """Whether the same kernels run on both, so that results agree to the last digits. Never on other devices than
-        the CPU, whose libraries choose kernels by what else is there."""
+        """Whether both machines run the same kernels, so that results agree to the last digit.
+
+        Always false on devices other than the CPU, whose libraries choose kernels by factors not recorded here.
+        """
         return self.provider == PROVIDERS["cpu"] and msgspec.structs.replace(self, processor=other.processor) == other
 
 
 def this_machine(device: str) -> Machine:
-    """What computes here on a device, ``cpu`` or ``cuda``."""
+    """Describe this machine when it runs graphs on ``cpu`` or ``cuda``."""
     name, instructions = _processor()
     return Machine(
         architecture=platform.machine(),
@@ -66,17 +68,17 @@ def this_machine(device: str) -> Machine:
 
 
 def machine_summary() -> str:
-    """Processor, number of CPUs this process may use, and system, in one line for reports."""
+    """Summarize the processor, the CPUs available to this process, and the system in one line for reports."""
     processor = _processor()[0] or platform.machine()
     return f"{processor}, {available_cpus()} CPUs, {platform.system()} {platform.machine()}"
 
 
 def _processor() -> tuple[str, tuple[str, ...]]:
-    """Name and instruction sets of the processor, as far as the system tells."""
+    """Name and instruction sets of the processor, as far as the system reports them."""
     try:
         lines = CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        # Groups of instruction sets under numpy's own names, such as X86_V3 for AVX2.
+        # numpy reports groups of instruction sets under its own names, such as X86_V3 for AVX2.
         found = np.show_config(mode="dicts").get("SIMD Extensions", {})
         return platform.processor(), (*found.get("baseline", ()), *found.get("found", ()))
     facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}

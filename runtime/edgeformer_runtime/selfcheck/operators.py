@@ -1,4 +1,4 @@
-"""Which operators a bundle's graphs need, and whether the installed onnxruntime has them."""
+"""The operators that a bundle's graphs use, and whether the installed onnxruntime supports them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from edgeformer_runtime.errors import BundleError
 
 
 class Operators(msgspec.Struct, kw_only=True, frozen=True):
-    """What the graphs need of the engine."""
+    """The operators that the graphs require."""
 
     opsets: dict[str, int]
-    """Version of each operator set; ``ai.onnx`` is the ONNX standard."""
+    """Version of each operator set by domain; ``ai.onnx`` is the ONNX standard."""
     kinds: int
-    """Different operators."""
+    """Number of distinct operators."""
     nodes: int
-    """Nodes of all graphs."""
+    """Number of nodes in all graphs."""
 
 
 def check_operators(bundle: Bundle) -> Operators:
-    """Compare the operators that the manifest lists with those that onnxruntime has.
+    """Check that the installed onnxruntime supports the operators that the manifest lists.
 
-    Graphs are not read: their hashes say that they are those that the exporter listed.
+    The graphs are not read: their hashes guarantee that they are the graphs whose operators the exporter listed.
 
     Raises:
-        BundleError: the manifest does not list the operators of a graph, or onnxruntime lacks one; lists all of them.
+        BundleError: the manifest does not list the operators of a graph, or onnxruntime lacks an operator. The message
+            lists every problem.
     """
     known, manifest = _known(), bundle.manifest
     used: Counter[str] = Counter()
@@ -41,7 +42,7 @@ def check_operators(bundle: Bundle) -> Operators:
         used.update(counts)
         for operator in sorted(counts):
             domain, _, name = operator.rpartition(".")
-            # Earlier exporters wrote no domains.
+            # Earlier exporters did not write domains.
             opsets = {domain: manifest.opsets.get(domain, 1)} if domain else manifest.opsets
             if known and not any(
                 version <= opset for domain, opset in opsets.items() for version in known.get((domain, name), ())
@@ -56,7 +57,7 @@ def check_operators(bundle: Bundle) -> Operators:
 
 
 def _known() -> dict[tuple[str, str], list[int]]:
-    """Versions of each operator that onnxruntime has, by domain and name; empty if it does not tell."""
+    """Versions of each operator in onnxruntime, by domain and name; empty if onnxruntime does not expose them."""
     tell = getattr(ort.capi.onnxruntime_pybind11_state, "get_all_operator_schema", None)
     versions: dict[tuple[str, str], list[int]] = defaultdict(list)
     for schema in tell() if tell is not None else ():

@@ -1,7 +1,7 @@
-"""Traces: what the graphs computed for one padded sentence, stage by stage, as fingerprints.
+"""Traces: fingerprints of the tensors that the graphs compute for one padded sentence, stage by stage.
 
-Stage 0 is the encoder, stage ``i`` the decoder's step ``i``, which is fed the recorded tokens. So a difference is found
-in the stage in which it arises, and no other choice of a token hides it.
+Stage 0 is the encoder; stage ``i`` is decoder step ``i``. Steps are fed the recorded tokens, so a difference appears in
+the stage where it originates and cannot be masked by a different choice of token.
 """
 
 from __future__ import annotations
@@ -20,40 +20,44 @@ from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.selfcheck.fingerprint import Fingerprint, fingerprint, relative_difference
 
 PADDING = 3
-"""Padding tokens behind the source: without them, a mask that does nothing would not be seen."""
+"""Padding tokens appended to the source; without them, an ineffective mask would go unnoticed."""
 STEPS = 8
-"""Steps of a trace, if its target is as long."""
+"""Maximum number of steps in a trace."""
 
 Stage = Mapping[str, NDArray[Any]]
-"""Tensors of one stage by name, in the order in which they are computed."""
+"""Tensors of one stage by name, in order of computation."""
 Fingerprints = tuple[dict[str, Fingerprint], ...]
-"""Fingerprints of each stage's tensors, without what belongs to padding."""
+"""Fingerprints of each stage's tensors, padding excluded."""
 
 
 class Trace(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """What was fed, and what came out."""
+    """Tokens that were fed to the graphs, and the resulting tensors."""
 
     source: tuple[int, ...]
-    """Source ids with the end token, without padding."""
+    """Source token ids, end token included, without padding."""
     target: tuple[int, ...]
-    """Tokens that the steps are fed, the start token first."""
+    """Tokens fed to the decoder steps, start token first."""
     stages: Fingerprints = ()
-    """What the graphs made of them."""
+    """Fingerprints of each stage."""
 
 
 class Deviation(msgspec.Struct, kw_only=True, frozen=True):
-    """How much a tensor differs from the record."""
+    """Difference of one tensor from the record."""
 
     stage: int
-    """0 for the encoder, ``i`` for step ``i``."""
+    """0 for the encoder, ``i`` for decoder step ``i``."""
     tensor: str
-    """Its name."""
+    """Name of the tensor."""
     difference: float
-    """Root mean square of the difference, over that of the recorded tensor."""
+    """Root mean square of the difference, relative to that of the recorded tensor."""
 
 
 def padded(source: Sequence[int], pad: int, max_length: int, padding: int = PADDING) -> tuple[IntArray, IntArray]:
-    """Source ``(1, S)`` with padding, as much as the model takes, and its true length ``(1,)``."""
+    """Pad a source, up to the model's maximum length.
+
+    Returns:
+        Ids ``(1, S)`` and true length ``(1,)``.
+    """
     padding = max(0, min(padding, max_length - len(source)))
     return np.array([[*source, *[pad] * padding]]), np.array([len(source)])
 
@@ -61,13 +65,13 @@ def padded(source: Sequence[int], pad: int, max_length: int, padding: int = PADD
 def session_fingerprints(
     session: OnnxSession, table: Sequence[StateTensor], trace: Trace, padding: int = PADDING
 ) -> Fingerprints:
-    """Of what a session shows without opening its graphs: what the encoder emits, and the logits of each step.
+    """Fingerprints of the tensors that a session exposes: the encoder's outputs and the logits of each step.
 
     Args:
-        session: the bundle.
-        table: its state table.
-        trace: what to feed.
-        padding: tokens behind the source.
+        session: session of the bundle.
+        table: the state tensors to include.
+        trace: source and target to feed.
+        padding: padding tokens appended to the source.
 
     Raises:
         ModelError: the engine fails.
@@ -84,12 +88,12 @@ def session_fingerprints(
 
 
 def fingerprints(stages: Iterable[Stage], length: int, width: int) -> Fingerprints:
-    """Fingerprints of all tensors.
+    """Fingerprints of the tensors of all stages, padding excluded.
 
     Args:
         stages: tensors of each stage.
         length: true length of the source.
-        width: its length with padding.
+        width: length of the source with padding.
     """
     return tuple(
         {name: fingerprint(true_part(array, length, width)) for name, array in stage.items()} for stage in stages
@@ -97,9 +101,9 @@ def fingerprints(stages: Iterable[Stage], length: int, width: int) -> Fingerprin
 
 
 def true_part(array: NDArray[Any], length: int, width: int) -> NDArray[Any]:
-    """An array without what belongs to padding: every axis of the padded length is cut to the true one.
+    """Remove padding from an array: every axis of size ``width`` is cut to ``length``.
 
-    Of a mask ``(1, S)``, padding is what counts, so it stays whole.
+    A mask ``(1, S)`` is returned unchanged, since its values on padding matter.
     """
     if array.shape == (1, width):
         return array
@@ -107,7 +111,7 @@ def true_part(array: NDArray[Any], length: int, width: int) -> NDArray[Any]:
 
 
 def deviations(found: Fingerprints, trace: Trace) -> Iterator[Deviation]:
-    """How much each recorded tensor differs, in the order of stages and tensors."""
+    """Yield the deviation of each recorded tensor, in order of stages and tensors."""
     for number, (stage, recorded) in enumerate(zip(found, trace.stages, strict=True)):
         for name, expected in recorded.items():
             yield Deviation(stage=number, tensor=name, difference=relative_difference(stage[name], expected))

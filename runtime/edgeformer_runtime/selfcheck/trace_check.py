@@ -1,5 +1,5 @@
-"""Runs recorded traces again, and finds the first tensor that is not as recorded: among what the graphs give out, then
-inside them."""
+"""Runs recorded traces again and finds the first tensor that differs from the record: first among the graphs' outputs,
+then inside the graphs."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ from edgeformer_runtime.selfcheck.trace import Deviation, Trace, deviations, fin
 from edgeformer_runtime.translator import Translator
 
 OVERALL = 0.25
-"""Part of a precision's tolerance that the root mean square over all tensors of a graph may reach. Between an x86
-processor and emulated ARM64 ones it was 0.0035 (int8) and 0.02 (int4); integer products that saturate make it 0.023 or
-more."""
+"""Fraction of a precision's tolerance allowed for the root mean square over all tensors of a graph. Between an x86
+processor and emulated ARM64 processors, the root mean square was 0.0035 (int8) and 0.02 (int4); with saturating integer
+products, it is 0.023 or more."""
 INSIDE = {True: 0.1, False: 0.25}
-"""Part of a precision's tolerance that counts as a difference inside the graphs, since a difference may grow from where
-it arises; where the same kernels run, and where others do."""
+"""Fraction of a precision's tolerance above which a tensor inside the graphs counts as different, since differences may
+grow downstream of their origin. The key is whether the same kernels run."""
 
 
 class GraphResult(msgspec.Struct, kw_only=True, frozen=True):
-    """How near a graph's tensors are to the record."""
+    """Comparison of one graph's tensors with the record."""
 
     file: str
-    """The graph."""
+    """File name of the graph."""
     tensors: int
-    """Tensors compared."""
+    """Number of tensors compared."""
     max_difference: float | None
-    """Largest relative difference; none if a tensor holds what is not a number."""
+    """Largest relative difference; ``None`` if not finite."""
     tolerance: float
-    """Largest that is allowed."""
+    """Largest relative difference allowed."""
     overall_difference: float | None
-    """Root mean square of the relative differences; none if a tensor holds what is not a number."""
+    """Root mean square of the relative differences; ``None`` if not finite."""
     overall_tolerance: float
-    """Largest that is allowed."""
+    """Largest :attr:`overall_difference` allowed."""
 
     @property
     def passed(self) -> bool:
-        """Whether both are allowed."""
+        """Whether both differences are within tolerance."""
         if self.max_difference is None or self.overall_difference is None:
             return False
         return self.max_difference <= self.tolerance and self.overall_difference <= self.overall_tolerance
 
 
 class TraceResult(msgspec.Struct, kw_only=True, frozen=True):
-    """How near all is to the record."""
+    """Comparison of all traces with the record."""
 
     graphs: tuple[GraphResult, ...]
-    """Encoder and decoder; empty if nothing is recorded."""
+    """Results for encoder and decoder; empty if nothing was compared."""
     same_kernels: bool
-    """Whether the examples were made where the same kernels run as here."""
+    """Whether this machine runs the same kernels as the machine that recorded the examples."""
     first: Location | None
-    """Where the first difference is."""
+    """Location of the first difference; ``None`` if no difference was found."""
     problems: tuple[str, ...]
-    """A sentence about it."""
+    """One sentence per problem."""
 
 
 def check_traces(
@@ -71,14 +71,14 @@ def check_traces(
     *,
     same_kernels: bool,
 ) -> TraceResult:
-    """Run traces again.
+    """Run traces again and compare them with the record.
 
     Args:
-        translator: the bundle.
-        traces: one for each text.
-        inner: one that has inner tensors.
-        tensors: those tensors.
-        same_kernels: whether they were recorded where the same kernels run as here.
+        translator: translator of the bundle.
+        traces: one trace per text.
+        inner: trace that includes inner tensors, if any.
+        tensors: the inner tensors of that trace.
+        same_kernels: whether this machine runs the same kernels as the machine that recorded the traces.
     """
     tolerances = _tolerances(translator.bundle, same_kernels)
     found: list[tuple[int, Deviation]] = []
@@ -125,8 +125,8 @@ def _graph_result(file: str, found: Sequence[Deviation], tolerance: float) -> Gr
 
 
 def _tolerances(bundle: Bundle, same_kernels: bool) -> dict[str, float]:
-    """For each graph the largest relative difference; that of the decoder, which starts from the encoder's tensors, is
-    not smaller."""
+    """Largest relative difference allowed for each graph. The decoder's is at least the encoder's, since the decoder
+    reads the encoder's tensors."""
     tolerances = {file: PRECISIONS[name].tolerances for file, name in bundle.manifest.precision.items()}
     encoder, decoder = (
         tolerances[file].same_kernels if same_kernels else tolerances[file].other_kernels
@@ -138,7 +138,7 @@ def _tolerances(bundle: Bundle, same_kernels: bool) -> dict[str, float]:
 def _inside(
     translator: Translator, inner: Trace, tensors: Sequence[InnerTensor], bounds: Mapping[str, float]
 ) -> Location | None:
-    """The first inner tensor that is not as recorded; none if all are, or the graphs have other tensors."""
+    """Location of the first inner tensor that differs; ``None`` if all match or the graphs cannot be run this way."""
     bundle, modules = translator.bundle, modules_of(tensors)
     source, length = padded(inner.source, bundle.manifest.special.pad, bundle.manifest.max_source_length)
     names = {file: list(known) for file, known in modules.items()}
@@ -155,7 +155,7 @@ def _inside(
 
 
 def _agrees_without_padding(translator: Translator, trace: Trace, tolerances: Mapping[str, float]) -> bool:
-    """Whether a sentence without padding gives what is recorded, but for masks ``(N, S)``."""
+    """Whether the sentence matches the record when run without padding, ignoring masks ``(N, S)``."""
     table = [tensor for tensor in translator.bundle.manifest.state if tensor.axes[1:] != (SOURCE_AXIS,)]
     try:
         found = session_fingerprints(translator.session, table, trace, padding=0)
