@@ -1,7 +1,7 @@
-"""The configuration of a run: what a recipe may say, with its defaults.
+"""The configuration of a run: the fields of a recipe and their defaults.
 
 A recipe is a TOML file with the sections of :class:`Recipe`. This module imports nothing heavy, so that reading a
-recipe, or a mistake in one, costs no start-up time.
+recipe or reporting a mistake in one does not slow down start-up.
 """
 
 from __future__ import annotations
@@ -19,75 +19,75 @@ import msgspec
 from edgeformer.errors import ConfigError
 
 _LIMIT = 2**63
-"""Numbers from here on, infinity among them, fit neither torch's integers nor JSON."""
+"""Numbers of this size or larger, including infinity, fit neither torch's integers nor JSON."""
 
 
 class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """How text becomes token ids."""
 
     kind: Literal["word", "bpe", "unigram"] = "bpe"
-    """Word level, byte-level byte-pair encoding, or byte-level unigram language model. The latter two have no unknown
-    tokens."""
+    """Word level, byte-level byte-pair encoding, or byte-level unigram language model. The latter two never produce
+    unknown tokens."""
     vocab_size: int | None = None
-    """Maximum number of vocabulary entries, special tokens included. By default 8,000 for ``bpe`` and ``unigram``, and
-    every word of the training text for ``word``."""
+    """Maximum number of vocabulary entries, special tokens included. Default: 8,000 for ``bpe`` and ``unigram``; every
+    word of the training text for ``word``."""
     shared: bool = True
-    """One vocabulary for both sides; needed by ``tied_embeddings = "all"``."""
+    """Use one vocabulary for both sides; required by ``tied_embeddings = "all"``."""
     split: Literal["punctuation", "space"] = "punctuation"
-    """What no subword of ``bpe`` and ``unigram`` reaches across: borders of letters, digits and punctuation, or white
-    space alone, for text that is tokenised already."""
+    """Boundaries that no subword of ``bpe`` or ``unigram`` crosses: those between letters, digits and punctuation, or
+    only whitespace, for text that is already tokenized."""
     split_digits: bool = False
-    """Make every digit a token of its own, so that numbers are copied and not memorised."""
+    """Make every digit a separate token, so that numbers are copied rather than memorized."""
     lowercase: bool = False
-    """Lower-case the text before tokenising. Output is then lower case too."""
+    """Lowercase the text before tokenizing it. The output is then lowercase too."""
 
 
 class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Which text to train on, and which pairs of it to keep."""
+    """Which text to train on, and which sentence pairs to keep."""
 
     corpus: str | None = None
     """A named corpus (see ``edgeformer data list``), or a folder that ``edgeformer data prepare`` or
-    ``edgeformer distill`` has written; leave it out to give files."""
+    ``edgeformer distill`` has written; omit it to specify files instead."""
     train: tuple[str, ...] = ()
-    """Two files of aligned lines (source, target) or one tab-separated file; plain, ``.gz``, or
+    """Two files with aligned lines (source, target), or one tab-separated file; plain, ``.gz``, or
     ``archive.zip:member``."""
     valid: tuple[str, ...] = ()
-    """The same for validation; left out, it is split from ``train`` by source sentence."""
+    """The same for validation; if omitted, it is split from ``train`` by source sentence."""
     test: tuple[str, ...] = ()
-    """The same for the final test; left out, it is split from ``train`` by source sentence."""
+    """The same for the final test; if omitted, it is split from ``train`` by source sentence."""
     valid_size: int = 1000
-    """Source sentences split off for validation where no file is given."""
+    """Number of source sentences split off for validation if no file is given."""
     test_size: int = 1000
-    """Source sentences split off for testing where no file is given."""
+    """Number of source sentences split off for testing if no file is given."""
     max_words: int = 80
-    """Longest sentence to keep, in words separated by white space, on either side."""
+    """Maximum sentence length on either side, in whitespace-separated words; longer pairs are dropped."""
     max_ratio: float = 9.0
-    """Largest ratio between the two sides' lengths in words (each length counted with one word added)."""
+    """Maximum ratio between the two sides' lengths in words (after adding one to each length)."""
     seed: int = 1
     """Seed of the split."""
 
 
 class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """How to train. Step means one update of the weights."""
+    """How to train. A step is one update of the weights."""
 
     max_steps: int = 10_000
-    """Updates after which training stops."""
+    """Number of updates after which training stops."""
     max_minutes: float | None = None
-    """Minutes of wall-clock time after which training stops; no limit if left out. Earlier sessions of a resumed run
+    """Minutes of wall-clock time after which training stops; no limit by default. Earlier sessions of a resumed run
     count."""
     batch_tokens: int = 4096
-    """Tokens of a batch on its longer side, padding included."""
+    """Batch size in tokens, on the longer side of the batch and with padding included."""
     accumulate: int = 1
-    """Batches whose gradients make one update."""
+    """Number of batches whose gradients are accumulated for one update."""
     learning_rate: float = 1e-3
-    """Highest learning rate of ``inverse_sqrt``; factor of ``noam``."""
+    """Peak learning rate of ``inverse_sqrt``; scale factor of ``noam``."""
     schedule: Literal["inverse_sqrt", "noam"] = "inverse_sqrt"
-    """Linear warm-up, then decay with the inverse square root of the step; ``noam`` scales with ``d_model ** -0.5`` as
-    in Vaswani et al. 2017, section 5.3."""
+    """Linear warm-up, then decay with the inverse square root of the step; ``noam`` also scales by ``d_model ** -0.5``
+    as in Vaswani et al. 2017, section 5.3."""
     warmup_steps: int = 1000
-    """Updates of linear warm-up."""
+    """Number of updates of linear warm-up."""
     cooldown_steps: int = 0
-    """Last updates of ``max_steps`` over which the rate falls linearly to zero."""
+    """Number of updates at the end of ``max_steps`` over which the learning rate decays linearly to zero."""
     label_smoothing: float = 0.1
     """Probability mass spread evenly over the vocabulary (Szegedy et al. 2016)."""
     adam_betas: tuple[float, float] = (0.9, 0.98)
@@ -97,27 +97,27 @@ class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     weight_decay: float = 0.0
     """Decoupled weight decay (AdamW)."""
     clip_norm: float = 1.0
-    """Largest norm of the gradient; 0 leaves it unclipped."""
+    """Maximum gradient norm; 0 disables clipping."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of the forward and backward pass; weights are always kept in fp32."""
     validate_every: int = 500
-    """Updates between validations; each writes a checkpoint."""
+    """Number of updates between validations; each validation writes a checkpoint."""
     validate_sentences: int = 500
-    """Validation sentences to decode greedily for BLEU; the loss is taken over all."""
+    """Number of validation sentences to decode greedily for BLEU; the loss is computed on all of them."""
     patience: int = 0
-    """Validations without a better loss after which training stops; 0 never stops early."""
+    """Number of validations without a lower loss after which training stops; 0 disables early stopping."""
     average: int = 5
-    """Checkpoints whose weights are averaged into the final model."""
+    """Number of checkpoints whose weights are averaged into the final model."""
     average_of: Literal["best", "last"] = "best"
-    """Those with the lowest validation loss, or the last ones."""
+    """Which checkpoints to average: those with the lowest validation loss, or the last ones."""
     seed: int = 1
-    """Seed of initialisation, batch order and dropout."""
+    """Seed of initialization, batch order and dropout."""
     threads: int = 0
     """CPU threads; 0 lets torch choose."""
 
 
 class Recipe(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """All that defines a trained model. ``model`` is checked by its family (see :mod:`edgeformer.families`)."""
+    """Everything that defines a trained model. ``model`` is checked by its family (see :mod:`edgeformer.families`)."""
 
     model: dict[str, Any]
     """``family``, an optional ``preset`` and the fields of the family's configuration."""
@@ -128,7 +128,7 @@ class Recipe(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     train: TrainConfig = msgspec.field(default_factory=TrainConfig)
     """Section ``[train]``."""
     description: str = ""
-    """One line for people."""
+    """One-line description for readers."""
     source_language: str = ""
     """BCP 47 tag of the source language."""
     target_language: str = ""
@@ -136,7 +136,7 @@ class Recipe(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
 
 
 def recipe_names() -> list[str]:
-    """Names of the recipes that ship with the package."""
+    """List the names of the recipes that ship with the package."""
     folder = resources.files("edgeformer") / "recipes"
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
@@ -145,8 +145,8 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe and apply ``key=value`` overrides.
 
     Args:
-        name_or_path: a name of :func:`recipe_names`, or the path of a TOML or JSON file.
-        overrides: ``section.key=value`` with a TOML value; a bare word counts as a string.
+        name_or_path: a name listed by :func:`recipe_names`, or the path of a TOML or JSON file.
+        overrides: ``section.key=value`` with a TOML value; a bare word is a string.
 
     Raises:
         ConfigError: unknown recipe, unreadable file, unknown key, or a value of the wrong type.
@@ -174,7 +174,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def recipe_from_tree(tree: dict[str, Any], origin: str) -> Recipe:
-    """Check a parsed recipe against :class:`Recipe`; ``origin`` names it in errors."""
+    """Convert a parsed recipe to a :class:`Recipe` and check it; ``origin`` names it in errors."""
     from edgeformer.families import model_config  # families imports this package's model configurations
 
     try:
@@ -186,7 +186,7 @@ def recipe_from_tree(tree: dict[str, Any], origin: str) -> Recipe:
 
 
 def _suggestion(error: str) -> str:
-    """The key that was perhaps meant by an unknown one."""
+    """Suggest the key that an unknown key was probably meant to be."""
     unknown = re.search(r"unknown field `(.+?)`", error)
     sections = {"tokenizer": TokenizerConfig, "data": DataConfig, "train": TrainConfig}
     keys = {field: f"{name}.{field}" for name, section in sections.items() for field in section.__struct_fields__}
@@ -195,7 +195,7 @@ def _suggestion(error: str) -> str:
 
 
 def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
-    """Raise one error that lists every value out of its range."""
+    """Raise a single error that lists every out-of-range value."""
     train, data, tokenizer = recipe.train, recipe.data, recipe.tokenizer
     positive = {
         "train.max_steps": train.max_steps,
@@ -254,7 +254,7 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
 
 
 def _bound(value: float) -> str:
-    """The upper limit, where a value is beyond it."""
+    """Describe the upper limit if a value exceeds it."""
     return " and below 2^63" if value >= _LIMIT else ""
 
 

@@ -27,12 +27,12 @@ _REGISTERED: dict[str, Family] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What the toolkit must know about a kind of model."""
+    """What the toolkit needs to know about a kind of model."""
 
     name: str
     """The value of ``model.family`` in a recipe."""
     config_type: type[msgspec.Struct]
-    """Fields of ``[model]`` besides ``family`` and ``preset``."""
+    """Defines the fields of ``[model]`` other than ``family`` and ``preset``."""
     build: Callable[[Any, int, int], EncoderDecoder]
     """``build(config, source_vocab_size, target_vocab_size)`` returns an untrained model; it may import torch."""
     presets: Mapping[str, Callable[[], msgspec.Struct]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ def register(family: Family) -> None:
 
 
 def family_names() -> list[str]:
-    """Names of all known families."""
+    """List the names of all known families."""
     return sorted({*_REGISTERED, *_installed()})
 
 

@@ -1,4 +1,4 @@
-"""Copies of a bundle, changed on purpose. Needs no torch."""
+"""Deliberately modified copies of bundles. Does not require torch."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ BUNDLE_FILES = (
 
 
 def copy_of(bundle: Path, folder: Path) -> Path:
-    """A copy that may be changed."""
+    """Make a copy that may be modified."""
     return Path(shutil.copytree(bundle, folder / "bundle"))
 
 
 def edit_manifest(bundle: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """Change the manifest and write its hash again, so that only its content is wrong."""
+    """Modify the manifest and update its hash, so that only its content is wrong."""
     tree = json.loads((bundle / MANIFEST_FILE).read_bytes())
     change(tree)
     write_manifest(bundle, json.dumps(tree).encode())
@@ -45,7 +45,7 @@ def write_manifest(bundle: Path, data: bytes) -> None:
 
 
 def rehash(bundle: Path) -> Path:
-    """Make the manifest list the files as they are now."""
+    """Update the hashes in the manifest to the current files."""
 
     def change(tree: dict[str, Any]) -> None:
         for name, entry in tree["files"].items():
@@ -55,7 +55,7 @@ def rehash(bundle: Path) -> Path:
 
 
 def edit_golden(bundle: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """Change the golden file, with its hash."""
+    """Modify the golden file and update its hash."""
     tree = json.loads((bundle / GOLDEN_FILE).read_bytes())
     change(tree)
     (bundle / GOLDEN_FILE).write_text(json.dumps(tree), encoding="utf-8")
@@ -63,6 +63,6 @@ def edit_golden(bundle: Path, change: Callable[[dict[str, Any]], object]) -> Pat
 
 
 def without_attention(bundle: Path) -> Path:
-    """Take the attention graph out, as if the model had none."""
+    """Remove the attention graph, as if the model had no attention."""
     (bundle / ATTENTION_FILE).unlink()
     return edit_manifest(bundle, lambda tree: [tree[key].pop(ATTENTION_FILE) for key in ("files", "precision")])

@@ -1,4 +1,4 @@
-"""Runs ``edgeformer`` inside the test process, as a user would see it."""
+"""Runs ``edgeformer`` commands in the test process, with the output that a user would see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgeformer.cli import main
 
 
 def run(*arguments: str | Path, stdin: bytes | str | None = None) -> Result:
-    """Run a command; whatever it raises, other than its exit code, fails the test."""
+    """Run a command; any exception other than ``SystemExit`` fails the test."""
     result = CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -23,12 +23,12 @@ def run(*arguments: str | Path, stdin: bytes | str | None = None) -> Result:
 
 
 def error(*arguments: str | Path, stdin: bytes | str | None = None, code: int = 1) -> str:
-    """Run a command that must fail with one line of explanation and no output; gives that line."""
+    """Run a command that must fail with a one-line error message and no output; return that line."""
     result = run(*arguments, stdin=stdin)
     assert result.exit_code == code, result.output
     assert result.stdout == ""
-    lines = [line for line in result.stderr.splitlines() if not line.endswith(" …")]  # but for notes of progress
-    if code == 2:  # click puts its usage lines before
+    lines = [line for line in result.stderr.splitlines() if not line.endswith(" …")]  # without progress notes
+    if code == 2:  # click prints usage lines first
         lines = lines[-1:]
     (line,) = lines
     assert line.startswith("Error: "), line
@@ -52,7 +52,7 @@ def python(
 
 
 def verified(bundle: Path, *options: str | Path, code: int = 0) -> dict[str, Any]:
-    """The JSON report of ``edgeformer verify``, which must pass, or fail where ``code`` is 1."""
+    """Return the JSON report of ``edgeformer verify``, which must pass, or fail if ``code`` is 1."""
     result = run("verify", bundle, "--json", *options)
     assert result.exit_code == code, result.output
     content: dict[str, Any] = json.loads(result.stdout)
@@ -62,5 +62,5 @@ def verified(bundle: Path, *options: str | Path, code: int = 0) -> dict[str, Any
 
 
 def problems(bundle: Path, *options: str | Path) -> list[str]:
-    """What ``edgeformer verify`` finds wrong; it must fail."""
+    """Return the problems found by ``edgeformer verify``, which must fail."""
     return list(verified(bundle, *options, code=1)["problems"])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgeformer_runtime.bundle.manifest import Precision
     from edgeformer_runtime.translator import Translator
 
-# Small models run faster on one thread, above all where other work shares the processor. Set before torch is imported.
+# Small models run faster on one thread, especially under other load. Must be set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> str:
-    """Device of the bundles under test; skips where onnxruntime cannot use it."""
+    """Device of the bundles under test; skips the test if onnxruntime cannot use it."""
     name = str(request.config.getoption("--device"))
     if name == "cuda":
         from tests.cuda import cuda_problem
@@ -49,7 +49,7 @@ def device(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of real corpora beside the repository; skips where it is not."""
+    """Folder of real corpora next to the repository; skips the test if it does not exist."""
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no corpora at {SHARED_DATA}")
     return SHARED_DATA
@@ -57,10 +57,10 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """Small runs and bundles, each made once in a session. Not to be changed: copy them with ``bundles.copy_of``."""
+    """Small runs and bundles, each made once per session. Do not modify them: use ``bundles.copy_of``."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # that of all workers
+        folder = folder.parent  # shared by all workers
     (folder / "store").mkdir(exist_ok=True)
     store = Store(folder / "store")
     yield store
@@ -69,7 +69,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(scope="session")
 def taught(request: pytest.FixtureRequest) -> RunSettings:
-    """Settings of a small model that has half learned a toy language, and runs on the device under test."""
+    """Settings of a small model, partially trained on a toy language, that runs on the device under test."""
     from tests import cuda
 
     return {"steps": 100, "model": cuda.sizes("post_norm", request.config.getoption("--device"))}
@@ -84,7 +84,7 @@ def taught_run(store: Store, taught: RunSettings) -> Run:
 
 @pytest.fixture(scope="session")
 def small_bundles(store: Store, taught: RunSettings) -> dict[Precision, Path]:
-    """That model in every precision that CPUs run. Not to be changed."""
+    """That model in every precision supported on CPUs. Do not modify the bundles."""
     pytest.importorskip("onnxscript")
     precisions: tuple[Precision, ...] = ("fp32", "int8", "int8-block", "int4")
     return {precision: store.bundle(precision=precision, **taught) for precision in precisions}
@@ -92,21 +92,21 @@ def small_bundles(store: Store, taught: RunSettings) -> dict[Precision, Path]:
 
 @pytest.fixture(scope="session")
 def small_bundle(store: Store, taught: RunSettings) -> Path:
-    """The fp32 bundle of that model. Not to be changed: copy it with ``bundles.copy_of``."""
+    """The fp32 bundle of that model. Do not modify it: use ``bundles.copy_of``."""
     pytest.importorskip("onnxscript")
     return store.bundle(precision="fp32", **taught)
 
 
 @pytest.fixture(scope="session")
 def small_bundle_int8(store: Store, taught: RunSettings) -> Path:
-    """The int8 bundle of that model. Not to be changed: copy it with ``bundles.copy_of``."""
+    """The int8 bundle of that model. Do not modify it: use ``bundles.copy_of``."""
     pytest.importorskip("onnxscript")
     return store.bundle(precision="int8", **taught)
 
 
 @pytest.fixture(scope="session")
 def small_bundle_int4(store: Store, taught: RunSettings) -> Path:
-    """The bundle of that model whose decoder has 4 bits in blocks. Not to be changed."""
+    """The bundle of that model whose decoder is quantized to 4 bits in blocks. Do not modify it."""
     pytest.importorskip("onnxscript")
     return store.bundle(precision="int4", **taught)
 

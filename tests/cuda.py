@@ -1,4 +1,4 @@
-"""Where tests need a GPU that onnxruntime can use, and why they are skipped where there is none."""
+"""Support for tests that require a GPU usable by onnxruntime, and the reason to skip them if there is none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDE = {"d_model": 128, "d_ff": 256, "heads": 4}
 
 @cache
 def cuda_problem() -> str:
-    """Why nothing can run on CUDA here; empty if it can."""
+    """Return why CUDA cannot be used here; empty if it can."""
     provider = PROVIDERS["cuda"]
     if provider not in ort.get_available_providers():
         return "the installed onnxruntime has no CUDA provider"
@@ -33,7 +33,7 @@ def cuda_problem() -> str:
 
 
 def sizes(variant: str, device: str) -> Mapping[str, Any]:
-    """Settings with which a small model of one of the factory's variants runs on a device."""
+    """Return the settings with which a small model of one of the factory's variants runs on a device."""
     from tests.factory import VARIANTS
 
     settings = VARIANTS[variant]
@@ -41,4 +41,4 @@ def sizes(variant: str, device: str) -> Mapping[str, Any]:
 
 
 needs_cuda = pytest.mark.skipif(bool(cuda_problem()), reason=cuda_problem())
-"""Skips a test where nothing can run on CUDA."""
+"""Skips a test if CUDA cannot be used."""

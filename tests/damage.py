@@ -1,4 +1,4 @@
-"""Bundles that compute something else, with hashes that are right: what only running them can show."""
+"""Bundles with wrong results but correct hashes: damage that only shows when they are run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ PARTS = [
     (DECODER_FILE, "linear_7", "decoder layer 1, feed-forward (`decoder_layers.0.feed_forward.3`"),
     (DECODER_FILE, "linear_13", "decoder layer 2, cross attention, output (`decoder_layers.1.cross_attention.output`"),
 ]
-"""Graph, the tensor that a weight makes, and how ``verify`` calls it. The tracer numbers tensors in its order."""
+"""Graph, the tensor computed from a weight, and its name in ``verify``. The tracer numbers tensors in its own order."""
 
 
 def scale_block(bundle: Path, file: str, output: str, factor: float = 1.5, *, whole: bool = False) -> Path:
-    """Scale one block of the weight of the matrix product that makes a tensor, or the ``whole`` weight.
+    """Scale one block, or the ``whole``, of the weight of the matrix product that computes a tensor.
 
-    Integer weights are scaled by their scales; of others, and where a scale is for a column, the block is a column.
+    Integer weights are changed through their scales. For float weights, and with one scale per column, a block is a
+    column.
     """
     model = onnx.load(bundle / file, load_external_data=False)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -43,7 +44,7 @@ def scale_block(bundle: Path, file: str, output: str, factor: float = 1.5, *, wh
 
 
 def drop_mask(bundle: Path, file: str) -> Path:
-    """Let attention to source positions see padding too; the graph keeps its inputs."""
+    """Let attention to source positions see padding as well; the graph keeps its inputs."""
     model = onnx.load(bundle / file, load_external_data=False)
     dropped = 0
     for node in model.graph.node:
@@ -55,7 +56,7 @@ def drop_mask(bundle: Path, file: str) -> Path:
 
 
 def _product(graph: GraphProto, output: str) -> NodeProto:
-    """The matrix product behind a tensor, past the addition of a bias."""
+    """Find the matrix product that computes a tensor, skipping the addition of a bias."""
     makers: dict[str, NodeProto] = {name: node for node in graph.node for name in node.output}
     node = makers[output]
     while node.op_type in {"Add", "Split", "Relu"}:
@@ -64,7 +65,7 @@ def _product(graph: GraphProto, output: str) -> NodeProto:
 
 
 def _change(bundle: Path, tensor: TensorProto, change: Callable[[NDArray[np.float32]], None]) -> None:
-    """Change a tensor where it is: in the graph, or in the file of weights."""
+    """Change a tensor where it is stored: in the graph, or in the weight file."""
     place = {entry.key: entry.value for entry in tensor.external_data}
     if not place:
         array = numpy_helper.to_array(tensor).copy()

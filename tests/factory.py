@@ -1,5 +1,5 @@
-"""Small untrained models, runs and bundles. Random weights give less certain output than trained ones: a harder test of
-parity."""
+"""Small untrained models, runs and bundles. Random weights give less certain output than trained ones, which makes them
+a harder test of parity."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "lstm_dot": {"family": "lstm_attention", **SMALL_LSTM, "attention": "dot", "hidden_size": 24},
     "lstm_scaled_dot": {"family": "lstm_attention", **SMALL_LSTM, "attention": "scaled_dot", "hidden_size": 24},
 }
-"""Sections ``[model]`` of small models: every family, and every variation of one."""
+"""``[model]`` sections of small models: every family and its variations."""
 
 
 def small_recipe(variant: str = "post_norm", model: Mapping[str, Any] | None = None, **tokenizer: Any) -> Recipe:
-    """A recipe of one of :data:`VARIANTS`, with other settings of the model if any are given."""
+    """Make a recipe of one of :data:`VARIANTS`; ``model`` overrides its settings."""
     tree = {
         "model": {**VARIANTS[variant], **(model or {})},
         "tokenizer": {"vocab_size": 300, **tokenizer},
@@ -101,7 +101,7 @@ Model = TypeVar("Model", bound=EncoderDecoder)
 
 
 def randomise(model: Model, seed: int) -> Model:
-    """Random weights large enough that logits spread and no bias is zero."""
+    """Set random weights large enough that logits are spread out and no bias is zero."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -119,17 +119,17 @@ def small_run(
     pairs: int = len(PAIRS),
     **tokenizer: Any,
 ) -> Run:
-    """A run folder as training would leave it.
+    """Create a run folder as training would leave it.
 
     Args:
         path: the new folder.
         variant: one of :data:`VARIANTS`.
-        seed: of weights and batches.
-        steps: updates that teach it :data:`PAIRS`; 0 leaves the weights random. A random model never ends a sentence,
-            so only a taught one shows rows that leave a batch; 100 steps take two seconds, and outputs then differ in
-            text and in length.
-        model: settings of the model other than the variant's.
-        pairs: how many of :data:`PAIRS` are its sample.
+        seed: seed of weights and batches.
+        steps: number of updates that train the model on :data:`PAIRS`; 0 leaves the weights random. A random model
+            never ends a sentence, so testing rows that leave a batch requires a trained one; 100 steps take two
+            seconds, and outputs then differ in text and length.
+        model: settings of the model that override the variant's.
+        pairs: number of :data:`PAIRS` in the run's sample.
         tokenizer: settings of the tokenizer.
     """
     recipe = small_recipe(variant, model, **tokenizer)
@@ -145,7 +145,7 @@ def small_run(
 
 
 def taught_run(path: Path, variant: str = "post_norm", *, steps: int = 100) -> Run:
-    """A run whose model has half learned :data:`PAIRS`."""
+    """Create a run whose model is partially trained on :data:`PAIRS`."""
     return small_run(path, variant, steps=steps)
 
 
@@ -156,7 +156,7 @@ def _teach(network: EncoderDecoder, run: Run, steps: int, seed: int) -> None:
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
     order = torch.Generator().manual_seed(seed)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the matrices are so small that more threads only wait for each other
+    torch.set_num_threads(1)  # the matrices are so small that more threads would only wait for each other
     network.train()
     for _ in range(steps):
         batch = torch.randint(len(PAIRS), (32,), generator=order).tolist()
@@ -166,7 +166,7 @@ def _teach(network: EncoderDecoder, run: Run, steps: int, seed: int) -> None:
         logits = network(torch.from_numpy(source), torch.from_numpy(source_length), given)
         loss = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=special.pad)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        loss.backward()  # type: ignore[no-untyped-call]  # untyped in torch
         optimizer.step()
     torch.set_num_threads(threads)
     network.eval()

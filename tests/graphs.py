@@ -1,4 +1,4 @@
-"""Small ONNX graphs, and running them."""
+"""Creates and runs small ONNX graphs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def small_graphs(variant: str = "post_norm", target: Target = "ort") -> Graphs:
-    """The graphs of a small model, always with the same weights."""
+    """Return the graphs of a small model, always with the same weights."""
     import torch
 
     from edgeformer.model.build import build_model
@@ -34,7 +34,7 @@ def constant(name: str, array: NDArray[np.float32]) -> ir.Value:
 
 
 def linear_model(weight: NDArray[np.float32], bias: NDArray[np.float32] | None, op: str) -> ir.Model:
-    """``y = x W + b`` as the tracer writes it: MatMul and Add, or Gemm with the weight transposed."""
+    """Build ``y = x W + b`` as the tracer does: MatMul and Add, or Gemm with the weight transposed."""
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["R", weight.shape[0]]))
     stored = weight if op == "MatMul" else np.ascontiguousarray(weight.T)
     w = constant("w", stored)
@@ -58,12 +58,12 @@ def linear_model(weight: NDArray[np.float32], bias: NDArray[np.float32] | None, 
 
 
 def run(model: ir.Model, **feeds: NDArray[np.generic]) -> NDArray[np.float32]:
-    """The first output."""
+    """Run a model and return its first output."""
     return next(iter(run_all(model, **feeds).values()))
 
 
 def run_all(model: ir.Model, **feeds: NDArray[np.generic]) -> dict[str, NDArray[np.float32]]:
-    """All outputs by name, computed as the runtime does it: with exact integer products."""
+    """Run a model and return all outputs by name, computed with exact integer products as in the runtime."""
     options = ort.SessionOptions()
     if products_saturate():
         options.add_session_config_entry(*EXACT_PRODUCTS)

@@ -1,4 +1,4 @@
-"""Writes a small int8 bundle with random weights, to try a runtime with where there is no torch.
+"""Writes a small int8 bundle with random weights, to test a runtime where torch is not installed.
 
 Usage: ``python -m tests.make_small_bundle FOLDER``, from the root of the repository
 """
@@ -14,7 +14,7 @@ from tests.factory import small_run
 
 
 def main() -> None:
-    """Export a small run to the folder of the first argument."""
+    """Export a small run to the folder given as the first argument."""
     with tempfile.TemporaryDirectory() as folder:
         export_run(small_run(Path(folder) / "run"), Path(sys.argv[1]), precision="int8")
 

@@ -1,4 +1,4 @@
-"""Runs and bundles for tests, each made once in a test session and shared by all workers of pytest-xdist."""
+"""Runs and bundles for tests, each made once per test session and shared by all pytest-xdist workers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 class RunSettings(TypedDict, total=False):
-    """What tells a small run of a variant from another; see :func:`tests.factory.small_run`."""
+    """Settings that distinguish small runs of the same variant; see :func:`tests.factory.small_run`."""
 
     steps: int
-    """Updates that teach it :data:`tests.factory.PAIRS`; 0, the default, leaves its weights random."""
+    """Number of updates that train the model on :data:`tests.factory.PAIRS`; 0, the default, leaves weights random."""
     seed: int
     pairs: int
     model: Mapping[str, Any]
 
 
 class Store:
-    """Small runs and their bundles by what they are made from.
+    """Small runs and their bundles, keyed by their settings.
 
-    Nothing in it may be changed, since other tests read it: change a copy, made with :func:`tests.bundles.copy_of`.
+    Its contents must not be modified, since other tests read them: modify a copy made by :func:`tests.bundles.copy_of`.
 
     Args:
         folder: an existing folder that all workers share.
@@ -47,7 +47,7 @@ class Store:
         self._model_graphs = cache(self._traced)
 
     def run(self, variant: str = "post_norm", **settings: Unpack[RunSettings]) -> Run:
-        """A run of one of the variants in :data:`tests.factory.VARIANTS`."""
+        """Return a run of one of the variants in :data:`tests.factory.VARIANTS`."""
         from edgeformer.train.run import Run
 
         return Run.open(self._run(variant, settings))
@@ -59,14 +59,14 @@ class Store:
         target: Target = "ort",
         **settings: Unpack[RunSettings],
     ) -> Path:
-        """A bundle of such a run."""
+        """Return a bundle of a run; see :meth:`run`."""
         run = self._run(variant, settings)
 
         def export(folder: Path) -> None:
             from edgeformer_export.export import export_run
 
             model_graphs = self._model_graphs(run, target, precision == "fp16")
-            # Models of a few thousand weights lose more by 4 bits than those that the bound of agreement is for.
+            # Models with a few thousand weights lose more from 4 bits than those that the agreement limit is meant for.
             with mock.patch.dict(PRECISIONS, with_agreement(0.85)):
                 export_run(
                     model_graphs.run, folder / "bundle", precision=precision, target=target, model_graphs=model_graphs
@@ -79,14 +79,14 @@ class Store:
     def model_graphs(
         self, variant: str = "post_norm", target: Target = "ort", **settings: Unpack[RunSettings]
     ) -> ModelGraphs:
-        """The graphs of such a run."""
+        """Return the graphs of a run; see :meth:`run`."""
         return self._model_graphs(self._run(variant, settings), target, False)
 
     def check(self) -> None:
         """Verify the hashes of all bundles handed out.
 
         Raises:
-            BundleError: a test changed one.
+            BundleError: a test modified a bundle.
         """
         for bundle in self._bundles:
             open_bundle(bundle)
@@ -102,7 +102,7 @@ class Store:
         return _made_once(self._folder / f"{variant}.{digest}", make)
 
     def _traced(self, run: Path, target: Target, for_cuda: bool) -> ModelGraphs:
-        """The model traced, which takes longest, for bundles of several precisions."""
+        """Trace a model once for bundles of several precisions, since tracing is the slowest part."""
         from edgeformer.train.run import Run
         from edgeformer_export.model_graphs import ModelGraphs
 
@@ -110,7 +110,7 @@ class Store:
 
 
 def with_agreement(bound: float) -> dict[Precision, PrecisionTraits]:
-    """Rows of all quantized precisions with another bound of top-1 agreement, to be patched into the table."""
+    """Return the rows of all quantized precisions with a different minimum top-1 agreement, to patch into the table."""
     return {
         name: replace(traits, tolerances=replace(traits.tolerances, top1_agreement=bound))
         for name, traits in PRECISIONS.items()
@@ -119,7 +119,7 @@ def with_agreement(bound: float) -> dict[Precision, PrecisionTraits]:
 
 
 def _made_once(folder: Path, make: Callable[[Path], object]) -> Path:
-    """A folder, made by the worker that needs it first while the others wait."""
+    """Return a folder, made by the worker that needs it first while the others wait."""
     with FileLock(folder.with_name(f"{folder.name}.lock")):
         if not folder.exists():
             unfinished = folder.with_name(f"{folder.name}.unfinished")

@@ -20,7 +20,7 @@ Ids = tuple[int, ...]
 
 @dataclass
 class ToyState:
-    """What every row has seen; a real session holds tensors instead."""
+    """The tokens that every row has seen; a real session holds tensors instead."""
 
     session: ToySession
     sources: tuple[Ids, ...]
@@ -51,13 +51,13 @@ class ToyState:
 
 @dataclass
 class ToySession:
-    """A step session over seeded random logits; records the number of rows of every step."""
+    """A step session with seeded random logits; records the number of rows of every step."""
 
     seed: int = 0
     vocab_size: int = 8
     max_target_length: int = 12
     end_bias: float = 0.0
-    """Added to the end token's logit; the larger, the sooner sentences end."""
+    """Value added to the end token's logit; larger values end sentences sooner."""
     special: SpecialTokens = field(default_factory=SpecialTokens)
     max_source_length: int = 50
     rows: list[int] = field(default_factory=list)
@@ -65,7 +65,7 @@ class ToySession:
     best_tokens = staticmethod(best_tokens)
 
     def logits(self, source: Ids, prefix: Ids) -> FloatArray:
-        """Logits ``(V,)`` of the token after a prefix without its start token."""
+        """Compute the logits ``(V,)`` of the token after a prefix, which excludes the start token."""
         generator = np.random.default_rng(zlib.crc32(repr((self.seed, source, prefix)).encode()))
         values = generator.normal(scale=2.0, size=self.vocab_size)
         values[self.special.eos] += self.end_bias
@@ -77,7 +77,7 @@ class ToySession:
         return ToyState(self, sources, ((),) * len(sources))
 
     def log_probabilities(self, source: Ids, prefix: Ids, min_length: int = 0) -> NDArray[np.float64]:
-        """Log-probabilities ``(V,)`` after suppressing padding, start token, and a too early end."""
+        """Compute log-probabilities ``(V,)`` with padding, start token and a premature end token suppressed."""
         logits = self.logits(source, prefix).astype(np.float64)
         logits[[self.special.pad, self.special.bos]] = -np.inf
         if len(prefix) < min_length:
@@ -88,19 +88,19 @@ class ToySession:
 
 @dataclass(frozen=True)
 class Reference:
-    """What a plainly written search finds for one sentence, and how many steps it takes."""
+    """Result of a straightforward search for one sentence, and the number of its steps."""
 
     hypotheses: list[Hypothesis]
     steps: int
 
 
 def score(log_probability: float, length: int, length_penalty: float) -> float:
-    """The documented formula; ``length`` counts the end token."""
+    """Compute the documented score formula; ``length`` includes the end token."""
     return log_probability / float(length**length_penalty)
 
 
 def reference_greedy(session: ToySession, source: Ids, options: DecodeOptions) -> Reference:
-    """Take the most probable token until the end token or the limit."""
+    """Choose the most probable token until the end token or the limit is reached."""
     limit = min(options.max_length or session.max_target_length, session.max_target_length)
     ids: Ids = ()
     total = 0.0
@@ -115,7 +115,7 @@ def reference_greedy(session: ToySession, source: Ids, options: DecodeOptions) -
 
 
 def reference_beam(session: ToySession, source: Ids, options: DecodeOptions) -> Reference:
-    """Beam search over lists of Python tuples, one sentence, no padding, no arrays of beams."""
+    """Run beam search for one sentence with lists of Python tuples, without padding or arrays of beams."""
     limit = min(options.max_length or session.max_target_length, session.max_target_length)
     beams, end = options.beam_size, session.special.eos
     alive: list[tuple[float, Ids]] = [(0.0, ())]
@@ -141,7 +141,7 @@ def reference_beam(session: ToySession, source: Ids, options: DecodeOptions) -> 
 
 
 def enumerate_all(session: ToySession, source: Ids, length: int, length_penalty: float) -> list[Hypothesis]:
-    """Every possible output of at most ``length`` tokens, end token included, best first."""
+    """List every possible output of at most ``length`` tokens, end token included, best first."""
     found = []
     level: list[tuple[float, Ids]] = [(0.0, ())]
     for steps in range(1, length + 1):
@@ -159,7 +159,7 @@ def enumerate_all(session: ToySession, source: Ids, length: int, length_penalty:
 
 
 def same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis], tolerance: float = 1e-5) -> bool:
-    """Whether ids, order and ends are equal, and scores within a tolerance: the search adds up float32 values."""
+    """Return whether ids, order and ends are equal, and scores within a tolerance: the search sums float32 values."""
     return len(found) == len(expected) and all(
         a.ids == b.ids
         and a.finished == b.finished

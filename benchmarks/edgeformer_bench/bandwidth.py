@@ -1,4 +1,4 @@
-"""Memory bandwidth of this machine, which limits a decoder step, since it reads every weight once."""
+"""Memory bandwidth of this machine, which limits decoder steps, since each of them reads every weight once."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ REDUCTIONS: dict[str, Reduction] = {
     "maximum of float32": lambda buffer: buffer.view(np.float32).max(),
     "bitwise or of uint64": lambda buffer: np.bitwise_or.reduce(buffer.view(np.uint64)),
 }
-"""Numpy's cheapest ways to read a buffer; which of them is fastest depends on the processor."""
+"""NumPy's cheapest ways to read a buffer; which one is fastest depends on the processor."""
 
 _ROUND_BYTES = 256_000_000
 """Bytes read between two readings of the clock, so that the time to start threads is negligible."""
 
 
 class Bandwidth(msgspec.Struct, kw_only=True, frozen=True):
-    """Read bandwidth of one or more threads, each with a buffer of its own."""
+    """Read bandwidth of one or more threads, each with its own buffer."""
 
     threads: int
     """Number of threads that read at the same time."""
     bytes: int
-    """Bytes of all buffers together."""
+    """Total size of all buffers, in bytes."""
     gigabytes_per_second: float
-    """GB/s (10^9 bytes) of all threads together; the best of several rounds and reductions."""
+    """Total bandwidth of all threads in GB/s (10^9 bytes per second); the best of several rounds and reductions."""
     reduction: str
-    """The key of :data:`REDUCTIONS` that was fastest."""
+    """The fastest reduction, a key of :data:`REDUCTIONS`."""
 
 
 def read_bandwidth(threads: Sequence[int], sizes: Sequence[int] = SIZES, seconds: float = 0.2) -> list[Bandwidth]:
-    """Measure bandwidth for each number of threads and each size.
+    """Measure bandwidth for each combination of thread count and buffer size.
 
     Args:
-        threads: numbers of threads.
-        sizes: bytes of all buffers together.
-        seconds: time to spend on one reduction of one size.
+        threads: thread counts.
+        sizes: total sizes of all buffers, in bytes.
+        seconds: time to spend on each reduction and size.
     """
     return [_best(count, size, seconds) for count in threads for size in sizes]
 
 
 def bandwidth_at(measured: Sequence[Bandwidth], threads: int, size: float) -> Bandwidth:
-    """The measurement with this number of threads whose size is nearest by ratio."""
+    """Return the measurement with this number of threads whose size is closest by ratio."""
     candidates = [entry for entry in measured if entry.threads == threads]
     return min(candidates, key=lambda entry: max(entry.bytes / size, size / entry.bytes))
 

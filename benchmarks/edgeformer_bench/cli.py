@@ -98,7 +98,7 @@ def bench(
 
 
 def _texts(bundle: Path, source: Path | None) -> list[str]:
-    """Lines of the file, or else the bundle's golden examples."""
+    """Return the lines of the file or, without a file, the bundle's golden examples."""
     from edgeformer.data.text import read_lines
     from edgeformer_runtime.bundle.open import open_bundle
     from edgeformer_runtime.selfcheck.golden import golden_cases
@@ -133,7 +133,7 @@ def _print(result: BenchmarkResult | Comparison) -> None:
 
 
 def _conditions(result: BenchmarkResult | Comparison) -> str:
-    """Search, batch, device and threads, for titles."""
+    """Format search, batch, device and threads for titles."""
     from edgeformer_runtime.cli.output import plural
 
     search = "greedy" if result.beam_size == 1 else f"beam {result.beam_size}"
@@ -149,7 +149,7 @@ def _print_comparison(result: Comparison) -> None:
         f"relative to {result.reference}",
         *("", "median ms", "p25 ms", "p75 ms", "sentences/s", "speed", "same output"),
     )
-    rows.columns[0].overflow = "fold"  # paths of bundles often differ at the end only
+    rows.columns[0].overflow = "fold"  # bundle paths often differ only at the end
     for entry in result.systems:
         timing = entry.timing
         if timing is None:

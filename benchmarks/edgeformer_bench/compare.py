@@ -1,4 +1,4 @@
-"""Bundles against peers on the user's own text."""
+"""Compares bundles with peers on the user's own text."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Against:
     peers: Sequence[str] = ()
     """Names of :data:`~edgeformer_bench.peers.base.PEERS`."""
     run: Path | None = None
-    """The run that the bundles were exported from; peers take their weights from it."""
+    """The run that the bundles were exported from; peers use its weights."""
     optimum_python: str = ""
-    """Interpreter that has Optimum; if empty, this one."""
+    """Python interpreter with Optimum; the current one if empty."""
 
 
 class SystemResult(msgspec.Struct, kw_only=True):
@@ -42,17 +42,17 @@ class SystemResult(msgspec.Struct, kw_only=True):
     version: str = ""
     """The engine and its version."""
     variant: str = ""
-    """The settings that were fastest, where several were tried."""
+    """The fastest settings, if several were tried."""
     timing: Timing | None = None
-    """Times of a call with one batch; ``None`` if it failed."""
+    """Times of a call with one batch; ``None`` if the system failed."""
     sentences_per_second: float = 0.0
-    """Sentences over the time of all calls."""
+    """Number of sentences divided by the time of all calls."""
     speed: float | None = None
-    """Speed relative to the reference, by the median."""
+    """Speed relative to the reference, by median time."""
     identical: int | None = None
-    """Sentences with the same output as the first bundle's."""
+    """Number of sentences with the same output as the first bundle's."""
     error: str = ""
-    """Why it could not be measured."""
+    """Why the system could not be measured."""
 
 
 class Comparison(msgspec.Struct, kw_only=True):
@@ -61,7 +61,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     machine: str
     """Processor and system."""
     sentences: int
-    """Sentences per round."""
+    """Number of sentences per round."""
     beam_size: int
     """Hypotheses kept per sentence."""
     batch_size: int
@@ -71,7 +71,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     threads: int
     """CPU threads per operator."""
     rounds: int
-    """Measured rounds over all sentences."""
+    """Number of measured rounds over all sentences."""
     reference: str
     """The system that speeds are relative to."""
     systems: list[SystemResult]
@@ -86,7 +86,7 @@ def compare(
     *,
     progress: Callable[[str, float], None] = lambda stage, fraction: None,
 ) -> Comparison:
-    """Measure bundles and peers. Every call decodes one batch of token ids; texts are tokenized before.
+    """Measure bundles and peers. Every call decodes one batch of token ids; texts are tokenized beforehand.
 
     Args:
         bundles: folders of bundles with the same tokenizers.
@@ -96,7 +96,7 @@ def compare(
         progress: called with ``convert`` or ``bench`` and the fraction done.
 
     Raises:
-        ConfigError: there is no text or no run, or the tokenizers of bundles and run differ.
+        ConfigError: text or run is missing, or the tokenizers of bundles and run differ.
         InputTooLongError: a text has more tokens than the model supports.
         PeerError: a peer does not support the model, or its packages are missing.
     """
@@ -139,7 +139,7 @@ def _measure(
     rounds: int,
     progress: Callable[[float], None],
 ) -> list[SystemResult]:
-    """Times and outputs of all systems. A peer that fails has an error instead; a bundle must not fail."""
+    """Measure times and outputs of all systems. A peer may fail, which is recorded as its error; a bundle must not."""
     with Contest(contenders) as contest:
         scores = contest.run(workloads, rounds=rounds, progress=progress)
         outputs = [contest.outputs(workload) for workload in workloads]
@@ -168,7 +168,7 @@ def _measure(
 
 
 def _names(bundles: Sequence[Path]) -> dict[str, Path]:
-    """Bundles by folder name, or by path where folder names repeat."""
+    """Key bundles by folder name, or by path if folder names are not unique."""
     names = [path.name for path in bundles]
     if len({*names}) < len(names):
         names = [str(path) for path in bundles]
@@ -176,7 +176,7 @@ def _names(bundles: Sequence[Path]) -> dict[str, Path]:
 
 
 def _encode(bundle: Bundle, texts: Sequence[str]) -> list[tuple[int, ...]]:
-    """Token ids with end token of all texts but blank ones."""
+    """Return token ids with end token of all texts that are not blank."""
     manifest = bundle.manifest
     tokenizer = Tokenizer.from_file(bundle.file(manifest.tokenizers.source))
     sources = [source.ids for source in encode_sources(tokenizer, texts, manifest.max_source_length) if source.ids]
@@ -186,7 +186,7 @@ def _encode(bundle: Bundle, texts: Sequence[str]) -> list[tuple[int, ...]]:
 
 
 def _require_same_tokenizers(bundles: Sequence[Bundle], against: Against) -> None:
-    """Make sure that a token id means the same to all systems."""
+    """Make sure that token ids have the same meaning in all systems."""
 
     def hashes(bundle: Bundle) -> tuple[str, str]:
         files, names = bundle.manifest.files, bundle.manifest.tokenizers

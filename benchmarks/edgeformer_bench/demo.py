@@ -1,6 +1,6 @@
-"""The whole path on the embedded corpus: prepare, train, export, verify, translate, compare. Run it with ``make demo``.
+"""The whole workflow on the embedded corpus: prepare, train, export, verify, translate, compare. See ``make demo``.
 
-Every step is a command that a user could type; it is printed before it runs. Exits with status 1 if the int8 bundle
+Every step is a command that a user could type, printed before it runs. Exits with status 1 if the int8 bundle
 translates fewer than 99 % of the held-out dates, times and numbers exactly.
 """
 
@@ -36,7 +36,7 @@ def edgeformer(*arguments: str | Path, capture: bool = False) -> str:
 
 
 def measure(model: Path, folder: Path, *, beam: int) -> dict[str, Any]:
-    """Scores and times of a run or a bundle on the held-out set, with one thread."""
+    """Measure scores and times of a run or a bundle on the held-out set, on one thread."""
     files = ("--source", folder / "data" / "test.en", "--reference", folder / "data" / "test.fr")
     output = edgeformer("evaluate", model, *files, "--beam", str(beam), "--threads", "1", "--json", capture=True)
     result: dict[str, Any] = json.loads(output)
@@ -44,7 +44,7 @@ def measure(model: Path, folder: Path, *, beam: int) -> dict[str, Any]:
 
 
 def size(path: Path) -> int:
-    """Bytes of a file or of all files of a folder."""
+    """Compute the size of a file or folder in bytes."""
     return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in path.iterdir())
 
 

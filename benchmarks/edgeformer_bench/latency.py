@@ -27,9 +27,9 @@ class BenchmarkOptions:
     batch_size: int = 1
     """Sentences per call."""
     repeat: int = 5
-    """Measured rounds over all sentences."""
+    """Number of measured rounds over all sentences."""
     warmup: int = 2
-    """Rounds before them; a comparison of several systems has one."""
+    """Number of warm-up rounds; a comparison of several systems always uses one."""
     device: str = "cpu"
     """``cpu`` or ``cuda``."""
     threads: int = 0
@@ -38,14 +38,14 @@ class BenchmarkOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkResult:
-    """What was measured, and on what."""
+    """Measurements and the conditions under which they were made."""
 
     bundle: str
     """Folder of the bundle."""
     precision: str
     """Precision of its graphs."""
     bytes: int
-    """Bytes of its files."""
+    """Total size of its files, in bytes."""
     machine: str
     """Processor and system."""
     onnxruntime: str
@@ -63,15 +63,15 @@ class BenchmarkResult:
     first_token: Timing
     """Time from the start of a call's batch to its first token, tokenization not included."""
     tokens_per_second: float
-    """Target tokens, end tokens included, over the time of all calls."""
+    """Number of target tokens, including end tokens, divided by the time of all calls."""
     sentences_per_second: float
-    """Sentences over the time of all calls."""
+    """Number of sentences divided by the time of all calls."""
     encoder_share: float
-    """Share of the time in the encoder graph."""
+    """Fraction of the time spent in the encoder graph."""
     decoder_share: float
-    """Share of the time in the decoder graph."""
+    """Fraction of the time spent in the decoder graph."""
     host_share: float
-    """Share of the time in search, batching, tokenization and copies."""
+    """Fraction of the time spent in search, batching, tokenization and copies."""
     decoder_step_ms: float
     """Mean time of one decoder step."""
     load_ms: float
@@ -96,7 +96,7 @@ def benchmark(
         progress: called with the fraction done, 0 … 1.
 
     Raises:
-        ConfigError: there is no text.
+        ConfigError: there is no text to translate.
     """
     texts = [text for text in texts if text.strip()]
     if not texts:
@@ -141,7 +141,7 @@ def _calls(
     options: BenchmarkOptions,
     progress: Callable[[float], None],
 ) -> tuple[list[float], list[Counters]]:
-    """Seconds and counters of all measured calls."""
+    """Return the times in seconds and the counters of all measured calls."""
     batches = [texts[start : start + options.batch_size] for start in range(0, len(texts), options.batch_size)]
     counters: list[Counters] = []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def peak_memory_mb() -> float | None:
-    """Peak resident memory of this process so far, in 10^6 bytes; ``None`` on Windows."""
+    """Return the peak resident memory of this process so far, in 10^6 bytes; ``None`` on Windows."""
     try:  # Linux's own figure; getrusage may report that of the parent process
         status = Path("/proc/self/status").read_text(encoding="ascii")
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6

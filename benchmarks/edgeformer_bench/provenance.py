@@ -1,4 +1,4 @@
-"""Where figures come from: what reports say about the command that made them."""
+"""Provenance of results: the command that produced a report."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import click
 
 
 def command_line() -> str:
-    """The command that is running, as a user would type it again."""
+    """Return the running command as a user would type it."""
     return f"{click.get_current_context().command_path} {shlex.join(sys.argv[1:])}".rstrip()

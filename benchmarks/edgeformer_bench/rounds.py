@@ -1,4 +1,4 @@
-"""Contests between systems, each in a process of its own: all do the same work in alternating rounds."""
+"""Contests between systems, each in its own process: all do the same work in alternating rounds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from edgeformer_bench.timer import Timing, alternate
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 
 PROBES = 3
-"""Calls of each variant before the fastest is chosen."""
+"""Number of calls of each variant before the fastest is chosen."""
 PROBE_SHARE = 5
 """A probe decodes one fifth of the tokens, or translates one fifth of the texts."""
 HOPELESS = 3
-"""A variant is dropped after one probe if that takes this many times as long as the best so far."""
+"""A variant is dropped after one probe if the probe takes this many times as long as the best so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Workload:
 
     @property
     def probe(self) -> Workload:
-        """A part of it that takes less time."""
+        """Return a smaller workload that takes less time."""
         if self.texts:
             step = PROBE_SHARE if len(self.texts) >= 2 * PROBE_SHARE else 1
             return Workload(beam_size=self.beam_size, texts=self.texts[::step])
@@ -49,7 +49,7 @@ class Workload:
 
 @dataclass
 class Score:
-    """Result of a contest for one system."""
+    """A system's result in a contest."""
 
     seconds: list[float] = field(default_factory=list)
     """Times of the calls."""
@@ -62,9 +62,9 @@ class Score:
 
 
 class Contest:
-    """Opens all systems; close it, or use it in a ``with`` statement.
+    """Opens all systems; close the contest, or use it in a ``with`` statement.
 
-    A system that cannot be opened, or fails later, drops out and has its reason in ``errors``.
+    A system that cannot be opened, or fails later, drops out; ``errors`` has the reason.
 
     Args:
         contenders: systems to open.
@@ -135,7 +135,7 @@ class Contest:
         return scores
 
     def outputs(self, workload: Workload) -> dict[str, Any]:
-        """Output of each system for a workload; systems that fail are left out."""
+        """Return the output of each system for a workload, without systems that fail."""
         outputs = {}
         for name, variants in list(self._variants.items()):
             with contextlib.suppress(PeerError):
@@ -192,7 +192,7 @@ class Contest:
 
     @contextlib.contextmanager
     def _watched(self, name: str, score: Score) -> Iterator[None]:
-        """Let a system drop out when it fails."""
+        """Drop a system from the contest if it fails."""
         try:
             yield
         except PeerError as error:
@@ -203,7 +203,7 @@ class Contest:
 
 
 def ask(process: PeerProcess, workload: Workload, seconds: float = 0.0) -> dict[str, Any]:
-    """Let a peer repeat a workload for some seconds, at least once; returns the time of each call and the output."""
+    """Let a peer do a workload at least once and repeatedly for ``seconds``; return the call times and the output."""
     if workload.texts:
         return process.ask("translate_texts", texts=workload.texts, beam_size=workload.beam_size, seconds=seconds)
     arguments = {"sources": workload.sources, "beam_size": workload.beam_size, "length": workload.length}
@@ -211,14 +211,14 @@ def ask(process: PeerProcess, workload: Workload, seconds: float = 0.0) -> dict[
 
 
 def speedups(timings: Mapping[str, Timing], reference: str) -> dict[str, float]:
-    """Median time of the reference divided by that of each system; empty if the reference was not measured."""
+    """Divide the reference's median time by that of each system; empty if the reference was not measured."""
     if reference not in timings:
         return {}
     return {name: timings[reference].median_ms / timing.median_ms for name, timing in timings.items()}
 
 
 def random_sources(random: np.random.Generator, count: int, length: int, vocab_size: int, eos: int) -> list[list[int]]:
-    """Random token ids of ``count`` sentences of ``length`` tokens, end token included."""
+    """Draw random token ids of ``count`` sentences of ``length`` tokens, end token included."""
     special = len(SpecialTokens.__struct_fields__)
     sources = random.integers(special, vocab_size, size=(count, length))
     sources[:, -1] = eos

@@ -17,15 +17,15 @@ class Start(msgspec.Struct, kw_only=True):
     """A fresh process up to its first translation; medians over several processes."""
 
     seconds: float
-    """From the start of the process, imports included, to the end of the first translation."""
+    """Time from the start of the process, including imports, to the end of the first translation."""
     peak_mb: float | None
     """Peak resident memory, in 10^6 bytes; ``None`` where the system does not report it."""
     bytes: int
-    """Bytes of the model's files."""
+    """Total size of the model's files, in bytes."""
 
 
 def measure_start(spec: Spec, workload: Workload, repeat: int = 3) -> Start:
-    """Start a system ``repeat`` times, and let it do a workload once.
+    """Start a system ``repeat`` times, each time running a workload once.
 
     Raises:
         PeerError: the system cannot be started, or fails.
@@ -45,7 +45,7 @@ def measure_start(spec: Spec, workload: Workload, repeat: int = 3) -> Start:
 
 
 def model_bytes(spec: Spec) -> int:
-    """Bytes of a model's files; for a run folder, of its weights and tokenizers."""
+    """Compute the size of a model's files in bytes; for a run folder, that of its weights and tokenizers."""
     path = Path(spec.model)
     files = [*path.glob("model.safetensors"), *path.glob("*tokenizer.json")] if spec.kind == "torch" else path.iterdir()
     return sum(file.stat().st_size for file in files)

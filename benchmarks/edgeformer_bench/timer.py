@@ -1,4 +1,5 @@
-"""Fair timing: contestants take turns in every round, so that a slow moment of the machine affects all of them."""
+"""Fair timing: contestants take turns in every round, so that a temporary slowdown of the machine affects all of
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ Name = TypeVar("Name")
 Result = TypeVar("Result")
 
 MIN_ROUNDS = 3
-"""Measured rounds before a time limit applies."""
+"""Minimum number of measured rounds before a time limit applies."""
 
 
 class Timing(msgspec.Struct, kw_only=True, frozen=True):
@@ -65,12 +66,12 @@ def alternate(
     seconds: float = math.inf,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> dict[Name, list[Result]]:
-    """Let every contestant take one turn per round; each round starts with another contestant.
+    """Let every contestant take one turn per round; each round starts with a different contestant.
 
     Args:
         turns: what each contestant does in a turn, by name.
-        rounds: measured rounds.
-        warmup: rounds before them, whose results are dropped.
+        rounds: number of measured rounds.
+        warmup: number of warm-up rounds, whose results are discarded.
         seconds: time limit, warm-up included; ends the contest early, but not before :data:`MIN_ROUNDS` rounds.
         progress: called with the fraction done, 0 … 1.
 

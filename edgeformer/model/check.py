@@ -1,4 +1,4 @@
-"""Does a model keep the contract? Its methods are compared with each other on two short sources."""
+"""Checks that a model satisfies the contract, by comparing its methods with each other on two short sources."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES, SOURCE_AXIS,
 from edgeformer_runtime.errors import ModelError
 
 LENGTHS = (4, 7)
-"""True lengths of the N sources; the last one is the longest."""
+"""Lengths of the N sources without padding; the last one is the longest."""
 BEAMS = 3
-"""K."""
+"""Beams per sentence, K."""
 STEPS = 4
-"""T."""
+"""Target length, T."""
 TOLERANCE = 1e-3
-"""Largest difference between logits that should be equal, in standard deviations of the logits. Rounding is below 1e-5,
-and a token of the source or target more than 1e-2, before training too."""
+"""Maximum difference between logits that should be equal, in standard deviations of the logits. Rounding is below 1e-5;
+the effect of a single source or target token is above 1e-2, even before training."""
 _INPUTS = {contract.SOURCE, contract.SOURCE_LENGTH, contract.TOKEN, contract.POSITION}
 _OUTPUTS = {contract.LOGITS, contract.ATTENTION}
 
@@ -33,11 +33,11 @@ _OUTPUTS = {contract.LOGITS, contract.ATTENTION}
 def check_model(model: EncoderDecoder) -> None:
     """Run every method of a model, trained or not, and compare the results.
 
-    Weights, modes and random states are as before when it returns.
+    Weights, training modes and random states are restored before returning.
 
     Raises:
         ConfigError: the model breaks the contract of :class:`EncoderDecoder`; lists every problem found.
-        ModelError: the model has weights that are not finite numbers.
+        ModelError: the model has NaN or infinite weights.
     """
     modes = [(module, module.training) for module in model.modules()]
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
@@ -54,9 +54,9 @@ def check_model(model: EncoderDecoder) -> None:
 
 @contextmanager
 def _uneven(model: EncoderDecoder) -> Iterator[None]:
-    """Spread, for a while, the values of parameters that are all alike, such as a new bias.
+    """Temporarily vary the values of parameters whose elements are all equal, such as a new bias.
 
-    A weight that begins with zeros would hide every mistake before it.
+    A weight initialized with zeros would hide every mistake in the layers before it.
     """
     generator = torch.Generator().manual_seed(0)
     saved = []
@@ -72,7 +72,7 @@ def _uneven(model: EncoderDecoder) -> Iterator[None]:
 
 
 class _StopError(Exception):
-    """What comes next needs what was found wrong."""
+    """The remaining checks depend on the part that failed."""
 
 
 class _Check:
@@ -81,12 +81,12 @@ class _Check:
     def __init__(self, model: EncoderDecoder, device: torch.device) -> None:
         self.model, self.device = model, device
         self.problems: dict[str, str] = {}
-        """Each with where it was seen first."""
+        """Each problem with the place where it was first seen."""
         self.table: tuple[StateTensor, ...] = ()
         self.tolerance = float("inf")
 
     def run(self) -> list[str]:
-        """All problems."""
+        """Run the check and return all problems."""
         with suppress(_StopError):
             self.make_inputs()
             expected = None
@@ -97,14 +97,14 @@ class _Check:
         return [problem + where for problem, where in self.problems.items()]
 
     def make_inputs(self) -> None:
-        """Sources ``(N, S)``; and one for each row, ``(R, S)``, with targets ``(R, T)``. No two targets are alike."""
+        """Make sources ``(N, S)``; then a source for each row, ``(R, S)``, with distinct targets ``(R, T)``."""
         for name in ("source_vocab_size", "target_vocab_size", "max_source_length", "max_target_length"):
             value = getattr(self.model, name, None)
             if not isinstance(value, int) or value < 1:
                 self.stop(f"`{name}` must be a positive integer, but is {value}")
 
         def ids(rows: int, columns: int, vocab_size: int) -> Tensor:
-            first = min(4, vocab_size - 1)  # no special ids, on padding neither: masks must come from lengths
+            first = min(4, vocab_size - 1)  # no special ids, not even on padding: masks must come from lengths
             values = 5 * torch.arange(rows)[:, None] + torch.arange(columns)
             return (first + values % (vocab_size - first)).to(self.device)
 
@@ -116,12 +116,12 @@ class _Check:
         self.row_source, self.row_length = (x.repeat_interleave(BEAMS, 0) for x in (self.source, self.length))
 
     def alone(self, row: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Source without padding, length and target of a batch of one."""
+        """Return unpadded source, length and target of a row as a batch of one."""
         one, length = slice(row, row + 1), self.row_length[row : row + 1]
         return self.row_source[one, : int(length)], length, self.target[one]
 
     def check_forward(self) -> Tensor:
-        """Logits ``(R, T, V)`` of all rows, which must be those of each row alone."""
+        """Compute logits ``(R, T, V)`` of all rows, which must match those of each row on its own."""
         logits = self.forward(self.row_source, self.row_length, self.target)
         self.tolerance = max(TOLERANCE * float(logits.std()), 1e-6 * float(logits.abs().max()))
         for row in (0, len(logits) - 1):
@@ -133,7 +133,7 @@ class _Check:
         return logits
 
     def check_features(self, expected: Tensor) -> None:
-        """Projected features of all rows against the logits ``(R, T, V)`` of ``forward``."""
+        """Compare projected features of all rows with the logits ``(R, T, V)`` of ``forward``."""
         projection = getattr(self.model, "projection", None)
         if not isinstance(projection, nn.Linear):
             self.stop(f"`projection` must be an nn.Linear, but is {type(projection).__name__}")
@@ -144,7 +144,7 @@ class _Check:
         self.compare(logits, expected, problem)
 
     def forward(self, source: Tensor, length: Tensor, target: Tensor) -> Tensor:
-        """Checked logits ``(rows, T, V)``."""
+        """Call ``forward`` and check its logits, ``(rows, T, V)``."""
         logits = self.call("`forward`", self.model, source, length, target)
         shape = (*target.shape, self.model.target_vocab_size)
         checked = self.tensor("logits of `forward`", logits, "float32", shape)
@@ -156,7 +156,7 @@ class _Check:
         return checked
 
     def check_table(self) -> None:
-        """The state table, and the names in it."""
+        """Check the state table and the names in it."""
         table = self.call("`state_table`", self.model.state_table)
         try:
             self.table = msgspec.convert(msgspec.to_builtins(table), tuple[StateTensor, ...])
@@ -170,7 +170,7 @@ class _Check:
             self.stop(*found)
 
     def check_steps(self, expected: Tensor | None) -> None:
-        """All rows against ``forward``, then single sentences, then several beams of a sentence."""
+        """Compare stepwise logits with ``forward``: all rows, then single sentences, then several beams each."""
         single, weights = self.steps("", self.row_source, self.row_length, self.target)
         if expected is None:
             return
@@ -186,7 +186,11 @@ class _Check:
             self.check_attention(weights)
 
     def steps(self, label: str, source: Tensor, length: Tensor, target: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Logits ``(R, T, V)``, step by step, with R // N beams of each sentence, and weights ``(R, T, S)``."""
+        """Decode step by step with R // N beams per sentence.
+
+        Returns:
+            Logits ``(R, T, V)``, and attention weights ``(R, T, S)`` or ``None``.
+        """
         beams = len(target) // len(source)
         sizes = {SENTENCES: len(source), ROWS: len(target), SOURCE_AXIS: source.shape[1], PAST_AXIS: 0}
         encoded = self.call(f"`encode`{label}", self.model.encode, source, length)
@@ -217,7 +221,7 @@ class _Check:
     def step(
         self, name: str, label: str, token: Tensor, position: int, state: State, sizes: Mapping[str, int]
     ) -> tuple[Tensor, State, Tensor]:
-        """Checked logits ``(R, V)``, new state, and weights ``(R, S)`` of a step that has some."""
+        """Call a step method and check its logits ``(R, V)``, new state and, if it returns them, weights ``(R, S)``."""
         given = {key: value.clone() for key, value in state.items()}
         passed, where = dict(given), torch.tensor(position, device=self.device)
         result = self.call(f"`{name}`{label}", getattr(self.model, name), token, where, passed)
@@ -237,7 +241,7 @@ class _Check:
         return logits, new_state, self.tensor(f"weights of `{name}`{label}", result[2], "float32", shape)
 
     def check_attention(self, weights: Tensor) -> None:
-        """Weights ``(R, T, S)``."""
+        """Check attention weights ``(R, T, S)``."""
         padding = torch.arange(weights.shape[2], device=self.device) >= self.row_length[:, None]
         if not bool((weights.transpose(1, 2)[padding].abs() <= 1e-6).all()):
             self.note("weights of `step_with_attention` must be zero on padding")
@@ -245,7 +249,7 @@ class _Check:
             self.note("weights of `step_with_attention` must add up to 1")
 
     def state(self, method: str, state: Any, wanted: list[StateTensor], sizes: Mapping[str, int]) -> State:
-        """What a method returns, if it is the wanted tensors."""
+        """Return the result of a method if it consists of the expected tensors; stop otherwise."""
         names = [tensor.name for tensor in wanted]
         if not isinstance(state, dict) or set(state) != set(names):
             found = _listed(state) if isinstance(state, dict) else type(state).__name__
@@ -256,7 +260,7 @@ class _Check:
         return state
 
     def tensor(self, what: str, value: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
-        """The value, if it is such a tensor."""
+        """Return the value if it is a tensor of the given dtype and shape; stop otherwise."""
         if not isinstance(value, Tensor):
             self.stop(f"{what} must be a tensor, but is {type(value).__name__}")
         found = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
@@ -265,7 +269,7 @@ class _Check:
         return value
 
     def compare(self, found: Tensor, expected: Tensor, problem: str) -> None:
-        """Logits ``(…, T, V)``; a difference that is no number is one."""
+        """Compare logits ``(…, T, V)``; NaN counts as a difference."""
         difference = (found - expected).abs().nan_to_num(float("inf"))
         by_step = difference.reshape(-1, *difference.shape[-2:]).amax((0, 2))
         wrong = (by_step > self.tolerance).nonzero()
@@ -274,20 +278,20 @@ class _Check:
             self.note(problem, f", first at step {step} (by {float(by_step[step]):.1g})")
 
     def call(self, what: str, function: Callable[..., Any], *inputs: Any) -> Any:
-        """What a method of the model returns; an exception in it is a problem."""
+        """Call a method of the model; an exception is noted as a problem."""
         try:
             return function(*inputs)
-        except Exception as error:  # a stranger's code may raise anything
+        except Exception as error:  # third-party code may raise anything
             self.stop(f"{what} raises {describe(error)}")
 
     def stop(self, *problems: str) -> NoReturn:
-        """Note problems, and leave out all that needs the part that has them."""
+        """Note problems, and skip all checks that depend on the affected part."""
         for problem in problems:
             self.note(problem)
         raise _StopError
 
     def note(self, problem: str, where: str = "") -> None:
-        """One problem; a second time says nothing new."""
+        """Note a problem; repetitions are ignored."""
         self.problems.setdefault(problem, where)
 
 

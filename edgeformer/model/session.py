@@ -1,4 +1,4 @@
-"""The decode loop's session on torch: the reference of every parity check, and what validation decodes with."""
+"""The decode loop's session on torch: the reference for every parity check, and the decoder used for validation."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from edgeformer_runtime.decoding.session import FloatArray, IntArray
 class TorchState:
     """The state of one batch; see :class:`~edgeformer_runtime.decoding.session.AttentiveState`.
 
-    The model's own ``step`` is pure. Here each of its results replaces the tensors before it.
+    The model's own ``step`` is pure; here, its results replace the previous tensors.
 
     Args:
         model: the model, in evaluation mode.
-        tensors: outputs of its encoder, with one row per sentence.
+        tensors: outputs of the model's encoder, with one row per sentence.
     """
 
     def __init__(self, model: EncoderDecoder, tensors: State) -> None:
         self._model, self._table = model, model.state_table()
         self._device = next(model.parameters()).device
         self.tensors = dict(tensors)
-        """State tensors by the names of the model's state table."""
+        """State tensors by their names in the model's state table."""
         self.length = 0
-        """Steps made so far."""
+        """Number of steps so far."""
 
     @property
     def nbytes(self) -> int:
@@ -50,7 +50,7 @@ class TorchState:
         return weights.float().cpu().numpy()
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
-        """Reorder, repeat and drop, in place; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.select`."""
+        """Select rows, in place; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.select`."""
         for entry in self._table:
             index = sentences if entry.axes[0] == SENTENCES else rows
             if index is not None:
@@ -58,7 +58,7 @@ class TorchState:
                 self.tensors[entry.name] = tensor.index_select(0, torch.from_numpy(index).to(self._device))
 
     def _inputs(self, token: IntArray) -> tuple[Tensor, Tensor]:
-        """Token ``(R,)`` and position ``()`` on the model's device."""
+        """Return token ``(R,)`` and position ``()`` on the model's device."""
         return torch.from_numpy(token).to(self._device), torch.tensor(self.length, device=self._device)
 
     def _advance(self, new_tensors: State) -> None:
@@ -66,7 +66,7 @@ class TorchState:
 
 
 class TorchSession:
-    """A model in evaluation mode, on the device where its weights are."""
+    """A model in evaluation mode, on the device of its weights."""
 
     row_multiple = 1
 

@@ -12,15 +12,15 @@ from edgeformer.quality.scores import bleu_metric
 
 RESAMPLES = 1000
 ORDERS = 4
-"""BLEU counts n-grams of length 1 to this."""
+"""Maximum n-gram length that BLEU counts."""
 
 BleuCounts = NDArray[np.int64]
-"""Statistics of corpus BLEU per sentence, ``(N, 10)``: lengths of hypothesis and reference, then for each n-gram length
-the matches, then for each the total."""
+"""Per-sentence statistics of corpus BLEU, ``(N, 10)``: lengths of hypothesis and reference, then the number of matches
+for each n-gram length, then the total number of n-grams for each length."""
 
 
 def sentence_counts(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> BleuCounts:
-    """Statistics of each sentence, ``(N, 10)``, int64.
+    """Compute the BLEU statistics of each sentence, ``(N, 10)``, int64.
 
     Args:
         hypotheses: N translations.
@@ -36,8 +36,8 @@ def sentence_counts(hypotheses: Sequence[str], references: Sequence[str], tokeni
 
 
 def corpus_bleu(sums: NDArray[np.int64]) -> NDArray[np.float64]:
-    """BLEU, 0 … 100, of summed statistics, ``(R, 10)`` to ``(R,)``, without smoothing: 0 if no n-gram of some length
-    matches."""
+    """Compute BLEU, 0 … 100, from summed statistics, ``(R, 10)`` to ``(R,)``, without smoothing: 0 if any n-gram length
+    has no match."""
     with np.errstate(divide="ignore", invalid="ignore"):
         precisions = sums[:, 2 : 2 + ORDERS] / np.maximum(sums[:, 2 + ORDERS :], 1)
         brevity = np.minimum(0.0, 1 - sums[:, 1] / np.maximum(sums[:, 0], 1))
@@ -46,13 +46,13 @@ def corpus_bleu(sums: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def difference_error(first: BleuCounts, second: BleuCounts, seed: int = 0) -> float:
-    """Half the width of the 95 % confidence interval of the difference between two systems' BLEU.
+    """Compute half the width of the 95 % confidence interval of the difference between two systems' BLEU.
 
     Both systems are scored on the same resampled sentences, :data:`RESAMPLES` times.
 
     Args:
         first: statistics of one system.
-        second: statistics of the other on the same sentences.
+        second: statistics of the other system on the same sentences.
         seed: seed of the resampling; the same seed gives the same result.
     """
     generator = np.random.default_rng(seed)

@@ -16,12 +16,12 @@ from edgeformer_runtime.errors import InputError
 from edgeformer_runtime.translator import AnyTranslator, Translation
 
 CHUNK = 256
-"""Number of texts translated between two reports of progress."""
+"""Number of texts translated between progress reports."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Scores, output and times."""
+    """Scores, output and timings."""
 
     scores: Scores
     """Quality."""
@@ -30,7 +30,7 @@ class Evaluation:
     beam_size: int
     """Hypotheses kept per sentence."""
     sentences_per_second: float
-    """From text to text."""
+    """Throughput from text to text, tokenization included."""
     counters: Counters
     """Where the time went."""
     truncated: int
@@ -51,14 +51,14 @@ def evaluate_text(
     Args:
         translator: a bundle or a run.
         source: text, one sentence per line.
-        reference: its translation, line by line.
+        reference: its reference translation, line by line.
         options: decoding options; the translator's defaults if ``None``.
         tokenize: sacreBLEU's tokenizer.
         progress: called with the fraction done, 0 to 1.
 
     Raises:
-        DataError: a file cannot be read, or the files differ in their number of lines.
-        InputError: a line is not valid Unicode, or has more tokens than the model accepts and may not be truncated.
+        DataError: a file cannot be read, or the files have different numbers of lines.
+        InputError: a line is not valid Unicode, or has more tokens than the model accepts and truncation is disabled.
         ConfigError: the tokenizer is unknown to sacreBLEU.
     """
     texts, references = aligned_lines(source, reference)
@@ -79,10 +79,10 @@ def evaluate_text(
 
 
 def aligned_lines(source: Path, reference: Path) -> tuple[list[str], list[str]]:
-    """Lines of a text and of its translation.
+    """Read the lines of a text and of its translation.
 
     Raises:
-        DataError: a file cannot be read, or the files differ in their number of lines.
+        DataError: a file cannot be read, or the files have different numbers of lines.
     """
     texts, references = read_lines(source), read_lines(reference)
     if len(texts) != len(references):
@@ -99,7 +99,7 @@ def translate_all(
     counters: Counters | None = None,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> list[Translation]:
-    """Translate texts in chunks, with reports of progress in between.
+    """Translate texts in chunks, reporting progress after each.
 
     Args:
         translator: a bundle or a run.
@@ -112,9 +112,9 @@ def translate_all(
         The translations, in the order of the texts.
 
     Raises:
-        InputError: a text is not valid Unicode, or has more tokens than the model accepts and may not be truncated.
+        InputError: a text is not valid Unicode, or has more tokens than the model accepts and truncation is disabled.
     """
-    # Sorted, so that a batch has texts of similar lengths although it is made within a chunk.
+    # Sorted, so that batches, which are formed within a chunk, contain texts of similar length.
     order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
     translations: dict[int, Translation] = {}
     for start in range(0, len(order), CHUNK):

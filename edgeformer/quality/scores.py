@@ -18,15 +18,15 @@ class Scores(msgspec.Struct, kw_only=True, frozen=True):
     """Quality of a set of translations."""
 
     sentences: int
-    """Sentences scored."""
+    """Number of sentences scored."""
     bleu: float
     """Corpus BLEU, 0 … 100."""
     bleu_signature: str
-    """sacreBLEU's signature of it."""
+    """sacreBLEU's signature of the BLEU score."""
     chrf: float
     """chrF2, 0 … 100."""
     chrf_signature: str
-    """sacreBLEU's signature of it."""
+    """sacreBLEU's signature of the chrF score."""
     exact_match: float
     """Share of translations that equal their reference, 0 … 1."""
 
@@ -62,7 +62,8 @@ def bleu_metric(tokenize: str, **options: Any) -> BLEU:
 
 
 def sentence_bleu(tokenize: str) -> Callable[[str, str], float]:
-    """A function of a hypothesis and a reference that returns sentence BLEU, 0 … 100, with effective n-gram order.
+    """Return a function that computes sentence BLEU, 0 … 100, of a hypothesis and a reference, with effective n-gram
+    order.
 
     Raises:
         ConfigError: as for :func:`metrics`.
@@ -72,11 +73,11 @@ def sentence_bleu(tokenize: str) -> Callable[[str, str], float]:
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Scores:
-    """Score translations against one reference each.
+    """Score translations against a single reference each.
 
     Args:
         hypotheses: detokenized translations.
-        references: as many references.
+        references: one reference for each hypothesis.
         tokenize: sacreBLEU's tokenizer; ``none`` for text that is already tokenized.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Bundles and runs as translators."""
+"""Opens bundles and runs as translators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a folder is a bundle, rather than a run."""
+    """Return whether a folder is a bundle rather than a run."""
     return (path / MANIFEST_FILE).exists()
 
 
@@ -33,7 +33,7 @@ def open_translator(path: Path, *, device: str = "cpu", threads: int = 0, trunca
         truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
 
     Raises:
-        BundleError: the bundle is damaged, or not for this runtime.
+        BundleError: the bundle is damaged, or not supported by this runtime.
         CheckpointError: the run cannot be read.
         ConfigError: the folder does not exist.
         DeviceError: the device is not available.
@@ -58,7 +58,7 @@ def open_translator(path: Path, *, device: str = "cpu", threads: int = 0, trunca
 
 
 def run_translator(run: Run, model: EncoderDecoder, *, truncate: bool = False) -> Translator[TorchSession]:
-    """A run's model in torch, with the run's tokenizers and decoding defaults.
+    """Wrap a run's torch model as a translator with the run's tokenizers and decoding defaults.
 
     Args:
         run: the run.
@@ -73,7 +73,7 @@ def run_translator(run: Run, model: EncoderDecoder, *, truncate: bool = False) -
 
 
 def kind_of(translator: AnyTranslator) -> str:
-    """What reports call a translator: ``bundle``, with its precisions, or ``torch``."""
+    """Name a translator in reports: ``bundle`` with its precisions, or ``torch``."""
     session = translator.session
     if not isinstance(session, OnnxSession):
         return "torch"

@@ -1,10 +1,10 @@
 """Search for a length penalty with a high BLEU on the validation set.
 
-BLEU hardly changes over a wide range of penalties, and which of them scores highest depends on the sentences. Of the
-penalties that are not significantly worse than the highest, the one nearest to 1 is chosen.
+BLEU hardly changes over a wide range of penalties, and which penalty scores highest depends on the sentences. Of the
+penalties whose BLEU is not significantly below the highest, the one closest to 1 is chosen.
 
-The penalty decides the order of the finished hypotheses, not which ones beam search keeps. So a single search, ranked
-again for each penalty, gives the same result as one search per penalty.
+The penalty determines the order of the finished hypotheses, not which hypotheses beam search keeps. A single search
+whose hypotheses are re-ranked for each penalty therefore gives the same result as one search per penalty.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ class Candidate:
     error: float
     """Half the width of the 95 % confidence interval of the difference from the highest BLEU, by paired bootstrap."""
     length_ratio: float
-    """Words of the output over those of the references."""
+    """Number of words in the output divided by that in the references."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """All candidates, and which to use."""
+    """All candidates, and the one to use."""
 
     beam_size: int
     """Hypotheses kept per sentence."""
     candidates: tuple[Candidate, ...]
     """Sorted by penalty."""
     chosen: Candidate
-    """The one whose penalty is nearest to 1, among those whose BLEU is not significantly below the highest."""
+    """The candidate with the penalty closest to 1, among those whose BLEU is not significantly below the highest."""
     sentences: int
     """Number of validation sentences translated."""
     too_long: int
@@ -86,11 +86,11 @@ def tune(
         translator: the opened model.
         data_dir: folder to look for the corpus files in.
         beam_size: hypotheses kept; the model's default if ``None``.
-        penalties: which to compare; the model's own is added.
+        penalties: length penalties to compare; the model's own is added.
         progress: called with the fraction of the search done, 0 to 1.
 
     Raises:
-        CheckpointError: the model's folder does not say what it was trained on.
+        CheckpointError: the model's folder does not record what it was trained on.
         ConfigError: the beam size is 1, which leaves nothing to rank.
         DataError: the corpus cannot be read, is not the training corpus, or has no validation pair that fits the model.
         OptionError: a penalty is out of range.
@@ -131,11 +131,11 @@ def tune(
 
 
 def best_text(translation: Translation, length_penalty: float) -> str:
-    """The text that a search with a length penalty finds, from the result of a search without one.
+    """Return the text that a search with a length penalty would find, given the result of a search without one.
 
     Args:
-        translation: all hypotheses that the beam finished, with undivided log-probabilities as scores.
-        length_penalty: exponent of the length by which these are divided.
+        translation: all hypotheses that beam search finished, with unnormalized log-probabilities as scores.
+        length_penalty: exponent of the length by which the scores are divided.
     """
     return max(
         translation.hypotheses,
@@ -150,17 +150,17 @@ class ValidationText:
     sources: list[str]
     """Source sentences."""
     references: list[str]
-    """Their references, lowercased if the model writes lower case only."""
+    """Reference translations, lowercased if the model only writes lower case."""
     tokenize: str
-    """sacreBLEU's tokenizer for them."""
+    """sacreBLEU's tokenizer for these sentences."""
     too_long: int = 0
     """Number of sentences left out because they have more tokens than the model accepts."""
 
     def fitting(self, translator: AnyTranslator) -> ValidationText:
-        """The sentences that are not too long for a model.
+        """Return the sentences that are not too long for a model.
 
         Raises:
-            DataError: all of them are too long.
+            DataError: every sentence is too long.
         """
         excluded = translator.too_long(self.sources)
         kept = [index for index in range(len(self.sources)) if index not in excluded]
@@ -175,7 +175,7 @@ class ValidationText:
 
 
 def validation_text(path: Path, data_dir: Path | None = None) -> ValidationText:
-    """The validation pairs of the corpus that a model was trained on.
+    """Load the validation pairs of the corpus that a model was trained on.
 
     Args:
         path: the model's folder, a run or a bundle.
@@ -197,16 +197,16 @@ def validation_text(path: Path, data_dir: Path | None = None) -> ValidationText:
 
 
 def file_text(path: Path, source: Path, reference: Path) -> ValidationText:
-    """The lines of two files.
+    """Load aligned lines from two files.
 
     Args:
         path: the model's folder, a run or a bundle.
         source: text, one sentence per line.
-        reference: its translation, line by line.
+        reference: its reference translation, line by line.
 
     Raises:
         CheckpointError: the model's folder does not say what it was trained on.
-        DataError: a file cannot be read, or the files differ in their number of lines.
+        DataError: a file cannot be read, or the files have different numbers of lines.
     """
     lowercase = _training(path)[0].tokenizer.lowercase
     sources, references = aligned_lines(source, reference)
@@ -214,7 +214,7 @@ def file_text(path: Path, source: Path, reference: Path) -> ValidationText:
 
 
 def _training(path: Path) -> tuple[Recipe, TextOrigin]:
-    """The recipe of a run or a bundle, and where its text came from, as far as that is recorded."""
+    """Return the recipe of a run or a bundle, and the origin of its text, as far as it is recorded."""
     if not is_bundle(path):
         from edgeformer.train.run import Run  # needs torch
 

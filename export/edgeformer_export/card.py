@@ -1,4 +1,4 @@
-"""The model card: the bundle's README, made from its manifest."""
+"""The model card: the bundle's README, generated from its manifest."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from edgeformer_runtime.bundle.report import TensorReport
 
 
 def model_card(manifest: Manifest, nbytes: int) -> str:
-    """Markdown that says what the bundle is, how good and how fast it is, where its limits are, and how to verify it.
+    """Write the card as Markdown: what the bundle is, its quality, speed and limits, and how to verify it.
 
     Args:
         manifest: the bundle's manifest, with its report.
-        nbytes: bytes of the files that translation needs: all but examples, card and manifest.
+        nbytes: total size in bytes of the files needed for translation: all but examples, card and manifest.
     """
     report = manifest.report
     sections = {
@@ -127,7 +127,7 @@ def _parity(parity: ParityReport | None) -> list[str]:
 
 
 def _weights(manifest: Manifest) -> list[str]:
-    """Layers and bytes by precision; the manifest has each of them."""
+    """Summarize layers and bytes by precision; the manifest lists every layer."""
     quantization = manifest.report.quantization
     if quantization is None or not quantization.tensors:
         return [f"All weights are {next(iter(manifest.precision.values()))}."]
@@ -144,7 +144,7 @@ def _weights(manifest: Manifest) -> list[str]:
 
 
 def _noisiest(tensors: Sequence[TensorReport]) -> str:
-    """The lowest signal-to-noise ratio and its layer; empty if all are exact."""
+    """Describe the lowest signal-to-noise ratio and its layer; empty if all layers are exact."""
     ratios = [(tensor.snr_db, tensor.name) for tensor in tensors if tensor.snr_db is not None]
     ratio, name = min(ratios, default=(None, ""))
     return "" if ratio is None else f"{ratio:.1f} ({name})"

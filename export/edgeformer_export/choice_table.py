@@ -1,4 +1,4 @@
-"""A choice of precision as rows of text, for the terminal, the page and the model card."""
+"""Tables of a precision choice as text, for the terminal, the report page and the model card."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SENSITIVITY_COLUMNS = ("layer", "precision", "KL divergence", "NLL increase", "S
 
 
 def rows(choice: Choice) -> list[tuple[str, ...]]:
-    """A row for each candidate, under :data:`COLUMNS`."""
+    """Return a row for each candidate, with the columns :data:`COLUMNS`."""
     return [
         (
             candidate.name,
@@ -37,7 +37,7 @@ def _verdict(candidate: Measured) -> str:
 
 
 def sensitivity_rows(order: Sequence[Sensitivity]) -> list[tuple[str, ...]]:
-    """A row for each layer, under :data:`SENSITIVITY_COLUMNS`."""
+    """Return a row for each layer, with the columns :data:`SENSITIVITY_COLUMNS`."""
     return [
         (
             layer.layer,
@@ -53,12 +53,12 @@ def sensitivity_rows(order: Sequence[Sensitivity]) -> list[tuple[str, ...]]:
 
 
 def threads_in_words(threads: int) -> str:
-    """``1 thread``, ``2 threads``; 0 is every available CPU."""
+    """Format a number of threads: ``1 thread``, ``2 threads``; 0 means every available CPU."""
     return {0: "all CPUs", 1: "1 thread"}.get(threads, f"{threads} threads")
 
 
 def explanation(choice: Choice) -> list[str]:
-    """What the columns mean and how the choice was made; a few sentences each."""
+    """Explain what the columns mean and how the choice was made, in a few sentences each."""
     search = "greedy search" if choice.beam_size == 1 else f"beam {choice.beam_size}"
     objective = "the fastest" if choice.optimise == "latency" else "the smallest"
     return [

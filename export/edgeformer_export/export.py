@@ -1,5 +1,5 @@
-"""From a run folder to a bundle: trace, optimize, quantize, write, and compare with PyTorch before the bundle gets its
-name."""
+"""Exports a run as a bundle: trace, optimize, quantize, write, and compare with PyTorch before the bundle is renamed to
+its final name."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ EXPORTERS = ("edgeformer", "torch", "onnx", "onnx-ir", "onnxsim", "onnxscript")
 
 
 class ParityError(ExportError):
-    """The exported graphs do not give what PyTorch gives."""
+    """The exported graphs do not match PyTorch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportReport:
-    """What was done, and how the result compares with PyTorch."""
+    """What the export did, and how the result compares with PyTorch."""
 
     bundle: Path
     """The bundle's folder."""
     passes: dict[str, tuple[PassRecord, ...]]
-    """Passes by graph file."""
+    """Pass records by graph file."""
     parity: ParityReport
-    """Comparison over a few sentences of the training set."""
+    """Comparison with PyTorch on a few sentences of the training set."""
     nbytes: int
-    """Bytes of all files."""
+    """Total size of all files, in bytes."""
 
 
 def export_run(
@@ -83,18 +83,18 @@ def export_run(
     Args:
         run: an opened run folder.
         out: the bundle's folder; written under another name and renamed once it is complete.
-        precision: of the decoder's weights; the row of :data:`~edgeformer_runtime.precision.PRECISIONS` says what
-            everything else gets.
-        keep: other precisions of some layers, by the names that the report gives them.
+        precision: precision of the decoder's weights; its row in :data:`~edgeformer_runtime.precision.PRECISIONS`
+            defines that of everything else.
+        keep: exceptions: precision by layer name, as in the report.
         target: ``ort`` for ONNX Runtime's fused operators, ``portable`` for operators of the ONNX standard only.
         overwrite: replace an existing bundle.
-        choice: how the precision was chosen, to be recorded in the manifest.
-        model_graphs: graphs of the same run and target, to save tracing them again.
+        choice: how the precision was chosen, recorded in the manifest.
+        model_graphs: graphs of the same run and target, to avoid tracing them again.
         progress: called during the work.
 
     Raises:
         ConfigError: the model breaks the contract of model families.
-        ExportError: the folder may not be written, the run has no sample, or the model cannot be traced.
+        ExportError: the output folder may not be overwritten, the run has no sample, or the model cannot be traced.
         ParityError: the result does not match PyTorch.
     """
     if target == "portable" and not PRECISIONS[precision].portable:
@@ -106,7 +106,7 @@ def export_run(
         for_cuda = PRECISIONS[precision].optimised_for == "cuda"
         model_graphs = model_graphs or ModelGraphs(run, target, for_cuda=for_cuda, progress=progress)
         manifest = write_graphs(model_graphs, folder, precision, keep or {}, progress)
-        # The bundle lacks only examples, card and figures now, so it can be run to make them.
+        # Only examples, card and measurements are missing now; the bundle itself can be run to produce them.
         translator = Translator.open(folder)
         parity = _compare(model_graphs, translator, precision, progress)
         progress(EXAMPLES, 0.0)
@@ -131,8 +131,8 @@ def write_graphs(
     Args:
         model_graphs: the model.
         folder: an empty folder.
-        precision: of the decoder's weights.
-        keep: other precisions of some layers.
+        precision: precision of the decoder's weights.
+        keep: exceptions: precision by layer name.
         progress: called during the work.
 
     Returns:
@@ -166,10 +166,10 @@ def write_parts(
     Args:
         model_graphs: the model.
         folder: an empty folder.
-        precision: of the decoder's weights.
-        graphs: encoder and decoder; modified.
-        passes: those that made the graphs, by graph file.
-        quantization: which weight got which precision.
+        precision: precision of the decoder's weights.
+        graphs: encoder and decoder; modified in place.
+        passes: records of the passes that produced the graphs, by graph file.
+        quantization: how each weight is stored.
 
     Returns:
         The manifest.
@@ -197,7 +197,7 @@ def _compare(
     """Compare the bundle with PyTorch on text of the training set.
 
     Raises:
-        ParityError: they do not match.
+        ParityError: the bundle does not match PyTorch.
     """
     beams = sorted({1, translator.bundle.manifest.generation.beam_size})
     parity = compare(
@@ -216,7 +216,7 @@ def _compare(
 
 
 def _write_golden(model_graphs: ModelGraphs, translator: Translator, precision: Precision) -> None:
-    """Write the golden file: examples, and what is inside the graphs when they are run."""
+    """Write the golden file: examples, and the inner tensors of the graphs while they run."""
     model, pairs, special = model_graphs.model, model_graphs.pairs, model_graphs.special
     middle = pairs[len(pairs) // 2]
     fed = Trace(source=tuple(middle.source), target=(special.bos, *middle.target)[:MATCHED_STEPS])
@@ -227,7 +227,7 @@ def _write_golden(model_graphs: ModelGraphs, translator: Translator, precision: 
 
 
 def _golden_texts(pairs: Sequence[SamplePair]) -> list[str]:
-    """Candidates for golden examples, from the shortest to the longest."""
+    """List candidates for golden examples, from shortest to longest."""
     return spread(sorted({pair.text for pair in pairs}, key=lambda text: (len(text), text)), GOLDEN_CANDIDATES)
 
 

@@ -32,7 +32,7 @@ from edgeformer_runtime.precision import PRECISIONS, Precision
 CALIBRATION_PAIRS = 256
 
 Passes = Mapping[str, tuple[PassRecord, ...]]
-"""What was done to each graph, by graph file."""
+"""Records of the passes run on each graph, by graph file."""
 
 
 @dataclass(frozen=True)
@@ -42,25 +42,25 @@ class OptimisedGraphs:
     graphs: Graphs
     """Encoder and decoder; use :func:`copies` to change them."""
     passes: Passes
-    """What was done to them."""
+    """Records of the passes that optimized them."""
     layers: tuple[Layer, ...]
-    """Their weights that can be quantized."""
+    """Weights that can be quantized."""
 
 
 @dataclass(frozen=True)
 class QuantizedGraphs:
-    """Graphs with the weights of a precision."""
+    """Graphs with quantized weights."""
 
     graphs: Graphs
-    """Encoder and decoder, the caller's to change."""
+    """Encoder and decoder; the caller may modify them."""
     passes: Passes
-    """What was done to them, optimization included."""
+    """Records of all passes, optimization included."""
     changed: bool
     """Whether a pass quantized anything."""
 
 
 class ModelGraphs:
-    """The graphs of a run's model, with the text to calibrate them; each part is made when it is first needed.
+    """The graphs of a run's model, with text for calibration; each part is created on first use.
 
     Args:
         run: an opened run folder.
@@ -97,10 +97,10 @@ class ModelGraphs:
         return to_onnx(self.model, self.target, for_cuda=self._for_cuda)
 
     def optimised(self, precision: Precision) -> OptimisedGraphs:
-        """The graphs as they are before they are quantized to a precision.
+        """Return the optimized graphs, ready to be quantized to a precision.
 
         Raises:
-            ValueError: the graphs are traced for another device than the precision is optimized for.
+            ValueError: the graphs were traced for a device other than the one the precision is optimized for.
         """
         traits = PRECISIONS[precision]
         if (traits.optimised_for == "cuda") != self._for_cuda:
@@ -108,11 +108,11 @@ class ModelGraphs:
         return self._optimised(traits.in_blocks)
 
     def quantized(self, precision: Precision, assigned: Assigned) -> QuantizedGraphs:
-        """Copies of the graphs with quantized weights.
+        """Return copies of the graphs with quantized weights.
 
         Args:
-            precision: of the bundle; decides which operators are fused.
-            assigned: the precision of each operator; operators that are not named stay in fp32.
+            precision: the bundle's precision; determines which operators are fused.
+            assigned: the precision of each operator; unlisted operators stay in fp32.
         """
         optimised = self.optimised(precision)
         graphs, passes = copies(optimised.graphs), dict(optimised.passes)
@@ -131,7 +131,7 @@ class ModelGraphs:
     def _quantization(
         self, assigned: Mapping[str, Precision], ranges: Mapping[str, QuantizationRange], projections: frozenset[str]
     ) -> list[ir.passes.PassBase]:
-        """The pass of each precision of a graph's operators; weights in blocks first."""
+        """List the passes for the precisions assigned to a graph's operators, weights in blocks first."""
         blocks: list[ir.passes.PassBase] = []
         others: list[ir.passes.PassBase] = []
         for precision, traits in PRECISIONS.items():
@@ -165,20 +165,20 @@ class ModelGraphs:
 
 
 def copies(graphs: Graphs) -> Graphs:
-    """The same graphs, free to be changed."""
+    """Copy graphs, so that the copies can be modified."""
     return {file: ir.from_proto(ir.to_proto(graph)) for file, graph in graphs.items()}
 
 
 def optimisations(file: str, target: Target, *, in_blocks: bool, for_cuda: bool) -> list[ir.passes.PassBase]:
-    """Passes that change results by rounding only, in their order.
+    """List the optimization passes in order; they change results only by rounding.
 
     The tracer has already folded constants, merged equal subexpressions and removed unused nodes.
 
     Args:
-        file: the graph's name in a bundle: the encoder has a row for each source token, a step has few.
+        file: the graph's file name in a bundle: the encoder has one row per source token, a decoder step few rows.
         target: which operators may be used.
-        in_blocks: weights are going to be in blocks, for one row at a time.
-        for_cuda: in half precision, for CUDA.
+        in_blocks: weights will be quantized in blocks, for one row at a time.
+        for_cuda: optimize for CUDA, in half precision.
     """
     step = file != contract.ENCODER_FILE
     passes: list[ir.passes.PassBase] = [MergeLinears(), Simplify()] if step else [Simplify()]

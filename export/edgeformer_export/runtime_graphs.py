@@ -1,4 +1,4 @@
-"""Writes the small graphs that the runtime computes with beside those of bundles.
+"""Writes the small graphs that the runtime uses in addition to those of bundles.
 
 Usage: ``python -m edgeformer_export.runtime_graphs``
 """
@@ -18,7 +18,7 @@ from edgeformer_runtime.engine.graphs import BEST_TOKENS, BEST_TOKENS_PADDED, IN
 
 
 def runtime_graphs() -> Iterator[tuple[Path, onnx.ModelProto]]:
-    """Every graph, with the file that the runtime reads it from."""
+    """Yield every graph with the path that the runtime reads it from."""
     yield BEST_TOKENS, best_tokens(padded=False)
     yield BEST_TOKENS_PADDED, best_tokens(padded=True)
     yield INTEGER_PRODUCT, integer_product()
@@ -27,7 +27,7 @@ def runtime_graphs() -> Iterator[tuple[Path, onnx.ModelProto]]:
 
 
 def integer_product() -> onnx.ModelProto:
-    """One product of integers: ``a (m, k)``, uint8, and ``b (k, n)``, int8, to ``y (m, n)``, int32."""
+    """Build an integer matrix product: ``a (m, k)``, uint8, and ``b (k, n)``, int8, to ``y (m, n)``, int32."""
     graph = helper.make_graph(
         [helper.make_node("MatMulInteger", ["a", "b"], ["y"])],
         "integer_product",
@@ -41,7 +41,7 @@ def integer_product() -> onnx.ModelProto:
 
 
 def rows(dtype: DType) -> onnx.ModelProto:
-    """Rows of a tensor: ``x`` of any shape, and ``i (n,)``, int64, to the rows ``i`` of ``x``, ``y``."""
+    """Build a row selection: from ``x`` of any shape and ``i (n,)``, int64, to ``y``, the rows ``i`` of ``x``."""
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     graph = helper.make_graph(
         [helper.make_node("Gather", ["x", "i"], ["y"])],
@@ -56,7 +56,7 @@ def rows(dtype: DType) -> onnx.ModelProto:
 
 
 def _best_token_nodes(*, padded: bool) -> list[onnx.NodeProto]:
-    """Nodes of :func:`best_tokens`."""
+    """List the nodes of :func:`best_tokens`."""
     node = helper.make_node
     rows = "padded" if padded else "all"
     return [
@@ -64,7 +64,7 @@ def _best_token_nodes(*, padded: bool) -> list[onnx.NodeProto]:
         node("Gather", ["all", "zero"], ["first"], axis=1),
         *([node("Pad", ["all", "padding", "nothing"], ["padded"])] if padded else []),
         node("Reshape", [rows, "chunks"], ["grid"]),
-        # the largest of each chunk, with the log-probability of its hypothesis: (N, K, chunks of a row), made flat
+        # the maximum of each chunk plus the log-probability of its hypothesis: (N, K, chunks per row), flattened
         node("ReduceMax", ["grid", "two"], ["grid_max"], keepdims=0),
         node("Cast", ["grid_max"], ["peak"], to=TensorProto.DOUBLE),
         node("Shape", ["log_probability"], ["sentences_beams"]),
@@ -73,10 +73,10 @@ def _best_token_nodes(*, padded: bool) -> list[onnx.NodeProto]:
         node("Unsqueeze", ["log_probability", "two"], ["past"]),
         node("Add", ["peaks", "past"], ["peak_totals"]),
         node("Flatten", ["peak_totals"], ["peak_total"]),
-        # the best chunks, in the order in which they stand
+        # the best chunks, in their original order
         node("TopK", ["peak_total", "count"], ["best_peak", "best_chunk"], axis=1),
         node("TopK", ["best_chunk", "count"], ["chunk", "rank"], axis=1, largest=0),
-        # what is in them: (N, count, size)
+        # their contents: (N, count, size)
         node("Unsqueeze", ["chunk", "two"], ["chunk_index"]),
         node("GatherND", ["grid", "chunk_index"], ["inside"], batch_dims=1),
         node("Cast", ["inside"], ["inside_double"], to=TensorProto.DOUBLE),
@@ -87,7 +87,7 @@ def _best_token_nodes(*, padded: bool) -> list[onnx.NodeProto]:
         node("Add", ["inside_double", "chunk_past"], ["totals"]),
         node("Flatten", ["totals"], ["total"]),
         node("TopK", ["total", "count"], ["value", "found"], axis=1),
-        # where that is among all extensions
+        # their positions among all extensions
         node("Shape", ["grid"], ["size"], start=2),
         node("Div", ["found", "size"], ["found_chunk"]),
         node("GatherElements", ["chunk", "found_chunk"], ["place_chunk"], axis=1),
@@ -98,16 +98,17 @@ def _best_token_nodes(*, padded: bool) -> list[onnx.NodeProto]:
 
 
 def best_tokens(*, padded: bool) -> onnx.ModelProto:
-    """Log-softmax, then the best extensions, found by way of the best chunks.
+    """Build log-softmax followed by a search for the best extensions within the best chunks.
 
-    The best ``count`` extensions are in the ``count`` chunks with the largest maxima. These are taken in their own
-    order, so that of equal extensions the first wins.
+    The best ``count`` extensions are in the ``count`` chunks with the largest maxima. These chunks keep their original
+    order, so that the first of several equal extensions wins.
 
-    Inputs: ``logits (N * K, V)``; ``log_probability (N, K)``; ``chunks (3,)``: N, chunks of a sentence, size of a
-    chunk; ``count (1,)``; if padded, ``padding (4,)`` of the logits at the ends of their axes.
+    Inputs: ``logits (N * K, V)``; ``log_probability (N, K)``; ``chunks (3,)``: N, chunks per sentence, chunk size;
+    ``count (1,)``; if padded, ``padding (4,)`` of the logits at the ends of their axes.
 
-    Outputs: ``value (N, count)``; ``place (N, count)`` among a sentence's ``K * V`` extensions, padding included;
-    ``first (N * K, 1)``, the first log-probability of each row, NaN if the row has a NaN or no finite value.
+    Outputs: ``value (N, count)``; ``place (N, count)``, positions among a sentence's ``K * V`` extensions, padding
+    included; ``first (N * K, 1)``, the first log-probability of each row, NaN if the row contains NaN or no finite
+    value.
     """
     constants = {"zero": np.array([0]), "two": np.array([2]), "rest": np.array([-1])}
     inputs: list[tuple[str, int, list[str | int]]] = [

@@ -1,4 +1,4 @@
-"""The sample of training text that a run keeps: what an export calibrates with and compares on."""
+"""The sample of training text stored in a run, which export uses for calibration and comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgeformer_export.writer import ExportError
 
 @dataclass(frozen=True)
 class SamplePair:
-    """One pair of the run's sample of training text, as text and as ids."""
+    """A pair from the run's sample of training text, as text and as token ids."""
 
     text: str
     source: list[int]
@@ -23,10 +23,10 @@ class SamplePair:
 
 
 def sample_pairs(run: Run, model: EncoderDecoder) -> list[SamplePair]:
-    """The run's sample, without pairs that are too long for the model or blank.
+    """Load the run's sample, without pairs that are blank or too long for the model.
 
     Raises:
-        ExportError: nothing is left.
+        ExportError: no pairs remain.
     """
     sources = run.source_tokenizer.encode_batch([source for source, _ in run.sample], end_token=True)
     targets = run.target_tokenizer.encode_batch([target for _, target in run.sample])
@@ -44,6 +44,6 @@ T = TypeVar("T")
 
 
 def spread(items: Sequence[T], count: int) -> list[T]:
-    """At most ``count`` items at even distances, the first and the last among them."""
+    """Pick at most ``count`` evenly spaced items, including the first and the last."""
     count = min(count, len(items))
     return [items[round(index * (len(items) - 1) / max(1, count - 1))] for index in range(count)]

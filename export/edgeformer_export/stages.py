@@ -1,4 +1,4 @@
-"""Parts of an export, as progress reports name them."""
+"""Stages of an export, as shown in progress reports."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stage:
-    """One part of the work."""
+    """One stage of the work."""
 
     text: str
-    """What a person reads while it is being done."""
+    """Text shown while the stage is running."""
 
 
 TRACE = Stage("Tracing the graphs")
@@ -22,8 +22,8 @@ COMPARE = Stage("Comparing with PyTorch")
 EXAMPLES = Stage("Choosing golden examples")
 
 StageProgress = Callable[[Stage, float], None]
-"""Called with a stage and the fraction of it done, 0 … 1."""
+"""Called with a stage and the fraction of that stage done, 0 … 1."""
 
 
 def silent(stage: Stage, fraction: float) -> None:
-    """Report nothing."""
+    """Do not report progress."""

@@ -1,4 +1,4 @@
-"""One file of weights for both graphs: every distinct tensor is stored once."""
+"""Writes one weight file for both graphs, in which every distinct tensor is stored once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 ALIGNMENT = 4096
-"""Offset of a large tensor in bytes: the page size, so that it can be mapped into memory in place."""
+"""Alignment of large tensors in bytes: the page size, so that they can be memory-mapped in place."""
 SMALL_ALIGNMENT = 64
 LARGE = 65_536
 MIN_BYTES = 1024
@@ -17,14 +17,14 @@ MIN_BYTES = 1024
 
 
 def write_weights(models: Iterable[ir.Model], path: Path) -> int:
-    """Move the weights of all models into one file, identical ones once, and point the models at it.
+    """Move the weights of all models into one file, without duplicates, and make the models refer to it.
 
     Args:
-        models: graphs to change in place; save them beside ``path`` afterwards.
+        models: graphs to modify in place; save them next to ``path`` afterwards.
         path: file to write.
 
     Returns:
-        Bytes of the file.
+        Size of the file in bytes.
     """
     places: dict[tuple[str, int], int] = {}
     with path.open("wb") as stream:

@@ -1,4 +1,4 @@
-"""Writes a bundle in one step: into a temporary folder beside the target, which is then renamed."""
+"""Writes a bundle atomically: into a temporary folder next to the target, which is then renamed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ExportError(EdgeformerError):
 
 @contextlib.contextmanager
 def atomic_folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A temporary folder that becomes ``out`` when the block ends without an error, and is removed otherwise.
+    """Create a temporary folder that becomes ``out`` if the block ends without an error, and is removed otherwise.
 
     Raises:
         ExportError: ``out`` exists and may not be overwritten, or contains something other than a bundle.
@@ -29,14 +29,14 @@ def atomic_folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
     require_free(out, overwrite=overwrite)
     with staged_folder(out, overwrite=overwrite) as folder:
         yield folder
-        require_free(out, overwrite=overwrite)  # again, since the work took time
+        require_free(out, overwrite=overwrite)  # again, since this may have changed in the meantime
 
 
 def require_free(out: Path, *, overwrite: bool) -> None:
     """Make sure that ``out`` does not exist, or is a bundle without other files that may be overwritten.
 
     Raises:
-        ExportError: it is neither.
+        ExportError: ``out`` exists and is not such a bundle.
     """
     if not out.exists():
         return
@@ -53,13 +53,13 @@ def require_free(out: Path, *, overwrite: bool) -> None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
-    """Hash every file of the folder and write the manifest.
+    """Hash every file in the folder and write the manifest.
 
     Returns:
         The manifest with its list of files.
 
     Raises:
-        ExportError: the manifest contradicts itself; lists every problem.
+        ExportError: the manifest is inconsistent; lists every problem.
     """
     files = {
         path.name: FileEntry(size=path.stat().st_size, sha256=file_sha256(path))

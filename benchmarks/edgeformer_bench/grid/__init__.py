@@ -1,1 +1,1 @@
-"""The grid of ``make bench``: edgeformer against its peers, over models, workloads, lengths and threads."""
+"""The grid of ``make bench``: edgeformer compared with its peers across models, workloads, lengths and threads."""

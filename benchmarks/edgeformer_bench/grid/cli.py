@@ -31,7 +31,7 @@ from edgeformer_runtime.selfcheck.machine import machine_summary
 
 
 def _several(name: str, field: str, kind: click.ParamType[Any], text: str) -> Callable[[Any], Any]:
-    """An option that may be repeated."""
+    """Create an option that may be repeated."""
     return click.option(name, field, multiple=True, type=kind, help=f"{text}; may be repeated.")
 
 
@@ -119,7 +119,7 @@ def main(
 
 
 def _options(out: Path, full: bool, **choices: Any) -> GridOptions:
-    """Options with defaults filled in, as they are with and without ``--full``."""
+    """Fill in the defaults of options, which depend on ``--full``."""
     threads = choices["threads"] or (THREADS if full else THREADS[:1])
     usable = tuple(count for count in threads if count <= available_cpus())
     if not usable:
@@ -136,7 +136,7 @@ def _options(out: Path, full: bool, **choices: Any) -> GridOptions:
 
 
 def _report(options: GridOptions, *, resume: bool) -> Report:
-    """An empty report, or the one to be resumed, with the machine's bandwidth."""
+    """Create a report, or load the one to resume, with the machine's bandwidth."""
     report = Report(
         machine=machine_summary(),
         versions=_versions(),
@@ -164,7 +164,7 @@ def _versions() -> dict[str, str]:
 
 
 def _clear(work: Path) -> None:
-    """Remove the models of an earlier run, so that none is older than the code."""
+    """Remove the models of an earlier run, so that no model is older than the code."""
     marker = work / ".bench"
     if work.exists() and any(work.iterdir()) and not marker.exists():
         raise ConfigError(f"`{work}` was not made by this benchmark; choose another --out.")

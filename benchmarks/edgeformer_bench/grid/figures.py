@@ -1,4 +1,4 @@
-"""The figures of a grid, drawn by matplotlib."""
+"""Figures of a grid, drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgeformer_bench.peers.systems import REFERENCE
 from edgeformer_runtime.cli.output import plural
 
 PALETTES: dict[Kind, str] = {"bundle": "Blues", "ctranslate2": "Oranges", "torch": "Greys", "optimum": "Greens"}
-"""A colormap for each kind of system; systems of one kind are shades of it."""
+"""Colormap for each kind of system; systems of the same kind use its shades."""
 PANEL_COLUMNS = 3
 
 Lines = dict[str, list[tuple[float, float]]]
@@ -25,18 +25,18 @@ Lines = dict[str, list[tuple[float, float]]]
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with what a page needs to show it."""
+    """A figure with its name and title."""
 
     name: str
-    """For file names."""
+    """Name used in file names."""
     title: str
-    """What it shows."""
+    """What the figure shows."""
     figure: Figure
     """The figure."""
 
 
 def pictures(report: Report) -> Iterator[Picture]:
-    """All figures that the report has data for."""
+    """Yield every figure that the report has data for."""
     grid = [cell for cell in report.cells if not cell.setting.order]
     if not grid:
         return
@@ -76,7 +76,7 @@ def _measured(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Result]]:
 
 
 def _sizes(report: Report, cells: Sequence[Cell]) -> dict[str, Lines]:
-    """Throughput of greedy search for one sentence, by bytes on disk."""
+    """Plot throughput of greedy search for one sentence against size on disk."""
     megabytes = {
         (model.name, facts.system): facts.start.bytes / 1e6
         for model in report.models
@@ -91,7 +91,7 @@ def _sizes(report: Report, cells: Sequence[Cell]) -> dict[str, Lines]:
 
 
 def _panels(points: Iterable[tuple[Cell, str, float, float]]) -> dict[str, Lines]:
-    """Points of all systems by model and number of threads."""
+    """Group points of all systems by model and number of threads."""
     panels: dict[str, Lines] = {}
     for cell, system, x, y in points:
         lines = panels.setdefault(f"{cell.setting.model}, {plural(cell.setting.threads, 'thread')}", {})
@@ -104,7 +104,7 @@ def _has_lines(panels: dict[str, Lines]) -> bool:
 
 
 def _lines(panels: dict[str, Lines], colors: dict[str, Any], across: str, up: str) -> Figure:
-    """Panels with one legend."""
+    """Draw panels with a common legend."""
     columns = min(PANEL_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = Figure(figsize=(4 * columns + 2, 3.5 * rows), layout="constrained")
@@ -120,7 +120,7 @@ def _lines(panels: dict[str, Lines], colors: dict[str, Any], across: str, up: st
 
 
 def _speeds(cells: Sequence[Cell], colors: dict[str, Any]) -> Figure:
-    """A panel per model, in which each cell is a row of points."""
+    """Draw a panel per model, in which each cell is a row of points."""
     models: dict[str, list[Cell]] = {}
     for cell in cells:
         models.setdefault(cell.setting.model, []).append(cell)
@@ -149,7 +149,7 @@ def _speeds(cells: Sequence[Cell], colors: dict[str, Any]) -> Figure:
 
 
 def _colors(report: Report) -> dict[str, Any]:
-    """A color for each measured system."""
+    """Assign a color to each measured system."""
     kinds = {facts.system: facts.kind for model in report.models for facts in model.systems if facts.kind is not None}
     systems = dict.fromkeys(result.system for cell in report.cells for result in cell.results)
     colors = {}

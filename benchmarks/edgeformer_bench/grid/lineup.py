@@ -1,4 +1,4 @@
-"""The systems that take part for a model; bundles and converted models are made where they are missing."""
+"""The systems to compare for each model; missing bundles and converted models are created."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Lineup:
     """Contenders by model and threads.
 
     Args:
-        options: the grid's.
-        report: called with a line of text before each step that takes time.
+        options: options of the grid.
+        report: called with a line of text before each slow step.
     """
 
     def __init__(self, options: GridOptions, report: Callable[[str], None]) -> None:
@@ -30,15 +30,15 @@ class Lineup:
         self._known: dict[tuple[str, int, bool], tuple[list[Contender], dict[str, str]]] = {}
 
     def folder(self, name: str) -> Path:
-        """Folder of a model's files."""
+        """Return the folder of a model's files."""
         return self._options.work / name
 
     def bundle(self, name: str, precision: str) -> Path:
-        """A model's bundle in a precision."""
+        """Return a model's bundle in a precision."""
         return self.folder(name) / precision
 
     def random_run(self, preset: str) -> Run:
-        """The run of a preset with random weights."""
+        """Return the run of a preset with random weights."""
         path = self.folder(preset) / "run"
         self._report(f"{preset}: making random weights")
         return Run.open(path) if path.exists() else random_run(path, preset, self._options.vocab_size)
@@ -46,13 +46,13 @@ class Lineup:
     def contenders(
         self, name: str, run: Run, threads: int, *, texts: bool = False
     ) -> tuple[list[Contender], dict[str, str]]:
-        """Contenders, and for systems that cannot take part the reasons.
+        """Return contenders, and the reasons why other systems cannot take part.
 
         Args:
-            name: the model's.
-            run: the model's.
+            name: name of the model.
+            run: run of the model.
             threads: CPU threads per operator.
-            texts: only those that translate text to text.
+            texts: include only systems that translate text to text.
         """
         key = name, threads, texts
         if key not in self._known:

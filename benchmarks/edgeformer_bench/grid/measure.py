@@ -1,4 +1,4 @@
-"""Measures a grid cell by cell, and saves after each."""
+"""Measures a grid cell by cell, and saves the report after each cell."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ COMPARED = 8
 """Number of random sentences whose outputs are compared before anything is timed."""
 COMPARED_LENGTH = 20
 COMPARED_TEXTS = 64
-"""The same, of a text."""
+"""Number of sentences of a text whose outputs are compared."""
 TURN_SECONDS = 0.05
-"""A turn repeats short calls until this much time has passed."""
+"""A turn repeats short calls until this many seconds have passed."""
 TEXT_BEAM = 4
 SEARCHES = {"greedy": 1, "beam 4": 4}
 BASELINE = "edgeformer fp32"
@@ -40,7 +40,7 @@ class Grid:
     """A grid being measured.
 
     Args:
-        report: results so far; completed and saved.
+        report: results so far; new results are added and saved.
         options: what to measure.
         progress: shows what is being done.
     """
@@ -116,7 +116,7 @@ class Grid:
         ]
 
     def _missing(self, settings: Sequence[Setting]) -> list[Setting]:
-        """Settings that are still to be measured; starts their progress."""
+        """Return the settings not measured yet, and start their progress."""
         missing = [setting for setting in settings if self.report.cell(setting) is None]
         self._progress.update(self._task, total=len(missing), completed=0)
         return missing
@@ -146,13 +146,13 @@ class Grid:
             self._progress.console.print(label)
 
     def _add_model(self, name: str, run: Run, compared: list[list[int]], length: int | None) -> None:
-        """Measure what does not depend on the cell: size, start, memory, identical outputs. Save it.
+        """Measure and save what does not depend on the cell: size, start, memory, identical outputs.
 
         Args:
-            name: the model's.
-            run: the model's.
+            name: name of the model.
+            run: run of the model.
             compared: token ids of sentences whose outputs are compared.
-            length: tokens to decode for each; ``None`` decodes up to the end token.
+            length: tokens to decode for each sentence; ``None`` decodes up to the end token.
         """
         if self.report.model(name) is not None:
             return

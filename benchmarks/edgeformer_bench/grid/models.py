@@ -1,4 +1,4 @@
-"""Models to time: presets with random weights, which take as long as trained ones for a given output length."""
+"""Models to time: presets with random weights, which are as fast as trained models for a given output length."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ PRECISIONS: tuple[Precision, ...] = tuple(name for name in get_args(Precision) i
 """Precisions that run on the CPU."""
 TRAINED_TOKENS = 1000
 TRAINED_PAIRS = 2000
-"""Training data of the tokenizer."""
+"""Number of pairs that the tokenizer is trained on."""
 SAMPLE_PAIRS = 4
-"""Pairs that the export calibrates with and compares on; few, since random weights never end a sentence."""
+"""Number of pairs that export uses for calibration and comparison; few, since random weights never end a sentence."""
 MAX_SOURCE_LENGTH, MAX_TARGET_LENGTH = 64, 96
 
 
 def random_run(path: Path, preset: str, vocab_size: int, seed: int = 1) -> Run:
     """Make a run folder with random weights, as training on the embedded corpus would leave it.
 
-    The corpus is too small for a large vocabulary, so the tokenizer is filled up with entries that no text produces.
-    They count in the sizes of the embedding and the output projection, and random sources use them.
+    The corpus is too small for a large vocabulary, so the tokenizer is padded with entries that no text produces. These
+    add to the sizes of the embedding and the output projection, and random sources use them.
     """
     tree = {
         "model": {
@@ -58,11 +58,11 @@ def random_run(path: Path, preset: str, vocab_size: int, seed: int = 1) -> Run:
 
 
 def sharpened(model: EncoderDecoder) -> EncoderDecoder:
-    """Make random weights more like trained ones.
+    """Make random weights more similar to trained ones.
 
     The outputs of sublayers are scaled down by the square root of their number (Radford et al. 2019, section 2.3).
-    Otherwise the two best logits would be so close that no quantized model passes the exporter's comparison. The rows
-    of the padding and start tokens are zeros, so that no system chooses them, whether or not it forbids them.
+    Otherwise, the two best logits would be so close that no quantized model would pass the exporter's comparison. The
+    rows of the padding and start tokens are zeros, so that no system chooses them, whether or not it suppresses them.
     """
     names = ("output.weight", "feed_forward.3.weight")
     added = [parameter for name, parameter in model.named_parameters() if name.endswith(names)]
@@ -76,7 +76,7 @@ def sharpened(model: EncoderDecoder) -> EncoderDecoder:
 
 
 def filled(tokenizer: tokenizers.Tokenizer, vocab_size: int) -> tokenizers.Tokenizer:
-    """The tokenizer with unused entries added up to ``vocab_size``."""
+    """Return the tokenizer, padded with unused entries up to ``vocab_size``."""
     tree = json.loads(tokenizer.to_str())
     vocabulary = tree["model"]["vocab"]
     vocabulary |= {f"<unused {index}>": index for index in range(len(vocabulary), vocab_size)}
@@ -84,7 +84,7 @@ def filled(tokenizer: tokenizers.Tokenizer, vocab_size: int) -> tokenizers.Token
 
 
 def step_bytes(bundle: Path) -> int:
-    """Bytes of weights that one decoder step reads; tables from which it gathers a row are not counted."""
+    """Compute the bytes of weights that a decoder step reads, excluding tables from which it gathers a row."""
     model = onnx.load(bundle / DECODER_FILE, load_external_data=False)
     graphs = list(_graphs(model.graph))
     read = {

@@ -14,9 +14,9 @@ LENGTHS = (10, 20, 60)
 THREADS = (1, 2)
 """Threads of a full grid."""
 OURS = "edgeformer"
-"""The group of our bundles, among the names of peers."""
+"""Name of the group of our bundles, used alongside the names of peers."""
 SLOW = "torch-compile"
-"""Compiles for minutes, for every new number of rows; measured with ``--full`` or on request."""
+"""Peer that compiles for minutes for every new number of rows; measured with ``--full`` or on request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +24,11 @@ class GridOptions:
     """What to measure, and for how long."""
 
     work: Path
-    """Folder of the models."""
+    """Folder for the models."""
     results: Path
-    """JSON file to save to."""
+    """JSON file for the results."""
     presets: Sequence[str]
-    """Of :data:`PRESETS`."""
+    """Entries of :data:`PRESETS`."""
     workloads: Sequence[str]
     """Keys of :data:`WORKLOADS`."""
     lengths: Sequence[int]
@@ -44,8 +44,8 @@ class GridOptions:
     rounds: int
     """Measured rounds per cell."""
     seconds: float
-    """Time limit per cell."""
+    """Time limit per cell, in seconds."""
     starts: int
-    """Fresh processes per system, for load time and memory."""
+    """Number of fresh processes per system, to measure load time and memory."""
     optimum_python: str
-    """Interpreter that has Optimum; if empty, this one."""
+    """Python interpreter with Optimum; the current one if empty."""

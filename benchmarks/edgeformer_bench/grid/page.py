@@ -1,4 +1,4 @@
-"""The report of a grid for people: a Markdown page with its figures as PNG files."""
+"""A grid's report as a Markdown page with figures as PNG files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def write_page(report: Report, path: Path) -> None:
     """Write the page, and its figures as ``NAME-FIGURE.png`` in the same folder.
 
     Args:
-        report: what was measured.
+        report: results of the grid.
         path: the Markdown file.
     """
     figures = []

@@ -1,4 +1,4 @@
-"""The results of a grid: what was measured, saved to a file that a later run can resume."""
+"""The results of a grid, saved to a file from which a later run can resume."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from edgeformer_bench.timer import Timing
 from edgeformer_runtime.files import write_atomically
 
 Order = Literal["", "as given", "sorted by length"]
-"""How a text is given to the systems; empty for random sources."""
+"""Order in which the systems receive the sentences of a text; empty for random sources."""
 
 
 class Setting(msgspec.Struct, kw_only=True, frozen=True):
-    """One cell of the grid, or one way to give a text; names no system."""
+    """One cell of the grid, or one setting for a text; independent of the system."""
 
     model: str
     """A preset with random weights, or the name of a run."""
@@ -36,16 +36,16 @@ class Setting(msgspec.Struct, kw_only=True, frozen=True):
     target_length: int = 0
     """Tokens decoded for each sentence; 0 for text."""
     order: Order = ""
-    """How the text is given."""
+    """Order of the text."""
 
     @property
     def search(self) -> str:
-        """``greedy``, or the beam."""
+        """Describe the search: ``greedy``, or the beam size."""
         return "greedy" if self.beam_size == 1 else f"beam {self.beam_size}"
 
     @property
     def workload(self) -> str:
-        """Description without model and threads."""
+        """Describe the setting without model and threads."""
         if self.order:
             return f"{self.batch:,} sentences, {self.order}, {self.search}"
         return f"batch {self.batch}, {self.search}, {self.source_length} → {self.target_length} tokens"
@@ -57,16 +57,16 @@ class Result(msgspec.Struct, kw_only=True):
     system: str
     """Its name."""
     timing: Timing | None = None
-    """Times of a call; ``None`` if it failed."""
+    """Times of a call; ``None`` if the system failed."""
     first_token_ms: float | None = None
     """Median time of a call that decodes one token: the encoder and one step."""
     variant: str = ""
-    """The settings that were fastest, where several were tried."""
+    """The fastest settings, if several were tried."""
     error: str = ""
-    """Why it was not measured."""
+    """Why the system was not measured."""
 
     def step_ms(self, target_length: int) -> float | None:
-        """Mean time of a step after the first, from calls that decode ``target_length`` tokens."""
+        """Compute the mean time of a step after the first, from calls that decode ``target_length`` tokens."""
         if self.timing is None or self.first_token_ms is None or target_length < 2:
             return None
         return (self.timing.median_ms - self.first_token_ms) / (target_length - 1)
@@ -82,7 +82,7 @@ class Cell(msgspec.Struct, kw_only=True):
 
     @classmethod
     def of(cls, setting: Setting, scores: dict[str, Score]) -> Cell:
-        """The cell of a contest."""
+        """Create the cell from the scores of a contest."""
         results = []
         for name, score in scores.items():
             result = Result(system=name, variant=score.variant, error=score.error)
@@ -94,19 +94,19 @@ class Cell(msgspec.Struct, kw_only=True):
         return cls(setting=setting, results=results)
 
     def speed(self, result: Result) -> float | None:
-        """Speed of a system relative to :data:`~edgeformer_bench.peers.systems.REFERENCE`."""
+        """Return the speed of a system relative to :data:`~edgeformer_bench.peers.systems.REFERENCE`."""
         timings = {entry.system: entry.timing for entry in self.results if entry.timing is not None}
         return speedups(timings, REFERENCE).get(result.system)
 
     def per_second(self, result: Result) -> float | None:
-        """Target tokens, or sentences of text, per second."""
+        """Return target tokens per second, or sentences per second for text."""
         if result.timing is None:
             return None
         return self.setting.batch * (self.setting.target_length or 1) / result.timing.median_ms * 1000
 
 
 class SystemFacts(msgspec.Struct, kw_only=True):
-    """What is known of a system with one model, apart from its times."""
+    """Information about a system with one model, apart from its times."""
 
     system: str
     """Its name."""
@@ -117,22 +117,22 @@ class SystemFacts(msgspec.Struct, kw_only=True):
     version: str = ""
     """The engine and its version."""
     start: Start | None = None
-    """A fresh process up to its first translation."""
+    """Measurements of a fresh process up to its first translation."""
     step_bytes: int = 0
     """Bytes of weights that a decoder step reads."""
     identical: dict[str, int] = {}
-    """Sentences with the same output as the baseline's, by search."""
+    """Number of sentences with the same output as the baseline's, by search."""
     error: str = ""
-    """Why it takes no part."""
+    """Why the system does not take part."""
 
 
 class Model(msgspec.Struct, kw_only=True):
-    """What is known of one model."""
+    """Information about one model."""
 
     name: str
     """A preset, or the name of a run."""
     parameters: int
-    """Trained parameters; shared ones count once."""
+    """Number of trainable parameters; shared parameters count once."""
     compared: int
     """Number of sentences whose outputs were compared."""
     baseline: str
@@ -149,24 +149,24 @@ class Report(msgspec.Struct, kw_only=True):
     versions: dict[str, str]
     """Versions of Python and the libraries of this process."""
     systems: list[str]
-    """Groups of systems that were requested."""
+    """Requested groups of systems."""
     vocab_size: int
     """Vocabulary size of the models with random weights."""
     commands: list[str] = []
-    """Commands that made it, oldest first."""
+    """Commands that produced the report, oldest first."""
     bandwidth: list[Bandwidth] = []
-    """How fast this machine reads memory."""
+    """Memory read bandwidth of this machine."""
     models: list[Model] = []
     """Models measured so far."""
     cells: list[Cell] = []
     """Cells measured so far."""
 
     def cell(self, setting: Setting) -> Cell | None:
-        """The cell of a setting, if it was measured."""
+        """Return the cell of a setting, if it was measured."""
         return next((cell for cell in self.cells if cell.setting == setting), None)
 
     def model(self, name: str) -> Model | None:
-        """The model with a name, if it was measured."""
+        """Return the model with this name, if it was measured."""
         return next((model for model in self.models if model.name == name), None)
 
     def write(self, path: Path) -> None:
@@ -175,10 +175,11 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 def resumed(path: Path, fresh: Report) -> Report:
-    """The report in a file, to be continued.
+    """Load a report, so that it can be resumed.
 
     Raises:
-        ConfigError: it cannot be read, or was made on another machine, with other versions or for other systems.
+        ConfigError: the report cannot be read, or was made on another machine, with other versions or for other
+            systems.
     """
     try:
         old = msgspec.json.decode(path.read_bytes(), type=Report)

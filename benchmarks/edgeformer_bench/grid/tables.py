@@ -1,4 +1,4 @@
-"""The tables of a grid, for the terminal and for Markdown."""
+"""Tables of a grid, for the terminal and for Markdown."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Rows:
     """A table of text."""
 
     title: str
-    """What it shows."""
+    """What the table shows."""
     columns: Sequence[str]
     """Headers; the first column holds names."""
     rows: Sequence[Sequence[str]]
-    """Cells of text."""
+    """Text of the cells, row by row."""
 
 
 def tables(report: Report) -> Iterator[Rows]:
-    """All tables of a report."""
+    """Yield all tables of a report."""
     for cell in report.cells:
         yield _cell_table(cell)
     for model in report.models:
@@ -44,7 +44,7 @@ def tables(report: Report) -> Iterator[Rows]:
 
 
 def problems(report: Report) -> list[str]:
-    """What could not be measured, and outputs that should be equal but differ; one line each."""
+    """List what could not be measured, and outputs that should be equal but differ; one line each."""
     lines = []
     for model in report.models:
         for facts in model.systems:
@@ -115,7 +115,7 @@ def _model_table(model: Model) -> Rows:
 
 
 def _memory_table(report: Report, model: Model) -> Rows:
-    """Bandwidth that a step of one row reaches, compared with what the machine can read."""
+    """Compare the bandwidth reached by a step of one row with that of the machine."""
     rows = []
     sizes = {facts.system: facts.step_bytes for facts in model.systems}
     measured = {entry.threads for entry in report.bandwidth}
@@ -151,5 +151,5 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _ms(value: float) -> str:
-    """Milliseconds with at least three digits."""
+    """Format milliseconds with at least three digits."""
     return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"

@@ -1,1 +1,1 @@
-"""Other engines that run the same weights, to compare with. Each runs in a process of its own."""
+"""Other engines running the same weights, for comparison. Each runs in its own process."""

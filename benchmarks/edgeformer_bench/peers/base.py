@@ -1,4 +1,4 @@
-"""What a peer must offer to be compared, and how it is described to the process that runs it."""
+"""The interface of peers, and the description passed to the process that runs a peer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MODULES: dict[Kind, str] = {
     "ctranslate2": "edgeformer_bench.peers.ctranslate2",
     "optimum": "edgeformer_bench.peers.optimum",
 }
-"""The module of each kind. It has ``open_peer(spec)`` and, where a run must be converted first, ``convert(run, out,
+"""The module of each kind. It defines ``open_peer(spec)`` and, if runs must be converted first, ``convert(run, out,
 weights)``."""
 
 PEERS = ("ctranslate2", "torch", "torch-compile", "optimum")
-"""What a bundle can be compared with."""
+"""Peers that a bundle can be compared with."""
 
 Weights = Literal["int8", "float32"]
 """How a peer stores its weights."""
@@ -35,7 +35,7 @@ class PeerError(EdgeformerError):
 
 
 class Spec(msgspec.Struct, kw_only=True, frozen=True):
-    """One peer with its settings."""
+    """A peer and its settings."""
 
     kind: Kind
     """What runs the model."""
@@ -46,7 +46,7 @@ class Spec(msgspec.Struct, kw_only=True, frozen=True):
     device: str = "cpu"
     """``cpu`` or ``cuda``."""
     settings: dict[str, Any] = {}
-    """What the peer is opened with; see its module."""
+    """Settings used to open the peer; see its module."""
     environment: dict[str, str] = {}
     """Environment variables of its process."""
     python: str = sys.executable
@@ -54,13 +54,13 @@ class Spec(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def variant(self) -> str:
-        """What tells it from other variants of one system."""
+        """Describe what distinguishes this variant from others of the same system."""
         return " ".join(f"{name}={value}" for name, value in {**self.environment, **self.settings}.items())
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A system in one or more variants, of which the fastest is kept for each workload."""
+    """A system with one or more variants; the fastest is kept for each workload."""
 
     name: str
     """Its name in tables."""
@@ -76,7 +76,7 @@ class Contender:
 
 
 class Peer(Protocol):
-    """An engine with a model loaded."""
+    """An engine with a loaded model."""
 
     version: str
     """The engine and its version."""
@@ -87,11 +87,11 @@ class Peer(Protocol):
         Args:
             sources: token ids of each sentence, end token included.
             beam_size: hypotheses kept; 1 is greedy search.
-            length: decode exactly this many tokens, none of them the end token; ``None`` decodes up to the end token
-                or the model's limit.
+            length: decode exactly this many tokens, suppressing the end token; ``None`` decodes up to the end token or
+                the model's limit.
 
         Returns:
-            Ids of the best hypothesis of each sentence, without start and end token.
+            Token ids of the best hypothesis for each sentence, without start and end tokens.
         """
 
 

@@ -1,4 +1,4 @@
-"""CTranslate2, with the weights of a run. Needs the package ``ctranslate2``; only conversion needs torch."""
+"""CTranslate2, with the weights of a run. Requires the package ``ctranslate2``; only conversion requires torch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.tokenizer import Tokenizer
 
 BATCH_TOKENS = (1024, 4096)
-"""Batch sizes to try when it forms batches itself, in source tokens with padding."""
+"""Batch sizes to try when CTranslate2 forms batches itself, in source tokens with padding."""
 
 
 def environments() -> list[dict[str, str]]:
-    """Kernels to try, as environment variables.
+    """List the kernels to try, as environment variables.
 
-    CTranslate2 uses AVX-512 only on request, and MKL by default only on Intel processors; a process whose processor or
-    library lacks what is requested refuses to start.
+    CTranslate2 uses AVX-512 only on request, and MKL by default only on Intel processors; if the processor or the
+    library does not support what is requested, the process refuses to start.
     """
     from edgeformer_runtime.selfcheck.machine import machine_summary
 
@@ -34,8 +34,8 @@ class CTranslate2Peer:
         compute_type: for example ``int8`` or ``float32``.
         threads: CPU threads.
         device: ``cpu`` or ``cuda``.
-        parallel_batches: translate as many batches at once as there are threads, where it forms batches itself.
-        batch_tokens: size of those batches, in source tokens with padding.
+        parallel_batches: translate one batch per thread in parallel when CTranslate2 forms batches itself.
+        batch_tokens: size of these batches, in source tokens with padding.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CTranslate2Peer:
         return self._translate(sources, beam_size=beam_size, **limits)
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """See :meth:`TextPeer.translate_texts`; CTranslate2 sorts them by length and forms batches."""
+        """See :meth:`TextPeer.translate_texts`; CTranslate2 sorts texts by length and forms batches."""
         sources = self._source.encode_batch(texts, end_token=True)
         batches = {"max_batch_size": self._batch_tokens, "batch_type": "tokens"}
         output = self._translate(sources, beam_size=beam_size, max_decoding_length=self._limit, **batches)

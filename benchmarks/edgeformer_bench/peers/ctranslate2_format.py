@@ -1,4 +1,4 @@
-"""Files and token names of a converted CTranslate2 model, for its converter and its peer."""
+"""Files and token names of a converted CTranslate2 model, shared by converter and peer."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TO
 
 SOURCE_TOKENIZER, TARGET_TOKENIZER = "source.tokenizer.json", "target.tokenizer.json"
 LIMIT_FILE = "max_target_length.txt"
-"""The model's limit. CTranslate2's own is 256 tokens for every model, and a model with fewer positions then fails."""
+"""File with the model's limit. CTranslate2's default is 256 tokens, with which models with fewer positions fail."""
 
 
 def token_names(vocab_size: int, special: SpecialTokens) -> list[str]:
-    """A distinct name for each id, since CTranslate2 knows tokens by name; the tokenizer's own may repeat."""
+    """Make a unique name for each id, since CTranslate2 identifies tokens by name; the tokenizer's names may repeat."""
     names = {special.pad: PAD_TOKEN, special.bos: BOS_TOKEN, special.eos: EOS_TOKEN}
     if special.unk is not None:
         names[special.unk] = UNK_TOKEN

@@ -1,4 +1,4 @@
-"""Conversion of a Transformer to a CTranslate2 model with the same weights."""
+"""Converts a Transformer to a CTranslate2 model with the same weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def convert_run(run: Run, out: Path, weights: Weights) -> None:
     Args:
         run: a finished run.
         out: folder to write; must not exist.
-        weights: how to store them.
+        weights: how to store the weights.
 
     Raises:
         PeerError: CTranslate2 does not support the model.
@@ -61,7 +61,7 @@ def convert_model(model: EncoderDecoder, folder: Path, weights: Weights) -> None
 
 
 def _spec(model: EncoderDecoder) -> Any:
-    """CTranslate2's specification of a model, weights included; its classes declare no attributes."""
+    """Build CTranslate2's specification of a model, weights included; its classes declare no attributes."""
     if not isinstance(model, Transformer):
         raise PeerError(
             f"CTranslate2 has no model like {type(model).__name__}; of our models it supports Transformers only."

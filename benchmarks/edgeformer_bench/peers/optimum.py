@@ -1,7 +1,7 @@
 """Hugging Face Optimum on ONNX Runtime, with the weights of a run as a Marian model.
 
-Needs ``optimum-onnx`` with torch. It requires older versions of ``tokenizers`` and ``huggingface_hub`` than the rest of
-the project, so it may need an environment of its own; its process then runs with that environment's interpreter.
+Requires ``optimum-onnx`` with torch. It depends on older versions of ``tokenizers`` and ``huggingface_hub`` than the
+rest of the project, so it may need a separate environment; its process then uses that environment's interpreter.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def convert(run: Path, out: Path, weights: Weights) -> None:
     model = marian(Run.open(run).load_model())
     with staged_folder(out) as result, TemporaryDirectory() as temporary:
         exported = result if weights == "float32" else Path(temporary)
-        # Exported from memory: saving a Marian model drops its position tables, and opening it creates others.
+        # Exported from memory: saving a Marian model drops its position tables, and opening it creates different ones.
         task = "text2text-generation-with-past"
         onnx_export_from_model(model, exported, task=task, no_post_process=True, do_validation=False)
         if weights == "int8":
@@ -87,7 +87,7 @@ def convert(run: Path, out: Path, weights: Weights) -> None:
 
 
 def marian(model: Any) -> Any:
-    """A ``MarianMTModel`` that computes the same as one of our Transformers.
+    """Build a ``MarianMTModel`` that computes the same results as one of our Transformers.
 
     Raises:
         PeerError: Marian does not support the model.
@@ -121,7 +121,7 @@ def _require_supported(model: Any) -> None:
 
 
 def _settings(model: Any) -> Any:
-    """Marian's configuration of one of our Transformers."""
+    """Convert the configuration of one of our Transformers to Marian's."""
     from transformers import MarianConfig
 
     config, special = model.config, SpecialTokens()
@@ -149,7 +149,7 @@ def _settings(model: Any) -> Any:
 
 
 def _pairs(converted: Any, model: Any) -> list[tuple[Any, Any]]:
-    """Marian's parameters, each with ours."""
+    """Pair Marian's parameters with ours."""
     encoder, decoder = converted.get_encoder(), converted.get_decoder()
     modules = [(converted.lm_head, model.projection)]
     pairs = [

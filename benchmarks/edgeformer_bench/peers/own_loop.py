@@ -1,4 +1,4 @@
-"""Translators as peers: models behind the runtime's own decode loop."""
+"""Translators as peers: models driven by the runtime's own decode loop."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ class LoopPeer:
         return [list(best.ids) for best, *_ in decode(self._translator.session, sources, options)]
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """See :meth:`TextPeer.translate_texts`; the loop sorts texts by length and makes batches."""
+        """See :meth:`TextPeer.translate_texts`; the decode loop sorts texts by length and forms batches."""
         options = DecodeOptions(beam_size=beam_size, return_scores=False)
         return [translation.text for translation in self._translator.translate(texts, options)]

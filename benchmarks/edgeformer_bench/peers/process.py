@@ -1,4 +1,4 @@
-"""The parent's side of a peer. Each runs in a process of its own, so that their libraries and settings stay apart."""
+"""The parent's side of a peer. Each peer runs in its own process, to isolate its libraries and settings."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class WorkerProcess:
     """A process that runs :mod:`edgeformer_bench.peers.worker`. Close it, or use it in a ``with`` statement.
 
     Args:
-        python: its interpreter.
-        threads: CPU threads of its libraries.
-        environment: environment variables that differ from this process's.
+        python: the interpreter of the process.
+        threads: CPU threads of the process's libraries.
+        environment: environment variables that differ from those of this process.
     """
 
     def __init__(self, python: str, threads: int, environment: dict[str, str]) -> None:
         self._notes = TemporaryFile()  # noqa: SIM115  # closed with the process
         variables = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONIOENCODING": "utf-8", **environment}
-        variables.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled, so these may be too
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)  # cache bytecode, as for installed packages
         try:
             self._process = subprocess.Popen(
                 [python, "-P", "-m", "edgeformer_bench.peers.worker"],
@@ -41,7 +41,7 @@ class WorkerProcess:
             raise PeerError(f"`{python}` cannot be started: {error.strerror}.") from None
 
     def ask(self, request: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request, a method of :class:`~edgeformer_bench.peers.worker.Worker`, and wait for the answer.
+        """Send a request, a method of :class:`~edgeformer_bench.peers.worker.Worker`, and wait for the response.
 
         Raises:
             PeerError: the request failed, or the process died.
@@ -76,17 +76,17 @@ class WorkerProcess:
         self.close()
 
     def _last_note(self) -> str:
-        """The last line it wrote to standard error."""
+        """Return the last line that the process wrote to standard error."""
         self._notes.seek(0)
         lines = self._notes.read().decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else "it left no message."
 
 
 class PeerProcess(WorkerProcess):
-    """A peer, opened in a process of its own.
+    """A peer, opened in its own process.
 
     Raises:
-        PeerError: it cannot be opened.
+        PeerError: the peer cannot be opened.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -107,7 +107,7 @@ def convert(kind: Kind, run: Path, outs: Mapping[Weights, Path], python: str) ->
     Args:
         kind: kind of the peer.
         run: a finished run.
-        outs: folders to write, by how weights are stored.
+        outs: output folder for each way to store weights.
         python: the interpreter.
 
     Raises:

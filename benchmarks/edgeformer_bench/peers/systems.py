@@ -14,7 +14,7 @@ from edgeformer_bench.peers.process import convert
 WEIGHTS: tuple[Weights, ...] = ("int8", "float32")
 """How converted peers store their weights."""
 CUDA_TYPES: dict[Weights, str] = {"int8": "int8_float16", "float32": "float16"}
-"""What CTranslate2 computes in on a GPU, by how its weights are stored."""
+"""CTranslate2's compute type on a GPU for each way to store weights."""
 REFERENCE = "CTranslate2 int8"
 """The system that speeds are relative to."""
 
@@ -28,13 +28,13 @@ class PeerOptions:
     device: str = "cpu"
     """``cpu`` or ``cuda``; Optimum supports the CPU only."""
     forms_batches: bool = False
-    """Peers form batches themselves, so that there are more variants to try."""
+    """Whether peers form batches themselves, which adds variants to try."""
     optimum_python: str = ""
-    """Interpreter that has Optimum; if empty, this one."""
+    """Python interpreter with Optimum; the current one if empty."""
 
 
 def ours(bundles: Mapping[str, Path], threads: int, device: str = "cpu") -> list[Contender]:
-    """Contenders for bundles, by their name in tables."""
+    """Create contenders from bundles by name in tables."""
     return [
         Contender(name, (Spec(kind="bundle", model=str(path), threads=threads, device=device),))
         for name, path in bundles.items()
@@ -42,12 +42,12 @@ def ours(bundles: Mapping[str, Path], threads: int, device: str = "cpu") -> list
 
 
 def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contender]:
-    """Contenders for one peer, with the weights of a run.
+    """Create the contenders of one peer, with the weights of a run.
 
     Args:
         name: one of :data:`~edgeformer_bench.peers.base.PEERS`.
         run: a finished run.
-        work: folder for models in the peer's format; existing ones are used as they are.
+        work: folder for models in the peer's format; existing models are reused.
         options: how peers run.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The torch model of a run with its cache; eager, or its step compiled."""
+"""The torch model of a run with its cache, eager or with a compiled step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_peer(spec: Spec) -> LoopPeer:
     run = Run.open(spec.model)
     model = run.load_model().to(spec.device)
     if spec.settings.get("compile"):
-        # One graph serves all lengths but 0 and 1, on which torch specialises; so it does on numbers of rows.
+        # One graph covers all lengths except 0 and 1, for which torch specializes, as it does for numbers of rows.
         torch._dynamo.config.recompile_limit = 64
         model.step = torch.compile(model.step, dynamic=True)  # type: ignore[method-assign]  # what the session calls
     return LoopPeer(f"torch {torch.__version__}", run_translator(run, model))

@@ -1,4 +1,4 @@
-"""The process of one peer: reads one request per line from standard input, and answers each with a line.
+"""The process of one peer: reads one request per line from standard input, and responds to each with one line.
 
 Usage: ``python -m edgeformer_bench.peers.worker``, as :mod:`edgeformer_bench.peers.process` does.
 """
@@ -20,7 +20,7 @@ from edgeformer_bench.peers.base import MODULES, Kind, Peer, PeerError, Spec, Te
 from edgeformer_runtime.errors import EdgeformerError
 
 PACKAGES = {"ctranslate2": "bench", "optimum": "optimum", "transformers": "optimum", "torch": "train"}
-"""Extras that install a package."""
+"""The extra that installs each package."""
 
 
 class Worker:
@@ -30,7 +30,7 @@ class Worker:
         self._peer: Peer
 
     def open(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Open a peer; returns its version, and the seconds to open it, imports included."""
+        """Open a peer; return its version and the time to open it in seconds, imports included."""
         begin = time.perf_counter()
         parsed = msgspec.convert(spec, Spec)
         self._peer = importlib.import_module(MODULES[parsed.kind]).open_peer(parsed)
@@ -39,18 +39,18 @@ class Worker:
     def translate(
         self, sources: list[list[int]], beam_size: int, length: int | None, seconds: float = 0.0
     ) -> dict[str, Any]:
-        """Translate a batch repeatedly for some seconds, at least once; returns the times of calls and the output."""
+        """Translate a batch at least once and repeatedly for ``seconds``; return the call times and the output."""
         return _timed(lambda: self._peer.translate(sources, beam_size=beam_size, length=length), seconds)
 
     def translate_texts(self, texts: list[str], beam_size: int, seconds: float = 0.0) -> dict[str, Any]:
-        """The same, text to text."""
+        """Translate texts repeatedly; see :meth:`translate`."""
         peer = self._peer
         if not isinstance(peer, TextPeer):
             raise PeerError(f"{peer.version} does not form batches itself.")
         return _timed(lambda: peer.translate_texts(texts, beam_size=beam_size), seconds)
 
     def memory(self) -> dict[str, Any]:
-        """Peak resident memory of this process so far, in 10^6 bytes."""
+        """Return the peak resident memory of this process so far, in 10^6 bytes."""
         return {"peak_mb": peak_memory_mb()}
 
     def convert(self, kind: Kind, run: str, out: str, weights: Weights) -> dict[str, Any]:
@@ -84,9 +84,9 @@ def _answer(worker: Worker, line: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve until standard input ends."""
+    """Serve requests until standard input ends."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keep what libraries print apart from the answers
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keep libraries' output out of the responses
     worker = Worker()
     for line in sys.stdin:
         answers.write(msgspec.json.encode(_answer(worker, line)) + b"\n")

@@ -1,4 +1,4 @@
-"""Translations of bundles on emulated processors, compared with those on this one. See docs/precision.md.
+"""Compares translations of bundles on emulated processors with those on this one. See docs/precision.md.
 
 Usage: ``python -m edgeformer_bench.studies.emulated_cpus BUNDLE... --source FILE --cpu Haswell``
 """
@@ -25,10 +25,10 @@ WORKER = Path(__file__).with_name("emulated_worker.py")
 
 
 def run_worker(python: Sequence[str], arguments: Sequence[str]) -> Any:
-    """Start the worker with this Python command, and return what it prints.
+    """Start the worker with this Python command, and return its output.
 
     Raises:
-        ClickException: the command does not exist, or failed.
+        ClickException: the command does not exist or failed.
     """
     if shutil.which(python[0]) is None:
         raise click.ClickException(f"`{python[0]}` is not installed; on Debian and Ubuntu: apt install qemu-user.")
@@ -101,7 +101,7 @@ def main(
 
 
 def _commands(cpus: Sequence[str], pythons: Sequence[str]) -> dict[str, list[str]]:
-    """Commands that start Python on each processor, by its name."""
+    """Return the commands that start Python on each processor, by processor name."""
     commands = {cpu: [EMULATOR, "-cpu", cpu, sys.executable] for cpu in cpus}
     for entry in pythons:
         name, _, command = entry.partition("=")

@@ -1,4 +1,4 @@
-"""Runs bundles in the Python it is started with, possibly on an emulated processor; needs only the runtime.
+"""Runs bundles in the current Python interpreter, possibly on an emulated processor; requires only the runtime.
 
 Usage: ``python emulated_worker.py [--no-care] SOURCE BEAM BUNDLE...``, as ``emulated_cpus`` does. Prints one line of
 JSON. ``--no-care`` leaves saturating products as they are.
@@ -18,7 +18,7 @@ from edgeformer_runtime.translator import Translator
 
 
 def outcome(bundle: str, texts: Sequence[str], beam: int) -> dict[str, Any]:
-    """Golden examples that failed, and tokens and score of the best translation of each text."""
+    """Return the golden examples that failed, and tokens and score of the best translation of each text."""
     translator = Translator.open(bundle, threads=1)
     golden = check_golden(translator)
     best = [translation.best for translation in translator.translate(texts, beam_size=beam)]

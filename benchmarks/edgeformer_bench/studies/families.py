@@ -1,8 +1,8 @@
 """Every model family on the embedded corpus: train, export, score, time a decoder step. Run it with ``make families``.
 
-Every step is a command that a user could type; it is printed before it runs. A training that is finished is not
-repeated and one that was interrupted goes on; bundles are exported again each time, so that none is older than its
-model or its exporter. Exits with 1 and a line for each family that fails or misses a bound.
+Every step is a command that a user could type; it is printed before it runs. A finished training is not repeated, and
+an interrupted one is resumed; bundles are exported again each time, so that no bundle is older than its model or the
+exporter. Exits with status 1 and a line for each family that fails or misses a limit.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from edgeformer_runtime.selfcheck.machine import machine_summary
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One row of the table: what to train, and what it must reach."""
+    """One row of the table: what to train, and the results required of it."""
 
     label: str
-    """What the table calls it."""
+    """Label in the table."""
     recipe: str
     """The recipe."""
     overrides: tuple[str, ...] = ()
-    """What ``--set`` changes in it."""
+    """Overrides passed with ``--set``."""
     exact: float = 0.99
-    """Smallest share of exact matches in torch."""
+    """Minimum fraction of exact matches in torch."""
     growth: float = 1.1
-    """Largest ratio of a decoder step at the last of the positions to one at the first."""
+    """Maximum ratio of the time of a decoder step at the last position to that at the first."""
 
 
 ENTRIES = {
@@ -79,11 +79,11 @@ ENTRIES = {
     ),
 }
 LENGTHS = ("model.max_source_length=256", "model.max_target_length=256")
-"""Overrides of all: room for the last of the positions, which no text of the corpus reaches."""
+"""Overrides for all entries: room for the last position, which no text of the corpus reaches."""
 INT8_LOSS = 0.005
-"""Largest share of exact matches that int8 may lose against torch."""
+"""Maximum drop in the fraction of exact matches from torch to int8."""
 REPEAT = 500
-"""Rounds of :func:`step_times`, each of which decodes up to the last of the positions."""
+"""Rounds of :func:`step_times`, each of which decodes up to the last position."""
 PRECISIONS = ("fp32", "int8")
 COLUMNS = (
     "family",
@@ -98,29 +98,29 @@ CONSOLE = Console(highlight=False, soft_wrap=True)
 
 
 class CommandError(EdgeformerError):
-    """A command of the product failed."""
+    """An ``edgeformer`` command failed."""
 
 
 @dataclass
 class Result:
-    """What was found out about one family; later fields stay empty when a command fails."""
+    """Results for one family; later fields stay empty if a command fails."""
 
     entry: Entry
-    """The row."""
+    """The row of the table."""
     training: dict[str, Any] = field(default_factory=dict)
-    """Some of the run's own figures, and the versions of libraries."""
+    """Selected statistics of the run, and library versions."""
     exact_match: dict[str, float] = field(default_factory=dict)
-    """Share of exact matches of ``torch``, ``fp32`` and ``int8``, greedy."""
+    """Fraction of exact matches of ``torch``, ``fp32`` and ``int8`` with greedy search."""
     step_times: dict[str, list[StepTime]] = field(default_factory=dict)
-    """Decoder steps by precision."""
+    """Decoder step times by precision."""
     bytes: dict[str, int] = field(default_factory=dict)
-    """Bytes of the bundle by precision."""
+    """Size of the bundle in bytes by precision."""
     problems: list[str] = field(default_factory=list)
-    """What failed, and each bound that is missed."""
+    """Failures, and each limit that was missed."""
 
     @property
     def cells(self) -> list[str]:
-        """The row as text."""
+        """Format the row as text."""
 
         def joined(values: list[str]) -> str:
             return " / ".join(values) or "–"
@@ -135,7 +135,7 @@ class Result:
         ]
 
     def check(self) -> None:
-        """Note each bound that is missed."""
+        """Note each limit that was missed."""
         entry, torch, int8 = self.entry, self.exact_match["torch"], self.exact_match["int8"]
         if torch < entry.exact:
             self.problems.append(f"{torch:.1%} exact matches in torch, fewer than {entry.exact:.0%}")
@@ -152,10 +152,10 @@ class Result:
 
 
 def edgeformer(*arguments: str | Path, capture: bool = False) -> str:
-    """Print and run one command; after Ctrl-C, wait until it has saved, then stop.
+    """Print and run a command; after Ctrl-C, wait until it has saved, then stop.
 
     Raises:
-        CommandError: it failed.
+        CommandError: the command failed.
     """
     words = ["edgeformer", *map(str, arguments)]
     CONSOLE.print(f"\n[bold cyan]$ {shlex.join(words)}[/bold cyan]")
@@ -175,7 +175,7 @@ def edgeformer(*arguments: str | Path, capture: bool = False) -> str:
 
 
 def measure(name: str, out: Path, limit_steps: int | None) -> Result:
-    """Train, export and score one family; the times of its steps are left to the end."""
+    """Train, export and score one family; decoder steps are timed later."""
     entry, run = ENTRIES[name], out / name / "run"
     result = Result(entry)
     limit = () if limit_steps is None else (f"train.max_steps={limit_steps}",)
@@ -223,7 +223,7 @@ def main(
         raise click.ClickException(str(error)) from None
     results = {name: measure(name, out, limit_steps) for name in names or ENTRIES}
 
-    for name, result in results.items():  # one after the other, so that the machine is the same to all
+    for name, result in results.items():  # consecutively, under the same conditions for all families
         if result.problems:
             continue
         try:
@@ -263,7 +263,7 @@ def main(
 
 
 def _stacked(cell: str) -> str:
-    """Values one below the other, so that the table suits a terminal."""
+    """Stack values vertically, so that the table fits a terminal."""
     return cell.replace(": ", ":\n").replace(" / ", "\n")
 
 

@@ -1,9 +1,9 @@
-"""Growth of a trained model to the sizes of a preset, to time large models on real sentences without training them.
+"""Grows a trained model to the sizes of a preset, to time large models on real sentences without training them.
 
-A grown model translates as the small one does, and takes as long as any model of its size. Every unit is repeated, and
+A grown model translates like the small one, and takes as long as any model of its size. Every unit is repeated, and
 the layer that reads the copies divides by their number (Net2WiderNet: Chen, Goodfellow & Shlens, "Net2Net", ICLR 2016);
-repetition changes neither the mean nor the variance that LayerNorm sees. The vocabulary is filled up with entries that
-no text produces and that are never chosen.
+repetition changes neither the mean nor the variance that LayerNorm sees. The vocabulary is padded with entries that no
+text produces and that are never chosen.
 
     python -m edgeformer_bench.studies.grow RUN --preset base --out GROWN
     python -m edgeformer_bench.grid --no-grid --run GROWN --source FILE
@@ -35,7 +35,7 @@ from edgeformer_runtime.errors import EdgeformerError
 
 PRESETS = {"edge": edge, "base": base}
 SAMPLE_PAIRS = 64
-"""Pairs that the export calibrates with and compares on."""
+"""Number of pairs that export uses for calibration and comparison."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Growth:
     large: TransformerConfig
 
     def __post_init__(self) -> None:
-        """Refuse models that cannot grow without computing something else."""
+        """Reject models that cannot grow without changing their results."""
         for name in ("d_model", "d_ff", "heads", "key_width", "value_width"):
             little, great = getattr(self.small, name), getattr(self.large, name)
             if great % little:
@@ -60,22 +60,22 @@ class Growth:
 
     @property
     def features(self) -> Tensor:
-        """Units of the residual stream, ``(D,)``."""
+        """Return source units of the residual stream, ``(D,)``."""
         return torch.arange(self.large.d_model) % self.small.d_model
 
     @property
     def hidden(self) -> Tensor:
-        """Units of the feed-forward layers, ``(d_ff,)``."""
+        """Return source units of the feed-forward layers, ``(d_ff,)``."""
         return torch.arange(self.large.d_ff) % self.small.d_ff
 
     @property
     def table_factor(self) -> float:
-        """Factor of the token table that keeps scaled embeddings unchanged."""
+        """Return the factor for the token table that keeps scaled embeddings unchanged."""
         small_scale = math.sqrt(self.small.d_model) if self.small.scale_embeddings else 1.0
         return small_scale / math.sqrt(self.large.d_model)
 
     def heads(self, width: int, large_width: int) -> Tensor:
-        """Units of all heads, whose width grows too."""
+        """Return source units of all heads, whose width also grows."""
         head = torch.arange(self.large.heads) % self.small.heads
         return (head[:, None] * width + torch.arange(large_width) % width).flatten()
 
@@ -98,16 +98,16 @@ class Growth:
         self.linear(small.output, large.output, self.features, values)
 
     def embedding(self, small: Embedding, large: Embedding) -> None:
-        """Fill the tables of tokens and positions."""
+        """Fill the token and position tables."""
         table = small.tokens.weight[:, self.features] * self.table_factor
         unused = large.tokens.num_embeddings - len(table)
-        # The start token is never chosen, so copies of it are not either.
+        # The start token is never chosen, and so neither are its copies.
         large.tokens.weight.copy_(torch.cat((table, table[SpecialTokens().bos].expand(unused, -1))))
         large.positions.copy_(small.positions[:, self.features])
 
     @torch.no_grad()
     def fill(self, small: nn.Module, large: nn.Module) -> None:
-        """Make the large model compute the same as the small one."""
+        """Make the large model compute the same results as the small one."""
         for little, great in zip(small.modules(), large.modules(), strict=True):
             if isinstance(little, MultiHeadAttention) and isinstance(great, MultiHeadAttention):
                 self.attention(little, great)
@@ -133,7 +133,7 @@ def _linear(module: nn.Module) -> nn.Linear:
 
 
 def grow(run: Run, out: Path, preset: str, vocab_size: int) -> Run:
-    """Write a run folder whose model has the sizes of a preset and computes the same as another run's.
+    """Write a run folder whose model has the sizes of a preset and computes the same results as that of ``run``.
 
     Raises:
         ConfigError: the model cannot grow to these sizes.

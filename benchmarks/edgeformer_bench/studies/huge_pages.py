@@ -1,4 +1,4 @@
-"""What huge pages gain: one bundle opened twice, with its weights in default pages and in huge pages.
+"""Measures the benefit of huge pages: one bundle opened twice, with its weights in default pages and in huge pages.
 
 Usage: ``python -m edgeformer_bench.studies.huge_pages BUNDLE``
 """

@@ -1,4 +1,4 @@
-"""Whether a translation depends on the other rows of its batch: counts outputs that differ from those without others.
+"""Checks batch invariance: counts outputs that differ from those of the same sentence translated alone.
 
 Usage: ``python -m edgeformer_bench.studies.invariance BUNDLE --source FILE``
 """

@@ -1,4 +1,4 @@
-"""Many sentences: threads against workers, and whether memory grows with the number of translations.
+"""Many sentences: threads compared with workers, and whether memory grows with the number of translations.
 
 Usage: ``python -m edgeformer_bench.studies.many_sentences BUNDLE --source FILE``
 """
@@ -22,7 +22,7 @@ from edgeformer_runtime.translator import Translator
 
 COUNTS = (100, 1_000, 10_000)
 LINES = (1, 1, 1, 2, 3)
-"""Numbers of lines that are joined to one sentence; one is drawn for each, so that lengths vary."""
+"""Numbers of lines to join into one sentence, drawn at random for each sentence so that lengths vary."""
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""Where the time of a bundle's decoder step goes, operator by operator, by ONNX Runtime's own profiler.
+"""Profiles a bundle's decoder step by operator, with ONNX Runtime's own profiler.
 
 Usage: ``python -m edgeformer_bench.studies.operator_profile BUNDLE --sentences 1 --beam 4``
 """
@@ -31,7 +31,7 @@ from edgeformer_runtime.selfcheck.machine import machine_summary
 
 SOURCE_LENGTH, TARGET_LENGTH = 20, 30
 PRODUCTS = ("MatMul", "Gemm")
-"""Parts of the names of matrix products, which are distinguished by the shape of their output."""
+"""Substrings of the names of matrix products, which are distinguished by the shape of their output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,25 +39,26 @@ class OperatorTime:
     """An operator's share of a decoder step."""
 
     name: str
-    """Operator; for a product, with the width of its output."""
+    """Name of the operator; for matrix products, with the width of the output."""
     calls: float
     """Calls per step."""
     microseconds: float
-    """Time of all calls of a step, without the profiler's own time."""
+    """Time of all calls in a step, excluding profiler overhead."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepProfile:
-    """A decoder step in microseconds, as the mean over a whole decode."""
+    """Times of a decoder step in microseconds, averaged over a whole decode."""
 
     operators: list[OperatorTime]
-    """Operators of the decoder graph, the most expensive first."""
+    """Operators of the decoder graph, most expensive first."""
     search: list[OperatorTime]
     """Operators of the graph that selects beam search's tokens; empty for greedy search."""
     step: float
-    """The decoder graph without the profiler; less than the sum of operators, since profiling slows large products."""
+    """Time of the decoder graph without the profiler; less than the sum over operators, since profiling slows down
+    large matrix products."""
     host: float
-    """Search and copies per step."""
+    """Time of search and copies per step."""
 
 
 class ProfiledSession(OnnxSession):
@@ -74,12 +75,12 @@ class ProfiledSession(OnnxSession):
         return options
 
     def end(self) -> tuple[Path, Path]:
-        """End the profiles of encoder and decoder, and return their files. That of the search ends with the session."""
+        """End the profiles of encoder and decoder, and return their files. The search profile ends with the session."""
         return Path(self._encoder.end_profiling()), Path(self._decoder.end_profiling())
 
 
 def profile(bundle: Bundle, *, sentences: int, beam_size: int, threads: int = 1, repeat: int = 10) -> StepProfile:
-    """Decode random sources without and with the profiler, in alternating rounds.
+    """Decode random sources with and without the profiler, in alternating rounds.
 
     The profiler adds a few microseconds to every operator, estimated as the time of the cheapest operator of the graph,
     which moves no data.

@@ -1,4 +1,4 @@
-"""Time of the operators that the exporter chooses among, by the number of rows: matrix products and norms.
+"""Times the operators that the exporter chooses among, by number of rows: matrix products and norms.
 
 Usage: ``python -m edgeformer_bench.studies.operators --width 512 --out-width 2048``
 """

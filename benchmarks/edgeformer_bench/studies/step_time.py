@@ -1,4 +1,4 @@
-"""Time of one decoder step of a bundle at several target positions: does it grow with the target?
+"""Times a bundle's decoder step at several target positions, to see whether it grows with the target length.
 
 Usage: ``python -m edgeformer_bench.studies.step_time BUNDLE... --position 5 --position 200``
 """
@@ -27,7 +27,7 @@ from edgeformer_runtime.selfcheck.machine import machine_summary
 
 POSITIONS = (5, 100, 200)
 WARMUP = 3
-"""Rounds before those that are measured."""
+"""Number of warm-up rounds before the measured ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +35,13 @@ class StepTime:
     """Time of one decoder step at one target position."""
 
     position: int
-    """Tokens decoded before this step."""
+    """Number of tokens decoded before this step."""
     median_ms: float
     """Median of all rounds, in milliseconds."""
     min_ms: float
-    """Shortest, in milliseconds."""
+    """Shortest time, in milliseconds."""
     ratio: float
-    """Median over the median at the first of the positions asked for."""
+    """Median divided by the median at the first requested position."""
 
 
 def step_times(
@@ -57,16 +57,16 @@ def step_times(
     """Time the steps of a bundle that is fed random tokens; see :func:`time_steps`.
 
     Args:
-        bundle: its folder.
-        positions: target positions, 0 for the first step; the first of them is the base of the ratios.
+        bundle: folder of the bundle.
+        positions: target positions, 0 for the first step; ratios are relative to the first position given.
         source_length: tokens of each random source, end token included.
-        batch: rows, each with a source of its own.
+        batch: number of rows, each with its own source.
         threads: CPU threads per operator; 0 uses every CPU available to the process.
         repeat: measured rounds.
         seed: seed of the random tokens.
 
     Raises:
-        ConfigError: no position or no round is asked for, or one is beyond the model's limits.
+        ConfigError: no positions or no rounds are requested, or a position exceeds the model's limits.
         ModelError: two rounds give different logits.
         BundleError: the bundle cannot be opened.
     """
@@ -109,24 +109,25 @@ def step_times(
 def time_steps(
     session: StepSession, source: IntArray, target: IntArray, positions: Sequence[int], repeat: int
 ) -> dict[int, list[float]]:
-    """Decode the same target again and again from the start, and time the steps at some positions on the way.
+    """Repeatedly decode the same target from the start, and time the steps at some positions along the way.
 
-    So every timed step starts from a state of exactly as many tokens as its position says, whether its caches grow or
-    are written in place, and each round meets all positions, so that a slow moment of the machine does too. A time is
-    that of the state's ``step``, logits copied to the host included; search and tokenizers are not in it.
+    Every timed step thus starts from a state with exactly as many tokens as its position, whether its caches grow or
+    are written in place, and every round covers all positions, so that a temporary slowdown of the machine affects all
+    of them. Times are those of the state's ``step``, including the copy of logits to the host but not search or
+    tokenization.
 
     Args:
         session: the model.
         source: sources without padding, ``(N, S)``, int64.
         target: tokens to feed, ``(N, T)``, int64.
-        positions: positions to time, each below T.
-        repeat: measured rounds, after :data:`WARMUP` others.
+        positions: positions to time, each less than T.
+        repeat: number of measured rounds, after :data:`WARMUP` warm-up rounds.
 
     Returns:
         Times of all measured rounds by position, in seconds.
 
     Raises:
-        ModelError: a step gives other logits than in the first round.
+        ModelError: a step gives different logits than in the first round.
     """
     seconds: dict[int, list[float]] = {position: [] for position in positions}
     expected: dict[int, FloatArray] = {}
@@ -175,7 +176,7 @@ def main(
     """Time one decoder step of BUNDLES at each --position, with random tokens."""
     settings = {"source_length": source_length, "batch": batch, "threads": threads, "repeat": repeat}
     rows = table(f"One decoder step; rows: {batch}, threads: {threads or 'all'}", *_COLUMNS)
-    rows.columns[0].overflow = "fold"  # paths of bundles often differ only at the end
+    rows.columns[0].overflow = "fold"  # bundle paths often differ only at the end
     figures = {}
     try:
         for bundle in bundles:

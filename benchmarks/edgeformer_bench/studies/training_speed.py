@@ -1,4 +1,4 @@
-"""Training speed on CPU: ours against a plain fp32 loop around ``torch.nn.Transformer``, on the same batches.
+"""CPU training speed: ours compared with a plain fp32 loop around ``torch.nn.Transformer``, on the same batches.
 
 Usage: ``python -m edgeformer_bench.studies.training_speed multi30k-en-de-tiny --data FOLDER``
 """
@@ -52,18 +52,18 @@ class Round:
     """The first updates of a training."""
 
     tokens: int
-    """Target tokens, padding not included."""
+    """Number of target tokens, excluding padding."""
     seconds: float
-    """Time of the updates, batching and optimizer included."""
+    """Time of the updates in seconds, including batching and optimizer."""
     loss: float
     """Loss per token of the last update, in nats; shows that both sides learn the same."""
 
 
 class Side(Protocol):
-    """One of the two trainings."""
+    """One of the two training implementations."""
 
     def run(self, updates: int) -> Round:
-        """Make the first updates of the recipe's batches."""
+        """Train on the first batches of the recipe for a number of updates."""
 
 
 class Ours:
@@ -100,7 +100,7 @@ class Ours:
 
 
 class Plain(nn.Module):
-    """Torch's Transformer, loss and AdamW in a loop, as one writes it without a toolkit."""
+    """Torch's Transformer, loss and AdamW in a loop, as written without a toolkit."""
 
     def __init__(self, recipe: Recipe, stream: BatchStream, vocab_size: int) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Plain(nn.Module):
         self.transformer = nn.Transformer(
             size.d_model, size.heads, *layers, size.activation, norm_first=pre, batch_first=True
         )
-        # Torch drops in two more places; the recipe says whether to.
+        # Torch applies dropout in two more places; the recipe determines whether to keep that.
         for module in self.transformer.modules():
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = size.attention_dropout
@@ -126,7 +126,7 @@ class Plain(nn.Module):
         self.projection.weight = self.embedding.weight
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Logits ``(N, T, V)`` of token ids ``(N, S)`` and ``(N, T)``, padded with 0."""
+        """Compute logits ``(N, T, V)`` from token ids ``(N, S)`` and ``(N, T)``, padded with 0."""
         causal, padding = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).triu(1), source == 0
         masks = {"tgt_mask": causal, "src_key_padding_mask": padding, "memory_key_padding_mask": padding}
         x = self.transformer(self._embed(source), self._embed(target), **masks, tgt_is_causal=True)
@@ -164,13 +164,13 @@ class Plain(nn.Module):
 
 
 def measure(recipe: Recipe, data: Path | None, *, updates: int, rounds: int, threads: int) -> dict[str, list[Round]]:
-    """Train both sides in alternating rounds, each in a process of its own.
+    """Train both sides in alternating rounds, each in its own process.
 
     Args:
         recipe: a recipe of family ``transformer``, with one vocabulary and all tables tied.
         data: folder with corpora.
-        updates: updates per round, always the first ones of the training.
-        rounds: measured rounds, after one that warms up.
+        updates: number of updates per round, always from the start of training.
+        rounds: number of measured rounds, after one warm-up round.
         threads: CPU threads; 0 uses every CPU available to the process.
 
     Returns:
@@ -201,14 +201,14 @@ def measure(recipe: Recipe, data: Path | None, *, updates: int, rounds: int, thr
 
 
 def _train(connection: Connection, updates: int) -> Round:
-    """Let the process at the other end train for one round."""
+    """Let the process at the other end of the connection train for one round."""
     connection.send(updates)
     result: Round = connection.recv()
     return result
 
 
 def _serve(connection: Connection, side: str, recipe: Recipe, data: Path | None, threads: int) -> None:
-    """Train rounds of one side until the other end is closed."""
+    """Train rounds of one side until the other end of the connection is closed."""
     torch.set_num_threads(threads)
     torch.manual_seed(recipe.train.seed)
     corpus = load_corpus(recipe.data, data)
@@ -227,7 +227,7 @@ def _serve(connection: Connection, side: str, recipe: Recipe, data: Path | None,
 
 
 def _transformer(recipe: Recipe) -> TransformerConfig:
-    """The model's configuration, where torch has the same model."""
+    """Return the model's configuration; fail if torch has no equivalent model."""
     size = model_config(recipe.model)
     plain = TransformerConfig(tied_embeddings="all")
     sizes = ("d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "max_source_length", "max_target_length")
@@ -241,7 +241,7 @@ def _transformer(recipe: Recipe) -> TransformerConfig:
 
 
 def _tokens(stream: BatchStream, updates: int) -> int:
-    """True target tokens of the first updates."""
+    """Count the target tokens of the first updates, excluding padding."""
     return sum(stream.batch(update * stream.accumulate).update_tokens for update in range(updates))
 
 

@@ -1,4 +1,4 @@
-"""Candidates of the automatic choice of a precision: what they are, and how their bundles are made."""
+"""Candidates for the automatic choice of a precision, and how their bundles are made."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Candidate:
     """One way to make a bundle."""
 
     name: str
-    """What tables and folders call it; ``int4+2`` is int4 with the two most sensitive layers kept higher."""
+    """Name in tables and folders; ``int4+2`` is int4 with the two most sensitive layers kept at a higher precision."""
     precision: Precision
     """The precision of the bundle."""
     keep: Mapping[str, Precision] = field(default_factory=dict)
-    """Layers in another precision."""
+    """Layers kept at another precision."""
     dynamic: bool = False
-    """Whether ONNX Runtime's own tool quantizes the fp32 graphs, with scales of activations computed at run time."""
+    """Whether ONNX Runtime's own tool quantizes the fp32 graphs, with activation scales computed at run time."""
 
 
 def pure(target: Target) -> list[Candidate]:
-    """Candidates with one precision for all layers; fp32 comes first, since the others are compared with it."""
+    """List the candidates with one precision for all layers; fp32 is first, since the others are compared with it."""
     names = [
         name
         for name, traits in PRECISIONS.items()
@@ -51,11 +51,11 @@ def pure(target: Target) -> list[Candidate]:
 
 
 def mixed(base: Precision, count: int, layers: Sequence[Layer], order: Sequence[Sensitivity]) -> Candidate:
-    """A candidate whose most sensitive layers are kept higher.
+    """Make a candidate whose most sensitive layers are kept at a higher precision.
 
     Args:
         base: precision of the other layers.
-        count: number of layers to keep higher.
+        count: number of layers to keep at a higher precision.
         layers: all layers.
         order: their sensitivities, the most sensitive first.
     """
@@ -65,7 +65,7 @@ def mixed(base: Precision, count: int, layers: Sequence[Layer], order: Sequence[
 
 
 def build(model_graphs: ModelGraphs, candidate: Candidate, folder: Path) -> None:
-    """Write a candidate's bundle without examples, card or comparison with PyTorch, unless it exists."""
+    """Write a candidate's bundle, without examples, card or comparison with PyTorch, unless it already exists."""
     if folder.is_dir():
         return
     with atomic_folder(folder, overwrite=False) as staged:
@@ -77,7 +77,7 @@ def build(model_graphs: ModelGraphs, candidate: Candidate, folder: Path) -> None
 
 
 def _dynamic(graphs: Graphs) -> Graphs:
-    """The graphs as ``onnxruntime.quantization.quantize_dynamic`` makes them, with one scale per column."""
+    """Quantize graphs with ``onnxruntime.quantization.quantize_dynamic``, with one scale per column."""
     quantized = {}
     with TemporaryDirectory() as folder, _quiet():
         for file, graph in graphs.items():
@@ -93,8 +93,8 @@ def _dynamic(graphs: Graphs) -> Graphs:
 
 
 def _untie(graph: ir.Graph) -> None:
-    """Give matrix products with a transposed table a copy of it: the tool transposes it in place, and look-ups read it
-    too."""
+    """Give matrix products with a transposed table their own copy of it: the tool transposes it in place, but lookups
+    read it too."""
     for linear in list(find_linears(graph)):
         if linear.nodes[0].op_type == "Gemm":
             weight = constant(graph, f"{linear.output.name}.weight", np.ascontiguousarray(linear.weight))
@@ -106,7 +106,7 @@ def _untie(graph: ir.Graph) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress advice that the tool logs on the root logger."""
+    """Suppress the advice that the tool logs to the root logger."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

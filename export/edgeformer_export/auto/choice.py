@@ -1,4 +1,4 @@
-"""Which of several measured candidates to take: the rules, and nothing else."""
+"""The rules for choosing among measured candidates."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import msgspec
 from edgeformer_runtime.bundle.choice import Measured, Objective
 
 MIN_TIE = 0.1
-"""Latencies whose relative difference is below this are equal, whatever the measured noise."""
+"""Latencies whose relative difference is below this are treated as equal, regardless of the measured noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What to choose by."""
+    """Criteria for the choice."""
 
     max_drop: float
-    """Budget, in BLEU."""
+    """Quality budget: maximum drop in BLEU."""
     optimise: Objective = "latency"
     """What to minimize within the budget."""
     noise: float = 0.0
-    """Relative difference between latencies that were measured twice."""
+    """Relative difference between repeated measurements of latency."""
     previous: str | None = None
-    """What was chosen before with the same settings; ``None`` if nothing was."""
+    """Name of the candidate chosen earlier with the same settings; ``None`` if there is no earlier choice."""
 
     @property
     def tie(self) -> float:
-        """The relative difference below which latencies are equal."""
+        """Relative difference below which latencies are treated as equal."""
         return max(MIN_TIE, self.noise)
 
 
 def decide(candidates: Sequence[Measured], rule: Rule) -> list[Measured]:
-    """Mark what is in the budget, on the Pareto front, and chosen; see :func:`best`."""
+    """Mark the candidates that are within the budget, on the Pareto front, and chosen; see :func:`best`."""
     chosen = best(candidates, rule, rule.tie)
     return [
         msgspec.structs.replace(
@@ -47,16 +47,16 @@ def decide(candidates: Sequence[Measured], rule: Rule) -> list[Measured]:
 
 
 def best(candidates: Sequence[Measured], rule: Rule, equal: float) -> str:
-    """The name of the fastest or the smallest candidate within the budget.
+    """Return the name of the fastest or smallest candidate within the budget.
 
-    Latencies that exceed the smallest by at most ``equal`` are equal. On a tie, the smallest candidate is best, then
-    the one with the smallest drop, then the first by name: sizes do not change with noise. What was chosen before stays
-    as long as its latency exceeds the smallest by at most twice that.
+    Latencies that exceed the lowest by at most ``equal`` are tied. Ties are resolved by size, which does not vary with
+    noise, then by the smallest drop, then by name. An earlier choice is kept as long as its latency exceeds the lowest
+    by at most twice ``equal``.
 
     Args:
-        candidates: what was measured; one of them may be chosen and has no drop.
-        rule: what to choose by.
-        equal: relative difference.
+        candidates: measured candidates; at least one of them is admissible and has no drop.
+        rule: criteria for the choice.
+        equal: relative difference up to which latencies are tied.
     """
     allowed = [row for row in candidates if not row.refused and row.quality.drop <= rule.max_drop]
     if rule.optimise == "latency":
@@ -81,11 +81,11 @@ def _losses(candidate: Measured) -> tuple[float, float, int]:
 
 
 def remarks(candidates: Sequence[Measured], rule: Rule) -> list[str]:
-    """What a table does not show by itself, one sentence each.
+    """List remarks on what the table does not show by itself, one sentence each.
 
     Args:
-        candidates: from :func:`decide`.
-        rule: the same rule.
+        candidates: result of :func:`decide`.
+        rule: the rule passed to :func:`decide`.
     """
     reference = next(row for row in candidates if row.name == "fp32")
     lines = [

@@ -1,4 +1,4 @@
-"""The best precision within a quality budget, out of candidates that are all measured on this machine."""
+"""Exports with the best precision within a quality budget, after measuring all candidates on this machine."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from edgeformer_runtime.translator import Translator
 
 CANDIDATES_FOLDER = "candidates"
 MIN_CANDIDATES = 6
-"""Candidates below which mixed ones are added even if one within the budget is known."""
+"""Minimum number of candidates: mixed ones are added below it even if a candidate within the budget is known."""
 TIME = Stage("Timing all candidates")
 _SETTINGS = ("max_bleu_drop", "optimise", "text", "sentences", "beam_size", "threads", "machine", "engine")
-"""Fields of a choice that must be the same for an earlier one to count."""
+"""Fields that must be equal for an earlier choice to be taken into account."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AutoOptions:
-    """What to choose by."""
+    """Criteria for the choice."""
 
     max_bleu_drop: float = 0.2
-    """Budget: how much lower than fp32's BLEU a candidate's may be."""
+    """Quality budget: maximum drop in BLEU relative to fp32."""
     optimise: Objective = "latency"
     """What to minimize within the budget."""
     beam_size: int | None = None
@@ -61,18 +61,18 @@ class AutoOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AutoReport:
-    """What was chosen, and its export."""
+    """The choice, and the export of the chosen candidate."""
 
     choice: Choice
-    """Recorded in the manifest too."""
+    """All candidates and the chosen one; also recorded in the manifest."""
     page: Path
-    """The same as Markdown, with a plot where matplotlib is installed."""
+    """Markdown page of the choice, with a plot if matplotlib is installed."""
     export: ExportReport
-    """The chosen candidate's export."""
+    """Report of the chosen candidate's export."""
 
 
 def work_folder(out: Path) -> Path:
-    """The folder of the measurements for a bundle."""
+    """Return the folder of the measurements for a bundle."""
     return out.with_name(f"{out.name}.quantize")
 
 
@@ -94,15 +94,15 @@ def export_best(
         run: an opened run folder.
         out: the bundle's folder; measurements go into :func:`work_folder`.
         text: sentences to compare candidates on.
-        text_name: what reports call them.
-        options: what to choose by.
+        text_name: name of the text in reports.
+        options: criteria for the choice.
         target: which operators may be used.
-        resume: use what an earlier run has measured.
+        resume: reuse measurements of an earlier run.
         overwrite: replace an existing bundle and existing measurements.
         progress: called during the work.
 
     Raises:
-        ConfigError: there is no sentence, or another process is measuring for the same bundle.
+        ConfigError: the text has no sentences, or another process is measuring for the same bundle.
         DataError: every sentence is too long for the model.
         ExportError: as for :func:`~edgeformer_export.export.export_run`, or measurements exist.
     """
@@ -134,7 +134,7 @@ def export_best(
 
 
 def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
-    """All candidates with their figures, before one is chosen."""
+    """Measure all candidates; none of them is chosen yet."""
     for candidate in pure(contest.model_graphs.target):
         contest.enter(candidate)
     sensitivity = {}
@@ -177,7 +177,7 @@ def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
 
 
 def _export(contest: _Contest, choice: Choice, out: Path, *, overwrite: bool) -> tuple[Choice, ExportReport]:
-    """Export the chosen candidate; if it turns out not to match PyTorch, choose without it."""
+    """Export the chosen candidate; if it does not match PyTorch, choose again without it."""
     best = contest.candidates[choice.chosen]
     try:
         report = export_run(
@@ -223,7 +223,7 @@ def _decided(choice: Choice) -> Choice:
 
 
 def _previous(out: Path, choice: Choice) -> str | None:
-    """The candidate in the bundle that is to be replaced, if chosen with the same settings on the same machine."""
+    """Return the candidate in the bundle being replaced if it was chosen with the same settings on the same machine."""
     try:
         before = open_bundle(out).manifest.report.choice
     except BundleError:
@@ -234,7 +234,7 @@ def _previous(out: Path, choice: Choice) -> str | None:
 
 
 class _Contest:
-    """The candidates so far, with what is known of each."""
+    """The candidates so far, with their measurements."""
 
     def __init__(
         self, model_graphs: ModelGraphs, trial: Trial, measurements: Measurements, progress: StageProgress
@@ -249,7 +249,7 @@ class _Contest:
         self._counts: dict[str, BleuCounts] = {}
 
     def folder(self, name: str) -> Path:
-        """The candidate's bundle."""
+        """Return the folder of the candidate's bundle."""
         return self._measurements.folder / CANDIDATES_FOLDER / name
 
     def enter(self, candidate: Candidate) -> Quality:
@@ -283,8 +283,8 @@ class _Contest:
         return self.quality[name]
 
     def enter_mixed(self, base: Precision, max_drop: float) -> list[Sensitivity]:
-        """Enter candidates whose most sensitive layers are kept higher: one layer, then twice as many each time, until
-        the drop is within the budget and there are enough candidates, or half of the layers are kept.
+        """Enter candidates whose most sensitive layers are kept at a higher precision: one layer, then twice as many
+        each time, until the drop is within the budget and there are enough candidates, or half of the layers are kept.
 
         Returns:
             All layers, the most sensitive first.
@@ -302,7 +302,7 @@ class _Contest:
         return order
 
     def timed(self) -> tuple[dict[str, Latency], float]:
-        """Latencies by name, and their noise."""
+        """Return latencies by name, and their noise."""
         return self._measurements.measured(
             f"time {' '.join(self.candidates)}",
             tuple[dict[str, Latency], float],

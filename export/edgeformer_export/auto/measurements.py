@@ -31,8 +31,8 @@ class Measurements:
         overwrite: remove existing measurements.
 
     Raises:
-        ExportError: the folder contains measurements and neither is allowed, measurements of other facts, or something
-            else.
+        ExportError: the folder contains measurements but neither ``resume`` nor ``overwrite`` is set, or measurements
+            that depend on other facts, or unrelated files.
     """
 
     def __init__(self, folder: Path, facts: Mapping[str, Any], *, resume: bool, overwrite: bool) -> None:
@@ -55,12 +55,12 @@ class Measurements:
         write_atomically(self._path, b"".join(map(_line, [self._facts, *self._values.items()])))
 
     def measured(self, name: str, kind: type[Value], measure: Callable[[], Value]) -> Value:
-        """The result of a measurement, which is made now unless its result is known.
+        """Return the result of a measurement, measuring only if it is not known yet.
 
         Args:
-            name: of the measurement.
-            kind: type of its result, which must have a JSON form.
-            measure: measures it.
+            name: name of the measurement.
+            kind: type of the result, which must be convertible to JSON.
+            measure: function that performs the measurement.
         """
         if name not in self._values:
             value = measure()
@@ -86,7 +86,7 @@ class Measurements:
 
 
 def _empty(folder: Path) -> None:
-    """Remove the contents of a folder, but not the folder itself, which may be locked."""
+    """Remove the contents of a folder but not the folder itself, which may be locked."""
     for path in folder.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -96,7 +96,7 @@ def _line(value: Any) -> bytes:
 
 
 def _code() -> str:
-    """Digest of the code that measures."""
+    """Compute a digest of the measuring code."""
     total = hashlib.sha256()
     for package in (edgeformer_export, edgeformer_runtime):
         for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):

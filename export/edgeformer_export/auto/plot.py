@@ -22,8 +22,8 @@ def plot_candidates(choice: Choice, path: Path) -> None:
 
 
 def candidates_figure(choice: Choice) -> Figure:
-    """Two panels, better toward the upper left: filled points are on the Pareto front, a ring marks the chosen
-    candidate, and the dashed line is the budget."""
+    """Draw two panels in which better candidates are closer to the upper left. Filled points are on the Pareto front,
+    a ring marks the chosen candidate, and the dashed line is the budget."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     by_size, by_latency = figure.subplots(1, 2, sharey=True)
     _draw(by_size, choice, lambda candidate: candidate.bytes / 1e6)

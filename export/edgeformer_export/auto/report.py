@@ -1,4 +1,4 @@
-"""A choice of precision as a report for people: a Markdown page and, where matplotlib is installed, a plot."""
+"""Report of a precision choice: a Markdown page and, if matplotlib is installed, a plot."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def write_report(folder: Path, name: str, choice: Choice) -> Path:
     Args:
         folder: an existing folder.
         name: name of the bundle.
-        choice: what was measured.
+        choice: measured candidates, one of them chosen.
 
     Returns:
-        The Markdown file.
+        Path of the Markdown file.
     """
     plot = []
     if find_spec("matplotlib") is not None:

@@ -1,4 +1,4 @@
-"""How much the model's predictions change when one layer alone is quantized."""
+"""Measures how much the model's predictions change when a single layer is quantized."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph, Values, run_decoder, run_encoder
 
 PAIRS = 64
-"""Pairs of the run's sample to measure on, out of those that activations are calibrated on."""
+"""Number of pairs from the run's sample to measure on; activations are calibrated on these and others."""
 
 
 def measure_sensitivity(
@@ -34,8 +34,8 @@ def measure_sensitivity(
 
     Args:
         model_graphs: the model.
-        precision: of the bundle; layers get what :func:`~edgeformer_export.quantize.assignment.given` says.
-        measurements: keeps the results, so that layers measured before are not measured again.
+        precision: the bundle's precision; :func:`~edgeformer_export.quantize.assignment.given` derives that of a layer.
+        measurements: stores the results, so that no layer is measured twice.
         progress: called with the fraction of layers done.
     """
     probe, results = _Probe(model_graphs, precision), []
@@ -60,7 +60,7 @@ def measure_sensitivity(
 
 
 class _Probe:
-    """The fp32 graphs with what they predict, opened when the first layer is measured."""
+    """The fp32 graphs and their predictions, opened when the first layer is measured."""
 
     def __init__(self, model_graphs: ModelGraphs, precision: Precision) -> None:
         self._model_graphs, self._precision = model_graphs, precision
@@ -68,7 +68,7 @@ class _Probe:
         self._batches = [forced_batch(batch, model_graphs.special) for batch in batches(pairs)]
 
     def measure(self, layer: Layer) -> LayerChange:
-        """Quantize one layer and compare."""
+        """Quantize a layer and compare predictions."""
         model_graphs = self._model_graphs
         optimised = model_graphs.optimised(self._precision)
         everything = assign(optimised.layers, self._precision, {})
@@ -109,12 +109,12 @@ class _Probe:
 
     @cached_property
     def _predictions(self) -> list[list[tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.float32]]]]:
-        """For each batch and position: rows whose target has not ended, their next tokens, and the log-probabilities
-        ``(rows, V)``."""
+        """Compute, for each batch and position, the rows whose target has not ended, their next tokens, and the
+        log-probabilities ``(rows, V)``."""
         decoder, table = self._graphs[contract.DECODER_FILE], self._model_graphs.traced.table
         predictions = []
         for batch, encoded in zip(self._batches, self._encoded, strict=True):
-            # (N, T): the token after each that is fed
+            # (N, T): the token that follows each input token
             labels = np.pad(batch.target[:, 1:], ((0, 0), (0, 1)))
             labels[np.arange(len(labels)), batch.target_length - 1] = self._model_graphs.special.eos
             of_batch = []
@@ -126,7 +126,7 @@ class _Probe:
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Log-probabilities ``(R, V)``."""
+    """Compute log-probabilities ``(R, V)``."""
     shifted: NDArray[np.float32] = logits - logits.max(axis=1, keepdims=True)
     shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True, dtype=np.float64)).astype(np.float32)
     return shifted

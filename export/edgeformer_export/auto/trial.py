@@ -1,4 +1,4 @@
-"""Candidates side by side: translations of one text, and times in alternating rounds."""
+"""Compares candidates: translations of one text, and times in alternating rounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgeformer_runtime.translator import Translator
 
 TIMED_SENTENCES = 32
 BLOCK = 4
-"""Sentences that a candidate translates before the next candidate's turn."""
+"""Number of sentences that a candidate translates before the next candidate's turn."""
 MIN_ROUNDS = 6
 MAX_ROUNDS = 16
 ENOUGH = 0.02
@@ -34,7 +34,7 @@ class Trial:
     text: ValidationText
     """Sentences to translate."""
     options: DecodeOptions
-    """How to search, for quality and for latency."""
+    """Decoding options, for both quality and latency."""
     threads: int
     """CPU threads per operator."""
 
@@ -44,8 +44,8 @@ class Trial:
 
     @property
     def clock(self) -> str:
-        """``processor time``, which excludes other processes; ``elapsed time`` with several threads, or where the
-        system's clock of processor time is coarse."""
+        """``processor time``, which excludes other processes; ``elapsed time`` with several threads, or if the system's
+        processor-time clock is too coarse."""
         fine = time.get_clock_info("process_time").resolution < 1e-4
         return "processor time" if self.threads == 1 and fine else "elapsed time"
 
@@ -60,17 +60,17 @@ class Trial:
         translations: Mapping[str, Sequence[str]],
         progress: Callable[[float], None] = lambda fraction: None,
     ) -> tuple[dict[str, Latency], float]:
-        """Time some of the sentences one at a time. Candidates take turns of a few sentences, so that a slow moment of
-        the machine affects all of them.
+        """Time some of the sentences one at a time. Candidates take turns of a few sentences, so that a temporary
+        slowdown of the machine affects all of them.
 
         Args:
             candidates: opened candidates by name.
             translations: each candidate's translations of the text in batches.
-            progress: called with the fraction done, which jumps to 1 if there is little noise.
+            progress: called with the fraction done, which jumps to 1 if the noise is low enough to stop.
 
         Returns:
-            Latencies by name, and the noise: the largest relative difference, over all candidates, between even and odd
-            rounds, less what is common to all candidates.
+            Latencies by name, and the noise: the largest relative difference between even and odd rounds over all
+            candidates, minus the part common to all of them.
         """
         order = sorted(range(len(self.text.sources)), key=lambda index: (len(self.text.sources[index]), index))
         chosen = spread(order, TIMED_SENTENCES)
@@ -107,7 +107,7 @@ class Trial:
 
 
 def _noise(times: NDArray[np.float64]) -> float:
-    """Of times ``(rounds, candidates, sentences)``; see :meth:`Trial.timed`."""
+    """Compute the noise of times ``(rounds, candidates, sentences)``; see :meth:`Trial.timed`."""
     even, odd = (np.log(times[start::2].min(axis=0).mean(axis=1)) for start in (0, 1))
     difference = even - odd
     return float(np.abs(np.expm1(difference - difference.mean())).max())

@@ -1,4 +1,4 @@
-"""Is the bundle the model? Step-by-step logits against PyTorch's teacher-forced logits, and output token by token."""
+"""Compares step-by-step logits with PyTorch's teacher-forced logits, and output token by token."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def compare(
         model: the torch model.
         session: the exported graphs.
         sources: source token ids, end token included.
-        options: searches whose output to compare.
-        precision: lowest precision of the graphs.
+        options: decoding options of each search whose output is compared.
+        precision: lowest precision used in the graphs.
         progress: called with the fraction done, 0 … 1.
         attention: compare attention weights too, if the model has any.
     """
@@ -104,7 +104,7 @@ def _compare_tokens(expected: list[tuple[int, ...]], found: list[tuple[int, ...]
 
 @torch.inference_mode()
 def compare_logits(model: EncoderDecoder, session: StepSession, pairs: Sequence[Pair]) -> LogitParity:
-    """Feed the same targets to torch, all positions at once, and to the session, step by step.
+    """Compare logits for the same targets, fed to torch all at once and to the session step by step.
 
     Args:
         model: the torch model.
@@ -125,7 +125,7 @@ def compare_logits(model: EncoderDecoder, session: StepSession, pairs: Sequence[
             difference = np.abs(logits[valid] - expected[valid, step])
             by_row = difference.max(axis=1)
             row = int(np.argmax(np.where(np.isnan(by_row), np.inf, by_row)))
-            # A difference that is no number counts as infinite.
+            # NaN counts as an infinite difference.
             largest = float(np.nan_to_num(by_row[row], nan=np.inf))
             if largest > worst:
                 worst, worst_sentence, worst_step = largest, start + int(valid[row]), step

@@ -1,4 +1,4 @@
-"""Makes a bundle's golden examples from texts whose translations are the least likely to change by rounding."""
+"""Makes a bundle's golden examples from the texts whose translations are least likely to change due to rounding."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from edgeformer_runtime.selfcheck.trace import STEPS, Trace, session_fingerprint
 from edgeformer_runtime.translator import TextHypothesis, Translator
 
 TEXTS = 6
-"""Texts of the examples."""
+"""Number of texts used as examples."""
 MARGIN = 10
-"""Desired margin, in units of the score tolerance: logits of int4 graphs moved against each other by up to 0.14
-between an x86 processor and emulated ARM64 ones."""
+"""Desired margin, in units of the score tolerance: differences between logits of int4 graphs changed by up to 0.14
+between an x86 processor and emulated ARM64 processors."""
 FACTORS = (0.25, 0.5, 1, 2)
 """Margins to try with beam search, in units of the desired margin."""
 SHORTLIST = 3
-"""Texts of about the same length that are tried with beam search, which takes longer than greedy search."""
+"""Number of texts of similar length that are tried with beam search, which is slower than greedy search."""
 
 
 @dataclass
@@ -33,21 +33,22 @@ class _Example:
     source: tuple[int, ...]
     """Source ids with the end token."""
     best: dict[int, TextHypothesis]
-    """Its translation by beam size."""
+    """Best translation for each beam size."""
     margin: dict[int, float]
-    """By beam size, how far logits may move without another translation."""
+    """For each beam size, how far logits may move without changing the translation."""
 
 
 def make_golden(translator: Translator, texts: Sequence[str], count: int = TEXTS) -> Golden:
-    """Make examples of at most ``count`` texts, with the bundle's current output.
+    """Make examples from at most ``count`` texts, with the bundle's current output.
 
     Args:
         translator: the bundle.
-        texts: candidates, from the shortest to the longest; of neighbors, the one with the largest margin is taken.
+        texts: candidates, from shortest to longest; among texts of similar length, the one with the largest margin is
+            used.
         count: maximum number of texts.
 
     Raises:
-        InputError: a text is too long or is not text.
+        InputError: a text is too long or not valid Unicode.
     """
     session, options = translator.session, translator.defaults
     greedy = translator.translate([text for text in texts if text.strip()], beam_size=1)
@@ -57,7 +58,7 @@ def make_golden(translator: Translator, texts: Sequence[str], count: int = TEXTS
         _Example(translation.source.text, translation.source.ids, {1: translation.best}, {1: margin})
         for translation, margin in zip(greedy, margins, strict=True)
     ]
-    # Neighbors in length; of each group, those with the largest margins.
+    # Groups of similar length; those with the largest margins are chosen from each.
     bounds = [len(candidates) * part // count for part in range(count + 1)]
     groups = [candidates[start:end] for start, end in pairwise(bounds) if start < end]
     groups = [sorted(group, key=lambda example: -example.margin[1])[:SHORTLIST] for group in groups]

@@ -1,4 +1,4 @@
-"""Finds which tensor of a graph is the output of which part of the torch model, and where the two first differ."""
+"""Matches tensors of a graph to outputs of parts of the torch model, and finds where the two first differ."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from edgeformer_runtime.selfcheck.location import InnerTensor, Location, graph_o
 from edgeformer_runtime.selfcheck.trace import Deviation, Stage, Trace, fingerprints, padded, true_part
 
 MATCHING = {str(traits.dtype): traits.tolerances.matching_tensor for traits in PRECISIONS.values()}
-"""By floating-point type, the part of their largest value by which two tensors that are the same may differ."""
+"""For each floating-point type, the maximum difference between matching tensors, relative to their largest value."""
 GROWTH = 2.0
-"""How much larger than at export an error may be for another sentence."""
+"""Factor by which the error on another sentence may exceed the error measured at export."""
 
 Modules = dict[str, dict[str, list[str]]]
-"""For each graph, for each of its tensors, the parts of the model whose output it is."""
+"""For each graph and each of its tensors, the parts of the model whose output it is."""
 
 
 def match_modules(
     model: EncoderDecoder, graphs: Graphs, table: Sequence[StateTensor], special: SpecialTokens, trace: Trace
 ) -> Modules:
-    """Find the outputs of the model's parts in its graphs by their values; empty if the engine cannot show them.
+    """Find the outputs of the model's parts in its graphs by value; empty if the engine cannot return them.
 
     Args:
         model: the torch model.
         graphs: its graphs before quantization.
         table: the state table of the graphs.
-        special: token ids with a meaning.
+        special: special token ids.
         trace: what to feed.
     """
     names = {file: _inner_names(graphs[file]) for file in (ENCODER_FILE, DECODER_FILE)}
@@ -74,11 +74,11 @@ def match_modules(
 
 
 def record_inner(model: EncoderDecoder, bundle: Bundle, golden: Golden, modules: Modules, device: str) -> Golden:
-    """Add to a golden file the tensors inside the graphs, and their errors against PyTorch.
+    """Add the tensors inside the graphs, and their errors relative to PyTorch, to a golden file.
 
     Args:
         model: the torch model.
-        bundle: the bundle; tensors that its graphs no longer have are left out.
+        bundle: the bundle; tensors no longer present in its graphs are skipped.
         golden: its examples.
         modules: see :func:`match_modules`.
         device: ``cpu`` or ``cuda``.
@@ -110,7 +110,7 @@ def record_inner(model: EncoderDecoder, bundle: Bundle, golden: Golden, modules:
 def locate(
     model: EncoderDecoder, bundle: Bundle, golden: Golden, device: str, source: Sequence[int], target: Sequence[int]
 ) -> Location | None:
-    """The first tensor of a bundle that differs from PyTorch by more than at export.
+    """Find the first tensor of a bundle whose difference from PyTorch exceeds that at export.
 
     Args:
         model: the torch model.
@@ -118,7 +118,7 @@ def locate(
         golden: its golden file.
         device: ``cpu`` or ``cuda``.
         source: source ids with end token.
-        target: tokens to feed, the start token first.
+        target: token ids to feed, starting with the start token.
 
     Raises:
         ModelError: the engine fails.
@@ -141,11 +141,11 @@ def locate(
 
 
 def _tolerance(precisions: Iterable[Precision], error: float | None) -> float:
-    """Largest relative difference that is expected of a tensor in graphs of some precisions.
+    """Return the largest relative difference to expect of a tensor.
 
     Args:
-        precisions: of the graphs that compute it.
-        error: its error at export, if known.
+        precisions: precisions of the graphs that compute the tensor.
+        error: the tensor's error at export, if known.
     """
     tolerances = [PRECISIONS[precision].tolerances for precision in precisions]
     if error is None:
@@ -160,12 +160,12 @@ def torch_deviations(
     trace: Trace,
     modules: Mapping[str, Mapping[str, str]],
 ) -> Iterator[Deviation]:
-    """Yield how much each tensor of opened graphs differs from PyTorch's, in the order of stages and tensors.
+    """Yield how much each tensor of the graphs differs from PyTorch's, in order of stages and tensors.
 
     Args:
         model: the torch model.
         inner: the graphs.
-        special: token ids with a meaning.
+        special: special token ids.
         trace: what to feed.
         modules: for each graph, the part of the model whose output each inner tensor is.
     """
@@ -192,11 +192,11 @@ def torch_stages(
     source_length: NDArray[np.int64],
     target: Sequence[int],
 ) -> Iterator[tuple[Stage, Stage]]:
-    """Yield what a torch model computes for one sentence: the encoder, then each step.
+    """Yield what a torch model computes for one sentence: first the encoder, then each step.
 
     Yields:
-        Outputs by path of the parts that are called once and return a tensor; and state tensors and logits by the names
-        of the graphs' outputs.
+        Outputs of the parts that are called once and return a tensor, by path; and state tensors and logits, by the
+        names of the graphs' outputs.
     """
     calls: dict[str, list[Any]] = defaultdict(list)
 
@@ -224,14 +224,14 @@ def torch_stages(
 
 
 def _inner_names(graph: ir.Model) -> list[str]:
-    """Names of the tensors that nodes produce and that are not outputs, in the graph's order."""
+    """List the tensors that nodes produce and that are not graph outputs, in the graph's order."""
     outputs = {value.name for value in graph.graph.outputs}
     names = (value.name for node in graph.graph for value in node.outputs)
     return [name for name in names if name and name not in outputs]
 
 
 def _by_tensor(stages: Iterator[Stage], length: int, width: int) -> dict[str, dict[str, list[NDArray[Any]]]]:
-    """For each graph and tensor, its true part in each stage."""
+    """Collect each tensor of each graph, without padding, over all stages."""
     result: dict[str, dict[str, list[NDArray[Any]]]] = {
         file: defaultdict(list) for file in (ENCODER_FILE, DECODER_FILE)
     }
@@ -242,7 +242,7 @@ def _by_tensor(stages: Iterator[Stage], length: int, width: int) -> dict[str, di
 
 
 def _same(found: Sequence[NDArray[Any]], wanted: Sequence[NDArray[Any]]) -> bool:
-    """Whether two tensors are equal in every stage, apart from rounding."""
+    """Return whether two tensors are equal in every stage, apart from rounding."""
     return len(found) == len(wanted) and all(
         one.size == other.size > 1
         and np.abs(one - other).max() <= MATCHING.get(one.dtype.name, 0.0) * np.abs(other).max() > 0
@@ -251,7 +251,7 @@ def _same(found: Sequence[NDArray[Any]], wanted: Sequence[NDArray[Any]]) -> bool
 
 
 def _one_each(bundle: Bundle, file: str, tensors: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The innermost part for each tensor that the bundle's graph has, with no part twice."""
+    """Choose the innermost part for each tensor present in the bundle's graph, using no part twice."""
     graph = ir.load(bundle.file(file)).graph
     names = {value.name for node in graph for value in node.outputs}
     chosen: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""How far a translation is from another one: what its logits may differ by before a token changes.
+"""How stable a translation is: by how much its logits may change before a token changes.
 
-Integer kernels of another processor round differently, so an example whose decisions are near ties would give other
-tokens there though nothing is wrong.
+Integer kernels round differently on other processors, so an example with near ties could give different tokens there
+although nothing is wrong.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import DecoderState, FloatArray, IntArray, StepSession
 
 SEEDS = 4
-"""Searches with different noise that must all give the same output."""
+"""Number of searches with different noise that must all give the same output."""
 BATCH = 32
 
 
 class NoisyState:
-    """A state to whose logits noise is added; everything else is that of the state.
+    """A wrapper of a state that adds noise to its logits.
 
     Args:
-        state: the state.
-        amplitude: the noise is uniform between minus and plus this.
+        state: the state to wrap.
+        amplitude: the noise is uniform in ±``amplitude``.
         generator: source of the noise.
     """
 
@@ -48,11 +48,11 @@ class NoisyState:
 
 
 class NoisySession:
-    """A session to whose logits noise is added; everything else is that of the session.
+    """A wrapper of a session that adds noise to its logits.
 
     Args:
-        session: the model.
-        amplitude: the noise is uniform between minus and plus this.
+        session: the session to wrap.
+        amplitude: the noise is uniform in ±``amplitude``.
         seed: seed of the noise.
     """
 
@@ -70,12 +70,12 @@ class NoisySession:
 def greedy_margins(
     session: StepSession, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
 ) -> list[float]:
-    """Smallest difference between the best and the second-best logit over the steps of each greedy output.
+    """Compute the smallest difference between the best and second-best logits over all steps of each greedy output.
 
     Args:
         session: the model.
         sources: source ids with end token.
-        outputs: what greedy search gave for them, without special tokens.
+        outputs: greedy outputs for the sources, without special tokens.
     """
     special, limit = session.special, session.max_target_length
     margins: list[float] = []
@@ -100,14 +100,14 @@ def survives(
     options: DecodeOptions,
     margin: float,
 ) -> list[bool]:
-    """Whether a search gives each output again whenever any two logits are moved against each other by up to
-    ``margin``, in :data:`SEEDS` trials.
+    """Return for each output whether a search still gives it when the difference between any two logits changes by up
+    to ``margin``, in :data:`SEEDS` trials.
 
     Args:
         session: the model.
         sources: source ids with end token.
-        outputs: token ids of the best hypothesis of each.
-        options: the search.
+        outputs: token ids of the best hypothesis for each source.
+        options: decoding options of the search.
         margin: twice the amplitude of the noise.
     """
     alive = [True] * len(sources)
@@ -127,7 +127,7 @@ def beam_margins(
     options: DecodeOptions,
     margins: Iterable[float],
 ) -> list[float]:
-    """The largest of ``margins`` at which each output :func:`survives`; 0 if it does at none."""
+    """Return the largest of ``margins`` at which each output :func:`survives`; 0 if it survives at none of them."""
     result = [0.0] * len(sources)
     for margin in sorted(margins, reverse=True):
         rest = [index for index, found in enumerate(result) if not found]

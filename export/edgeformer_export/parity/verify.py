@@ -1,4 +1,4 @@
-"""Compares a bundle with the run that it was exported from, and finds the first part in which they differ."""
+"""Compares a bundle with the run it was exported from, and finds the first part where they differ."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def verify_against_run(
     *,
     damaged: bool = False,
 ) -> CheckpointResult:
-    """Compare logits and output of a bundle with the PyTorch model of a run; see
+    """Compare logits and output of a bundle with those of a run's PyTorch model; see
     :class:`~edgeformer_runtime.selfcheck.checkpoint.Verifier`.
 
     Raises:
-        CheckpointError: the run's tokenizers or sizes are not those of the bundle.
+        CheckpointError: the run's tokenizers or sizes differ from those of the bundle.
         DataError: the file cannot be read, or contains no sentence.
-        InputTooLongError: a line has more tokens than the model takes.
+        InputTooLongError: a line has more tokens than the model accepts.
     """
     run = Run.open(checkpoint)
     manifest, model = translator.bundle.manifest, run.load_model()
@@ -72,10 +72,10 @@ def verify_against_run(
 
 
 def _require_same_model(run: Run, model: EncoderDecoder, translator: Translator) -> None:
-    """Make sure that a bundle may have been exported from a run.
+    """Make sure that a bundle could have been exported from a run.
 
     Raises:
-        CheckpointError: tokenizers, vocabularies or states differ; lists all of them.
+        CheckpointError: tokenizers, vocabularies or states differ; lists all differences.
     """
     manifest = translator.bundle.manifest
     for_cuda = PRECISIONS[lowest(manifest.precision.values())].optimised_for == "cuda"
@@ -95,7 +95,8 @@ def _require_same_model(run: Run, model: EncoderDecoder, translator: Translator)
 
 
 def _sentence(parity: ParityReport) -> int:
-    """The sentence to examine: the first whose output should match and does not, or else the worst by its logits."""
+    """Choose the sentence to examine: the first whose output should match but does not, or else the one whose logits
+    differ most."""
     different = [entry.first.sentence for entry in parity.tokens if entry.first is not None]
     must_match = PRECISIONS[parity.precision].tolerances.identical_output
     return min(different) if different and must_match else parity.logits.worst_sentence

@@ -1,1 +1,1 @@
-"""Graph passes, one file each, and the pipeline that runs them and shows what each did."""
+"""Graph passes, one file each, and the pipeline that runs them and records what each one did."""

@@ -1,4 +1,4 @@
-"""Attention heads: split by the operator, not before it."""
+"""Lets the attention operator split heads itself."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from onnx_ir.passes import common
 
 
 class FuseHeads(ir.passes.InPlacePass):
-    """Let the attention operator split heads itself.
+    """Let the attention operator split heads.
 
     - ``MultiHeadAttention(q, Transpose(Reshape(k)), Transpose(Reshape(v)))`` becomes ``MultiHeadAttention(q, k, v)``
-      where nothing else reads the separate heads.
+      if nothing else reads the separate heads.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -32,7 +32,8 @@ class FuseHeads(ir.passes.InPlacePass):
 
 
 def _joined_heads(value: ir.Value | None) -> ir.Value | None:
-    """``(N, S, H * E)`` that a value ``(N, H, S, E)`` is computed from; ``None`` if it is not, or has other readers."""
+    """Return the ``(N, S, H * E)`` value that ``(N, H, S, E)`` is computed from; ``None`` if there is no such value, or
+    if the heads have other readers."""
     transpose = value.producer() if value is not None else None
     if value is None or transpose is None or transpose.op_type != "Transpose" or len(list(value.uses())) != 1:
         return None

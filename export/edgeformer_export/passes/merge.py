@@ -1,4 +1,4 @@
-"""One matrix product instead of several with the same input."""
+"""Merges matrix products with the same input."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from edgeformer_export.passes.patterns import Linear, constant, find_linears
 
 
 class MergeLinears(ir.passes.InPlacePass):
-    """Compute linear layers of one activation side by side.
+    """Merge linear layers that read the same activation into one.
 
     - ``MatMul(x, A) [+ a]``, ``MatMul(x, B) [+ b]``, … become ``Split(MatMul(x, [A B …]) [+ [a b …]])``.
 
-    Use it for a step, which has few rows: each product has a fixed cost, and splitting the result is cheap. Products
-    whose weight is also an embedding table (``Gemm``) are not merged, so that the table stays one tensor.
+    Use this pass for decoder steps, which have few rows: each product has a fixed cost, and splitting the result is
+    cheap. Products whose weight is also an embedding table (``Gemm``) are not merged, so that the table stays one
+    tensor.
     """
 
     may_grow = True
-    """By a bias of zeros for layers without one."""
+    """Layers without a bias may get a bias of zeros."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Merge in place."""

@@ -1,4 +1,4 @@
-"""Two forms of a residual sum and its norm: for one row, and for many."""
+"""Two implementations of a residual sum and its norm: one for a single row, one for many rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from edgeformer_export.passes.patterns import MICROSOFT, constant, replace
 
 
 class FuseSkipNorm(ir.passes.InPlacePass):
-    """A residual sum and its norm as one operator.
+    """Fuse a residual sum and its norm into one operator.
 
-    - ``LayerNormalization(Add(x, y))`` becomes ``SkipLayerNormalization(x, y)``, whose fourth output is the sum, for
-      pre-norm models, which need it again.
+    - ``LayerNormalization(Add(x, y))`` becomes ``SkipLayerNormalization(x, y)``, whose fourth output is the sum, which
+      pre-norm models reuse.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -43,7 +43,7 @@ class FuseSkipNorm(ir.passes.InPlacePass):
             if not node.outputs[3].uses() and not node.outputs[3].is_graph_output():
                 node.resize_outputs(1)
             else:
-                # Mean and deviation are for training only.
+                # Mean and deviation are only needed for training.
                 node.outputs[1].name = node.outputs[2].name = ""
             fused = True
         if fused:
@@ -52,13 +52,13 @@ class FuseSkipNorm(ir.passes.InPlacePass):
 
 
 class VectorNorm(ir.passes.InPlacePass):
-    """A norm made of operators that ONNX Runtime computes with vector instructions.
+    """Replace a norm with operators that ONNX Runtime vectorizes.
 
     - ``LayerNormalization(x, gamma, beta)`` becomes ``SimplifiedLayerNormalization(x - ReduceMean(x), gamma) + beta``:
       the root mean square of centered values is their standard deviation.
 
     On the CPU, ``LayerNormalization`` and ``SkipLayerNormalization`` are not vectorized. With four or more rows of 512,
-    the four nodes are faster: they take a quarter of the time at 32 rows (``edgeformer_bench.studies.operators``).
+    the four nodes are faster: at 32 rows, they take a quarter of the time (``edgeformer_bench.studies.operators``).
     """
 
     may_grow = True
@@ -85,12 +85,12 @@ class VectorNorm(ir.passes.InPlacePass):
 
 
 def _has_statistics(norm: ir.Node) -> bool:
-    """Whether the mean or the deviation is used."""
+    """Return whether the mean or the deviation is used."""
     return any(output.uses() or output.is_graph_output() for output in norm.outputs[1:])
 
 
 def _same_shape(a: ir.Value | None, b: ir.Value | None) -> bool:
-    """Whether both shapes are known, have three axes, and are equal."""
+    """Return whether both shapes are known, have three axes, and are equal."""
     if a is None or b is None or a.shape is None or b.shape is None or a.is_initializer() or b.is_initializer():
         return False
     return len(a.shape) == 3 and list(a.shape) == list(b.shape)

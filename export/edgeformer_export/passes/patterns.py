@@ -1,4 +1,4 @@
-"""Constant weights in a graph, and how to find and replace the operators that read them."""
+"""Finds constant weights in a graph, and replaces the operators that read them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 MICROSOFT = "com.microsoft"
-"""Domain of the operators that are ONNX Runtime's own."""
+"""Domain of ONNX Runtime's own operators."""
 MIN_ELEMENTS = 256
-"""Smaller weights stay in fp32: they save nothing."""
+"""Smaller weights stay in fp32, since quantizing them saves nothing."""
 MIN_WIDTH = 8
-"""Weights with fewer columns stay in fp32: an integer product would not be faster."""
+"""Weights with fewer columns stay in fp32, since an integer product would not be faster."""
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A matrix product with a constant weight, and the bias addition behind it, if any."""
+    """A matrix product with a constant weight, and the bias addition that follows it, if any."""
 
     activation: ir.Value
     weight: NDArray[np.float32]
@@ -31,7 +31,7 @@ class Linear:
 
 
 def find_linears(graph: ir.Graph) -> Iterator[Linear]:
-    """Every matrix product with a constant weight that is large enough to quantize."""
+    """Yield every matrix product with a constant weight that is large enough to quantize."""
     for node in graph:
         if node.op_type not in {"MatMul", "Gemm"} or node.domain != "" or node.inputs[0] is None:
             continue
@@ -63,7 +63,8 @@ def find_linears(graph: ir.Graph) -> Iterator[Linear]:
 
 
 def find_lookups(graph: ir.Graph) -> Iterator[ir.Node]:
-    """Every lookup of many rows in a constant table. Position tables are read one row at a time and stay in fp32."""
+    """Yield every lookup of many rows in a constant table. Position tables are read one row at a time, so they stay in
+    fp32."""
     for node in graph:
         if node.op_type == "Gather" and is_weight(node.inputs[0]) and not node.attributes.get_int("axis", 0):
             ids = node.inputs[1]
@@ -72,7 +73,7 @@ def find_lookups(graph: ir.Graph) -> Iterator[ir.Node]:
 
 
 def is_weight(value: ir.Value | None, rank: int | None = 2) -> bool:
-    """Whether a value is a float32 constant, large enough to quantize, and of this rank unless it is ``None``."""
+    """Return whether a value is a float32 constant large enough to quantize; ``rank`` is not checked if ``None``."""
     tensor = value.const_value if value is not None else None
     return (
         tensor is not None
@@ -83,12 +84,12 @@ def is_weight(value: ir.Value | None, rank: int | None = 2) -> bool:
 
 
 def is_chosen(name: str | None, only: Container[str] | None) -> bool:
-    """Whether a pass should replace the operator of this name; with ``None``, it replaces all."""
+    """Return whether a pass should replace the operator with this name; ``None`` selects all operators."""
     return only is None or name in only
 
 
 def constant_array(value: ir.Value | None) -> NDArray[np.float32]:
-    """The content of a constant.
+    """Return the content of a constant.
 
     Raises:
         ValueError: the value is not constant.
@@ -99,12 +100,12 @@ def constant_array(value: ir.Value | None) -> NDArray[np.float32]:
 
 
 def digest(array: NDArray[np.float32]) -> str:
-    """SHA-256 of the array's content in row order, whatever its layout in memory."""
+    """Compute the SHA-256 of an array's content in row-major order, regardless of its memory layout."""
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def constant(graph: ir.Graph, name: str, array: NDArray[np.generic]) -> ir.Value:
-    """An initializer; if the graph has one of this name, that one."""
+    """Return the graph's initializer with this name; add it if it does not exist."""
     if name not in graph.initializers:
         tensor = ir.tensor(array, name=name)
         kind = ir.TensorType(tensor.dtype)
@@ -113,7 +114,7 @@ def constant(graph: ir.Graph, name: str, array: NDArray[np.generic]) -> ir.Value
 
 
 def replace(graph: ir.Graph, old: tuple[ir.Node, ...], anchor: ir.Node, new: list[ir.Node]) -> None:
-    """Put ``new`` in the place of ``old``; the last output keeps its name, type and consumers."""
+    """Replace the nodes ``old`` with ``new``; the last output keeps its name, type and consumers."""
     graph.insert_before(anchor, new)
     before, after = old[-1].outputs[0], new[-1].outputs[0]
     name, after.shape, after.type = before.name, before.shape, before.type
@@ -123,7 +124,8 @@ def replace(graph: ir.Graph, old: tuple[ir.Node, ...], anchor: ir.Node, new: lis
 
 
 def _matrix(value: ir.Value | None) -> NDArray[np.float32] | None:
-    """A constant weight ``(in, out)``, also if the graph transposes a shared table; ``None`` if there is none."""
+    """Return a constant weight as ``(in, out)``, even if the graph transposes a shared table; ``None`` if the value is
+    not a constant weight."""
     producer = value.producer() if value is not None else None
     if producer is not None and producer.op_type == "Transpose" and is_weight(producer.inputs[0]):
         return constant_array(producer.inputs[0]).T

@@ -1,4 +1,4 @@
-"""Runs passes in order, records what each did to the graph, and rejects results that are worse."""
+"""Runs passes in order, records how each one changed the graph, and rejects results that are worse."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from edgeformer_export.passes.structure import operator_counts, rewired_nodes, s
 from edgeformer_runtime.bundle.report import PassRecord
 
 SMALL_CONSTANTS = 1024
-"""Bytes that a pass may add in exchange for nodes: shapes, axes, sizes."""
+"""Bytes that a pass may add in exchange for fewer nodes: shapes, axes, sizes."""
 
 
 class PassFailedError(RuntimeError):
-    """A pass raised, or broke a condition; the message names it and those before it."""
+    """A pass raised an error or violated a condition; the message names the pass and those before it."""
 
 
 def run_passes(model: ir.Model, passes: Sequence[ir.passes.PassBase]) -> tuple[ir.Model, list[PassRecord]]:
-    """Run passes one after the other, each with its own pre- and postconditions.
+    """Run passes in order, each with its own pre- and postconditions.
 
     No pass may change the names or the order of a graph's inputs and outputs, which are the bundle's contract. A result
-    is rejected if it has more weight bytes without fewer nodes, more nodes without fewer bytes, or adds more bytes
-    than small constants have: a simplifier may enlarge a graph by folding a table that was shared. A pass whose result
-    is faster although it is larger says so with an attribute ``may_grow``.
+    is rejected if it has more weight bytes without fewer nodes, more nodes without fewer bytes, or adds more than
+    :data:`SMALL_CONSTANTS` bytes: a simplifier may enlarge a graph by folding a table that was shared. A pass whose
+    result is larger but faster declares this with the attribute ``may_grow``.
 
     Raises:
-        PassFailedError: a pass raised, or a condition does not hold.
+        PassFailedError: a pass raised an error, or a condition does not hold.
     """
     records: list[PassRecord] = []
     for graph_pass in passes:
@@ -47,12 +47,12 @@ def run_passes(model: ir.Model, passes: Sequence[ir.passes.PassBase]) -> tuple[i
 
 
 def node_count(model: ir.Model) -> int:
-    """Nodes of the main graph."""
+    """Count the nodes of the main graph."""
     return len(model.graph)
 
 
 def weight_bytes(model: ir.Model) -> int:
-    """Bytes of all initializers."""
+    """Compute the total size of all initializers in bytes."""
     return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
 
 

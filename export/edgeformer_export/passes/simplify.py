@@ -1,4 +1,4 @@
-"""Constant folding and node elimination by onnxsim."""
+"""Constant folding and node elimination with onnxsim."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import onnx_ir as ir
 import onnxsim
 
 _SKIPPED = [
-    # Put a Reshape before and after every Gemm whose input has three axes.
+    # Puts a Reshape before and after every Gemm whose input has three axes.
     "fuse_matmul_add_bias_into_gemm",
     "fuse_matmul_add_bias_into_gemm_batched",
-    # Merges products but not their biases, and in the encoder too: see MergeLinears.
+    # Merges products but not their biases, even in the encoder: see MergeLinears.
     "fuse_qkv",
 ]
 
@@ -17,11 +17,11 @@ _SKIPPED = [
 class Simplify(ir.passes.FunctionalPass):
     """Run onnxsim: constant folding, shape inference, and the eliminations and fusions of ``onnxoptimizer``.
 
-    Torch's tracer leaves little to do. In the graphs of the families of this project, these rules apply:
+    Torch's tracer leaves little to simplify. In the graphs of this project's families, these rules apply:
 
     - ``Reshape(Reshape(x, a), b)`` becomes ``Reshape(x, b)``, and the computation of ``a`` is removed.
     - ``Concat(Concat(x, y), z)`` becomes ``Concat(x, y, z)``.
-    - Equal constants become one.
+    - Equal constants are merged.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -29,4 +29,4 @@ class Simplify(ir.passes.FunctionalPass):
         simplified, valid = onnxsim.simplify(ir.to_proto(model), skipped_optimizers=_SKIPPED)
         if not valid:
             raise RuntimeError("onnxsim's own check of the simplified graph failed")
-        return ir.passes.PassResult(ir.from_proto(simplified), modified=True)  # it does not say; the pipeline compares
+        return ir.passes.PassResult(ir.from_proto(simplified), modified=True)  # unknown; the pipeline compares

@@ -6,10 +6,10 @@ import onnx_ir as ir
 
 
 class Strip(ir.passes.InPlacePass):
-    """Drop documentation, metadata of tracer and simplifier, and types of inner tensors, which the engine infers.
+    """Remove documentation, metadata of tracer and simplifier, and types of inner tensors, which the engine infers.
 
-    The graph computes the same, so its record says ``unchanged``. Shapes of inputs and outputs stay: they have the
-    contract's letters.
+    The graph computes the same results, so its record says ``unchanged``. Shapes of inputs and outputs are kept, since
+    they contain the axis letters of the contract.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:

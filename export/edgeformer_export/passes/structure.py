@@ -1,4 +1,4 @@
-"""What a graph computes, apart from what its parts are called."""
+"""What a graph computes, regardless of the names of its parts."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Structure:
     """
 
     outputs: tuple[tuple[str, str], ...]
-    """Name of each output, and the digest of everything that computes it."""
+    """Name of each output, and the digest of everything it is computed from."""
     nodes: Counter[str]
-    """Digest of each node, with everything that computes its inputs."""
+    """Digest of each node, including everything its inputs are computed from."""
     constants: Counter[str]
     """Digest of each initializer."""
     opsets: dict[str, int]
@@ -29,7 +29,7 @@ class Structure:
 
 
 def structure(model: ir.Model) -> Structure:
-    """The structure of a model, whose nodes must be in topological order."""
+    """Compute the structure of a model, whose nodes must be in topological order."""
     known: dict[ir.Value | None, str] = {None: ""}
     nodes, constants = _digests(model.graph, known)
     outputs = tuple((str(value.name), known[value]) for value in model.graph.outputs)
@@ -37,13 +37,13 @@ def structure(model: ir.Model) -> Structure:
 
 
 def operator_counts(model: ir.Model) -> Counter[str]:
-    """Nodes by operator, inner graphs included; operators outside the ONNX standard have their domain before their
-    name, such as ``com.microsoft.MatMulNBits``."""
+    """Count nodes by operator, including those of subgraphs; names of operators outside the ONNX standard include the
+    domain, as in ``com.microsoft.MatMulNBits``."""
     return Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in model.graph.all_nodes())
 
 
 def rewired_nodes(before: ir.Model, after: ir.Model) -> int:
-    """How many nodes keep their operator and the name of their output, but read other values."""
+    """Count the nodes that keep their operator and output name but read different values."""
     old, new = _inputs(before), _inputs(after)
     return sum(1 for key, inputs in new.items() if old.get(key, inputs) != inputs)
 
@@ -56,7 +56,8 @@ def _inputs(model: ir.Model) -> dict[tuple[str, str | None], list[str | None]]:
 
 
 def _digests(graph: ir.Graph, known: dict[ir.Value | None, str]) -> tuple[Counter[str], Counter[str]]:
-    """Digests of a graph's nodes and constants; adds its values to ``known``, which has those of outer graphs."""
+    """Compute digests of a graph's nodes and constants; adds its values to ``known``, which has those of outer
+    graphs."""
     for index, value in enumerate(graph.inputs):
         known[value] = _digest("input", index, value.name, value.dtype)
     constants: Counter[str] = Counter()

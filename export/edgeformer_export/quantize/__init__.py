@@ -1,1 +1,1 @@
-"""Quantization: calibration, the passes that quantize, and which layer gets which precision."""
+"""Quantization: calibration, the passes that quantize, and the precision of each layer."""

@@ -1,4 +1,4 @@
-"""Which operator gets which precision, and what that does to its weight: error and bytes."""
+"""Assigns a precision to each operator, and computes the resulting error and size of its weight."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Assigned = Mapping[str, Mapping[str, Precision]]
 
 
 def given(use: Use, precision: Precision) -> Precision:
-    """The precision of an operator in a bundle of a precision.
+    """Return the precision of an operator in a bundle of the given precision.
 
-    Blocks suit few rows, so the encoder's matrix products get what the table gives the encoder, and so do operators
-    that cannot read blocks and weights that are too narrow for them.
+    Blocks are for few rows, so the encoder's matrix products use the encoder precision from the table, as do operators
+    that cannot read blocks and weights that are too narrow for blocks.
     """
     traits = PRECISIONS[precision]
     if traits.in_blocks:
@@ -35,19 +35,19 @@ def given(use: Use, precision: Precision) -> Precision:
 
 
 def higher(layer: Layer, precision: Precision) -> Precision:
-    """The precision of a layer that is too sensitive for the one of its bundle, which must be quantized."""
+    """Return the precision of a layer that is too sensitive for the bundle's, which must be a quantized precision."""
     kept_as = PRECISIONS[given(layer.uses[-1], precision)].kept_as
     assert kept_as is not None
     return kept_as
 
 
 def assign(layers: Sequence[Layer], precision: Precision, keep: Mapping[str, Precision]) -> Assigned:
-    """The precision of every operator.
+    """Assign a precision to every operator.
 
     Args:
         layers: all layers of a model.
-        precision: of the bundle.
-        keep: other precisions of some layers, by :attr:`Layer.name`.
+        precision: the bundle's precision.
+        keep: exceptions: precision by :attr:`Layer.name`.
 
     Raises:
         ExportError: ``keep`` names a layer that does not exist.
@@ -64,7 +64,7 @@ def assign(layers: Sequence[Layer], precision: Precision, keep: Mapping[str, Pre
 
 
 def tensor_reports(layers: Sequence[Layer], assigned: Assigned) -> list[TensorReport]:
-    """How every weight is stored; one that is read in two precisions is stored, and listed, twice."""
+    """Report how every weight is stored; a weight that is read in two precisions is stored, and listed, twice."""
     reports = []
     for layer in layers:
         for precision in dict.fromkeys(assigned[use.file][use.name] for use in layer.uses):
@@ -85,7 +85,7 @@ def tensor_reports(layers: Sequence[Layer], assigned: Assigned) -> list[TensorRe
 
 
 def stored(layer: Layer, precision: Precision) -> tuple[float | None, int]:
-    """Signal-to-noise ratio in dB and bytes of a weight in a precision; see :class:`TensorReport`."""
+    """Return the signal-to-noise ratio in dB and the size in bytes of a weight; see :class:`TensorReport`."""
     if precision not in layer.stored:
         layer.stored[precision] = _stored(layer.rows, precision)
     return layer.stored[precision]

@@ -1,4 +1,4 @@
-"""Weights in blocks of 8 or 4 bits, each block with its own scale; activations stay in fp32."""
+"""Quantizes weights to 8 or 4 bits in blocks, each block with its own scale; activations stay in fp32."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from edgeformer_export.passes.patterns import (
 from edgeformer_runtime.precision import BLOCK_SIZE
 
 MIN_BLOCK = 16
-"""Smallest block that the operators take; narrower weights are not quantized in blocks."""
+"""Smallest block size that the operators support; narrower weights are not quantized in blocks."""
 ACCURACY_LEVEL = 4
-"""``MatMulNBits`` rounds each block of a row to int8 while it runs, and multiplies integers."""
+"""``MatMulNBits`` rounds each block of a row to int8 at run time, and multiplies integers."""
 DIVISORS = np.linspace(6.5, 12, 23, dtype=np.float32)
-"""4 bits: the scales to try are a block's largest value divided by each of these, with the opposite sign, so that the
-largest value may become -8, which has no positive counterpart."""
+"""For 4 bits, the scales to try are a block's largest value divided by each of these, with the opposite sign, so that
+the largest value may become -8, which has no positive counterpart."""
 CHUNK = 1 << 16
-"""Values rounded at a time: temporary arrays of this size stay in the processor's cache."""
+"""Number of values rounded at a time; temporary arrays of this size stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A matrix whose rows are cut into blocks: ``value = (integer - 2 ** (bits - 1)) * scale``.
+    """A matrix whose rows are divided into blocks: ``value = (integer - 2 ** (bits - 1)) * scale``.
 
     The last block of a row is padded with zeros.
     """
@@ -49,19 +49,19 @@ class Blocks:
 
 
 class QuantizeBlocks(ir.passes.InPlacePass):
-    """Replace matrix products and embedding look-ups by operators that read weights in blocks.
+    """Replace matrix products and embedding lookups with operators that read weights in blocks.
 
-    Fast for one row or a few; with many rows, :class:`QuantizeStatic` is faster. Needs ONNX Runtime's operators.
+    Fast for one or a few rows; with many rows, :class:`QuantizeStatic` is faster. Requires ONNX Runtime's operators.
 
     - ``MatMul(x, W) [+ b]`` and ``Gemm(x, W, b)`` become ``MatMulNBits``.
-    - ``Gather(table, ids)`` becomes ``GatherBlockQuantized``, followed by ``Slice`` where the table's rows were padded.
-      Its bytes equal those of a tied output projection, in the other graph too.
+    - ``Gather(table, ids)`` becomes ``GatherBlockQuantized``, followed by ``Slice`` if the table's rows were padded.
+      The table's bytes equal those of a tied output projection, even one in the other graph.
 
-    A row's result depends on the other rows of its batch only by rounding in float32.
+    A row's result depends on the other rows of its batch only through float32 rounding.
     """
 
     def __init__(self, bits: int, block_size: int = BLOCK_SIZE, *, only: Container[str] | None = None) -> None:
-        """Set up.
+        """Set up the pass.
 
         Args:
             bits: 8 or 4.
@@ -108,7 +108,7 @@ class QuantizeBlocks(ir.passes.InPlacePass):
         packed = constant(graph, f"{name}.blocks", blocks.packed)
         scales = constant(graph, f"{name}.scales", blocks.scales)
         attributes = {"K": width, "N": out, "accuracy_level": ACCURACY_LEVEL, **self._attributes(blocks)}
-        # Between the scales and the bias: zero points and an order of columns.
+        # The inputs between the scales and the bias are zero points and a column order.
         inputs = [linear.activation, packed, scales, None, None, linear.bias]
         node = ir.node("MatMulNBits", inputs if linear.bias is not None else inputs[:3], attributes, domain=MICROSOFT)
         replace(graph, linear.nodes, linear.nodes[0], [node])
@@ -139,9 +139,9 @@ class QuantizeBlocks(ir.passes.InPlacePass):
 
 
 def choose_block_size(width: int, bits: int, largest: int) -> int:
-    """The power of two from 16 to ``largest`` with which a row takes the fewest bytes, padding and scales included.
+    """Choose the power of two from 16 to ``largest`` that minimizes the bytes of a row, including padding and scales.
 
-    On a tie, the larger one. It is ``largest`` where that divides the width.
+    On a tie, the larger block size is chosen. If ``largest`` divides the width, it is the result.
     """
     sizes = [1 << power for power in range(MIN_BLOCK.bit_length() - 1, largest.bit_length())]
     return min(reversed(sizes), key=lambda size: -(-width // size) * (size * bits // 8 + 4))
@@ -150,12 +150,13 @@ def choose_block_size(width: int, bits: int, largest: int) -> int:
 def quantize_blocks(matrix: NDArray[np.float32], bits: int, block_size: int) -> Blocks:
     """Round a matrix to integers, symmetrically, with one scale for each block of a row.
 
-    With 8 bits, the block's largest value becomes 127. With 4 bits, the scale with the least squared error is searched.
+    With 8 bits, the block's largest value becomes 127. With 4 bits, a search finds the scale with the least squared
+    error.
 
     Args:
         matrix: ``(rows, width)``.
         bits: 8 or 4.
-        block_size: values that share a scale.
+        block_size: number of values that share a scale.
     """
     rows, width = matrix.shape
     padded = np.pad(matrix, ((0, 0), (0, -width % block_size))).reshape(-1, block_size)
@@ -170,7 +171,7 @@ def quantize_blocks(matrix: NDArray[np.float32], bits: int, block_size: int) -> 
 
 
 def dequantize_blocks(blocks: Blocks, bits: int, width: int) -> NDArray[np.float32]:
-    """The matrix that the operators read from blocks, ``(rows, width)``."""
+    """Restore the matrix that the operators read from blocks, ``(rows, width)``."""
     integers = blocks.packed.astype(np.int16)
     if bits == 4:
         integers = np.stack([integers & 15, integers >> 4], axis=-1).reshape(*integers.shape[:2], -1)
@@ -179,15 +180,15 @@ def dequantize_blocks(blocks: Blocks, bits: int, width: int) -> NDArray[np.float
 
 
 def _round_to_8_bits(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Integers -127 … 127 and scales of blocks ``(blocks, block_size)``."""
+    """Return integers in -127 … 127 and scales for blocks ``(blocks, block_size)``."""
     scale = _not_zero(np.abs(values).max(axis=1) / np.float32(127))
     return np.clip(np.rint(values / scale[:, None]), -127, 127), scale
 
 
 def _round_to_4_bits(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Integers -8 … 7 and scales of blocks ``(blocks, block_size)``.
+    """Return integers in -8 … 7 and scales for blocks ``(blocks, block_size)``.
 
-    For given integers the best scale is ``values · integers / integers · integers``, and the squared error is
+    For given integers, the best scale is ``values · integers / integers · integers``, and the squared error is
     ``values · values - gain`` with ``gain = (values · integers)² / integers · integers``. So the integers of each
     candidate scale are compared by their gain.
     """
@@ -212,12 +213,12 @@ def _four_bits(values: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArr
 def _moments(
     values: NDArray[np.float32], integers: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """``values · integers`` and ``integers · integers`` of each block, the latter at least 1."""
+    """Compute ``values · integers`` and ``integers · integers`` of each block; the latter is at least 1."""
     product = np.einsum("bi,bi->b", values, integers)
     return product, np.maximum(np.einsum("bi,bi->b", integers, integers), 1)
 
 
 def _not_zero(scale: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The scales, with 1 for a block of zeros."""
+    """Return the scales, replaced by 1 for blocks of zeros."""
     filled: NDArray[np.float32] = np.where(scale == 0, np.float32(1), scale)
     return filled

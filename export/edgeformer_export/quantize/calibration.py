@@ -1,4 +1,4 @@
-"""Ranges of activations, observed while the fp32 graphs run on text of the training set."""
+"""Calibration: activation ranges, observed while the fp32 graphs run on text of the training set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgeformer_runtime.decoding.session import FloatArray
 from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph, Values, run_decoder, run_encoder
 
 BATCH = 16
-"""Sentences fed together."""
+"""Number of sentences per batch."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,20 @@ class QuantizationRange:
 
 @dataclass
 class Observer:
-    """Smallest and largest value of a tensor; zero is always between them."""
+    """Tracks the smallest and largest values of a tensor; the range always includes zero."""
 
     low: float = 0.0
     high: float = 0.0
 
     def observe(self, values: FloatArray) -> None:
-        """Extend the range by the values of a tensor."""
+        """Extend the range to the values of a tensor."""
         self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
 
     def range(self) -> QuantizationRange:
-        """The whole observed range.
+        """Return quantization parameters for the full observed range.
 
-        Clipping it to lower the mean squared error was tried and made outputs worse: the rare large values matter.
+        Clipping the range to lower the mean squared error was tried and made outputs worse: the rare large values
+        matter.
         """
         scale = float(np.float32(max(self.high - self.low, 1e-8) / 255))
         return QuantizationRange(scale, int(np.clip(round(-self.low / scale), 0, 255)))
@@ -56,7 +57,7 @@ def calibrate(
     special: SpecialTokens,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> dict[str, dict[str, QuantizationRange]]:
-    """Observe activations while the decoder is fed the reference translations token by token.
+    """Observe activations while feeding the reference translations to the decoder token by token.
 
     Args:
         graphs: the fp32 graphs, encoder and decoder.
@@ -67,7 +68,7 @@ def calibrate(
         progress: called with the fraction done, 0 … 1.
 
     Returns:
-        Range by tensor name, for each graph.
+        For each graph, the range of each tensor by name.
     """
     observers = {file: {name: Observer() for name in wanted[file]} for file in graphs}
     opened = {file: open_graph(file, model, observers[file]) for file, model in graphs.items()}
@@ -89,12 +90,12 @@ def calibrate(
 
 
 def open_graph(file: str, model: ir.Model, wanted: Iterable[str] = ()) -> InnerGraph:
-    """Open a graph on the CPU, on all of its threads.
+    """Open a graph on the CPU, using every available thread.
 
     Args:
         file: the graph's file name.
         model: the graph.
-        wanted: tensors to return, inner ones or outputs.
+        wanted: tensors to return, inner tensors or outputs.
     """
     outputs = {value.name for value in model.graph.outputs}
     inner = [name for name in wanted if name not in outputs]

@@ -1,4 +1,4 @@
-"""Weights that can be quantized, named after the torch parameters that they come from."""
+"""Weights that can be quantized, named after the torch parameters they come from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.precision import Precision
 
 SAME_DIRECTION = 1 - 1e-6
-"""Cosine above which two rows are taken to differ only by a factor."""
+"""Cosine similarity above which two rows are considered to differ only by a factor."""
 
 
 @dataclass(frozen=True)
@@ -29,39 +29,40 @@ class Use:
     file: str
     """The graph's file."""
     name: str
-    """Name of its output, followed by the index of the input if the operator has several weights."""
+    """Name of the operator's output, followed by the index of the input if the operator has several weights."""
     kind: Literal["linear", "lookup", "stored"]
-    """Matrix product; look-up of rows; another operator, whose weight can only be stored as int8."""
+    """Matrix product; row lookup; any other operator, whose weight can only be stored as int8."""
     rows: NDArray[np.float32]
-    """``(out, in)``, or the rows of a table; each has a scale of its own."""
+    """``(out, in)``, or the rows of a table; each row has its own scale."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A weight and all operators that read it: for tied embeddings, both look-ups and the output projection."""
+    """A weight and all operators that read it: for tied embeddings, both lookups and the output projection."""
 
     name: str
-    """The torch parameter without ``.weight``; of several that are one product, what differs is in braces."""
+    """Name of the torch parameter without ``.weight``; if several are merged into one product, the parts of their names
+    that differ are in braces."""
     uses: tuple[Use, ...]
-    """Never empty; all have the same rows."""
+    """Operators that read the weight, at least one; all have the same rows."""
     stored: dict[Precision, tuple[float | None, int]] = field(default_factory=dict, repr=False, compare=False)
     """Error and bytes by precision, as far as known; see :func:`~edgeformer_export.quantize.assignment.stored`."""
 
     @property
     def rows(self) -> NDArray[np.float32]:
-        """``(out, in)``."""
+        """Rows of the weight, ``(out, in)``."""
         return self.uses[0].rows
 
 
 def find_layers(model: nn.Module, graphs: Graphs) -> list[Layer]:
-    """Every weight of encoder and decoder that a pass can quantize, encoder first, in the order of the graphs.
+    """Find every encoder and decoder weight that a pass can quantize, encoder first, in the order of the graphs.
 
-    Tracing folds weights into unnamed constants, multiplies them by factors and concatenates several, so parameters are
-    recognized by the direction of a weight's rows.
+    Tracing folds weights into unnamed constants, multiplies them by factors and concatenates them, so parameters are
+    identified by the direction of a weight's rows.
 
     Args:
         model: the torch model.
-        graphs: its optimised graphs, before quantization.
+        graphs: its optimized graphs, before quantization.
     """
     shared: dict[str, list[Use]] = defaultdict(list)
     for file in (contract.ENCODER_FILE, contract.DECODER_FILE):
@@ -91,13 +92,13 @@ class _Parameter:
     count: int
     """Number of rows."""
     lead: int
-    """Index of the first row that is not zero: the padding token may have a row of zeros."""
+    """Index of the first nonzero row: the padding token may have a row of zeros."""
     direction: NDArray[np.float32]
     """That row, normalized to length 1."""
 
 
 def _parameters(model: nn.Module) -> list[_Parameter]:
-    """All matrices."""
+    """List all parameters that are matrices."""
     found = []
     for name, parameter in model.named_parameters():
         if parameter.ndim < 2:
@@ -109,7 +110,7 @@ def _parameters(model: nn.Module) -> list[_Parameter]:
 
 
 def _name(rows: NDArray[np.float32], parameters: Sequence[_Parameter]) -> str:
-    """Names of the parameters that are concatenated in a weight; empty if any of them is unknown."""
+    """Name the parameters that are concatenated in a weight; empty if any of them is unknown."""
 
     def is_at(parameter: _Parameter, at: int) -> bool:
         fits = rows.shape[1] == len(parameter.direction) and at + parameter.count <= len(rows)
@@ -126,7 +127,7 @@ def _name(rows: NDArray[np.float32], parameters: Sequence[_Parameter]) -> str:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """``a.b.c`` and ``a.d.c`` as ``a.{b,d}.c``."""
+    """Combine ``a.b.c`` and ``a.d.c`` into ``a.{b,d}.c``."""
     if len(names) == 1:
         return names[0]
     parts = [name.split(".") for name in names]

@@ -30,19 +30,19 @@ with one scale per index (direction and unit of a gate; output channel)."""
 
 
 class QuantizeStatic(ir.passes.InPlacePass):
-    """Replace matrix products and embedding look-ups with integer ones.
+    """Replace matrix products and embedding lookups with integer operators.
 
-    The activation's scale is fixed at export, so a row's result does not depend on the other rows of its batch.
+    The activation's scale is fixed at export, so a row's result is independent of the other rows in its batch.
 
     - ``MatMul(x, W) [+ b]``, ``Gemm(x, W, b)`` become ``QuantizeLinear`` (uint8) and ``MatMulIntegerToFloat``, or
       ``QGemm`` where the weight is transposed (target ``ort``); ``MatMulInteger``, ``Cast``, ``Mul``, ``Add``
       (``portable``).
-    - ``Relu`` before ``QuantizeLinear`` is removed, since the integers are never below zero.
+    - ``Relu`` before ``QuantizeLinear`` is removed, since the integers are never negative.
     - ``Gather(table, ids)`` reads int8 rows and scales them; a factor applied to the result is folded into the scale. A
-      table that is also the output projection is stored once: as the table's rows for ``QGemm``; for ``portable`` as
-      the projection's ``(D, V)``, which is gathered along its second axis.
-    - ``LSTM``, ``GRU`` and ``Conv`` keep their arithmetic, since no integer operator for them is fast and has fixed
-      scales: their weights are stored as int8, and the engine converts them to float when it opens the graph.
+      table that is also the output projection is stored once: for ``QGemm``, as the table's rows; for ``portable``, as
+      the ``(D, V)`` matrix of the projection, which is gathered along its second axis.
+    - ``LSTM``, ``GRU`` and ``Conv`` keep their arithmetic, since they have no integer operator that is fast and has
+      fixed scales: their weights are stored as int8, and the engine converts them to float when it opens the graph.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class QuantizeStatic(ir.passes.InPlacePass):
         projections: frozenset[str],
         only: Container[str] | None = None,
     ) -> None:
-        """Set up.
+        """Set up the pass.
 
         Args:
-            ranges: range of each activation by its name, for every name of :func:`activations`.
+            ranges: range of each activation by name, for every name in :func:`activations`.
             target: which operators may be used.
-            projections: :func:`projection_digests` of both graphs.
+            projections: combined :func:`projection_digests` of both graphs.
             only: names of :class:`~edgeformer_export.quantize.layers.Use` to replace; ``None`` for all.
         """
         super().__init__()
@@ -86,7 +86,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
         source, bounds = linear.activation, self._ranges[str(linear.activation.name)]
         relu = source.producer()
         if relu is not None and relu.op_type == "Relu" and bounds.zero_point == 0 and relu.inputs[0] is not None:
-            source = relu.inputs[0]  # values below zero become zero anyway
+            source = relu.inputs[0]  # negative values become zero anyway
         scale = constant(graph, f"{linear.activation.name}.scale", np.array(bounds.scale, np.float32))
         zero_point = constant(graph, f"{linear.activation.name}.zero_point", np.array(bounds.zero_point, np.uint8))
         added = []
@@ -102,7 +102,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
     def _product(
         self, graph: ir.Graph, linear: Linear, activation: ir.Value, scale: ir.Value, zero_point: ir.Value
     ) -> list[ir.Node]:
-        """The matrix product of integers, scaled back, with its bias."""
+        """Make the nodes of an integer matrix product, including rescaling and bias."""
         name = f"{linear.output.name}.weight"
         weight, weight_scale = quantize_columns(linear.weight)
         if self._target == "portable":
@@ -150,7 +150,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
 
 
 def _factor(lookup: ir.Node) -> tuple[ir.Node, np.float32] | None:
-    """The only operator that uses a look-up, if it multiplies by a scalar, and that scalar."""
+    """Return the only operator that uses a lookup if it multiplies by a scalar, together with the scalar."""
     uses = list(lookup.outputs[0].uses())
     if len(uses) != 1 or lookup.outputs[0].is_graph_output() or uses[0].node.op_type != "Mul":
         return None
@@ -163,7 +163,7 @@ def _factor(lookup: ir.Node) -> tuple[ir.Node, np.float32] | None:
 
 
 def quantize_columns(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Symmetric int8 quantization with one scale per column.
+    """Quantize to int8 symmetrically, with one scale per column.
 
     Returns:
         Integers ``(in, out)`` in -127 … 127 and scales ``(out,)``, so that ``weight ≈ integers * scales``.
@@ -174,17 +174,17 @@ def quantize_columns(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDA
 
 
 def activations(graph: ir.Graph) -> list[str]:
-    """Names of all tensors that need a calibrated range."""
+    """List the names of all tensors that need a calibrated range."""
     return sorted({str(linear.activation.name) for linear in find_linears(graph)})
 
 
 def projection_digests(graph: ir.Graph) -> frozenset[str]:
-    """Digests of the weights of matrix products as ``(out, in)``; that of a tied embedding table is among them."""
+    """Compute digests of the weights of matrix products as ``(out, in)``, including that of a tied embedding table."""
     return frozenset(digest(np.ascontiguousarray(linear.weight.T)) for linear in find_linears(graph))
 
 
 def find_stored(graph: ir.Graph) -> Iterator[tuple[ir.Node, int]]:
-    """Every operator whose constant weights are only stored as integers, with the index of each weight."""
+    """Yield every operator whose constant weights are only stored as integers, with the index of each weight."""
     for node in graph:
         if node.domain == "" and node.op_type in STORED_ONLY:
             for index in STORED_ONLY[node.op_type][0]:
@@ -193,18 +193,18 @@ def find_stored(graph: ir.Graph) -> Iterator[tuple[ir.Node, int]]:
 
 
 def stored_name(node: ir.Node, index: int) -> str:
-    """Name of a weight that is only stored as integers."""
+    """Return the name of a weight that is only stored as integers."""
     return f"{node.outputs[0].name}.weight.{index}"
 
 
 def stored_rows(node: ir.Node, index: int) -> NDArray[np.float32]:
-    """A weight that is only stored as integers as ``(rows, values)``; each row has a scale of its own."""
+    """Return a weight that is only stored as integers as ``(rows, values)``; each row has its own scale."""
     weight, leading = constant_array(node.inputs[index]), STORED_ONLY[node.op_type][1]
     return weight.reshape(int(np.prod(weight.shape[:leading])), -1)
 
 
 def _store_as_integers(graph: ir.Graph, node: ir.Node, index: int) -> None:
-    """Compute a weight from int8 values, with one scale per index of its leading axes."""
+    """Replace a weight with its computation from int8 values, with one scale per index of its leading axes."""
     weight, leading = constant_array(node.inputs[index]), STORED_ONLY[node.op_type][1]
     name = stored_name(node, index)
     values, scale = quantize_columns(stored_rows(node, index).T)
