@@ -15,7 +15,7 @@ from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.decoding.search import Hypothesis
-from edgeformer_runtime.decoding.session import AnySession, AttentiveSession
+from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError
@@ -25,7 +25,7 @@ from edgeformer_runtime.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose default makes `Translator` short for `Translator[OnnxSession]`
 
-    SessionT_co = TypeVar("SessionT_co", bound=AnySession, covariant=True, default=OnnxSession)
+    SessionT_co = TypeVar("SessionT_co", bound=StepSession, covariant=True, default=OnnxSession)
 else:
     from typing import TypeVar
 
@@ -270,7 +270,7 @@ class Translator(Generic[SessionT_co]):
         )
 
 
-AnyTranslator = Translator[AnySession]
+AnyTranslator = Translator[StepSession]
 """A translator with any type of session."""
 
 

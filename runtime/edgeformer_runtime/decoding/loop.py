@@ -14,7 +14,7 @@ from edgeformer_runtime.decoding.batching import length_sorted_batches, pad
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.processors import build_processors
 from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, Hypothesis, Search
-from edgeformer_runtime.decoding.session import AnySession
+from edgeformer_runtime.decoding.session import StepSession
 from edgeformer_runtime.errors import OptionError
 
 
@@ -58,7 +58,7 @@ class Counters:
 
 
 def decode(
-    session: AnySession,
+    session: StepSession,
     sources: Sequence[Sequence[int]],
     options: DecodeOptions,
     counters: Counters | None = None,
@@ -112,7 +112,7 @@ def decode(
 
 
 def _decode_batch(
-    session: AnySession, sources: Sequence[Sequence[int]], options: DecodeOptions, counters: Counters
+    session: StepSession, sources: Sequence[Sequence[int]], options: DecodeOptions, counters: Counters
 ) -> list[list[Hypothesis]]:
     clock = time.perf_counter
     processors = build_processors(options, session.special)

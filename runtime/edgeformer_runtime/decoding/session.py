@@ -107,7 +107,3 @@ class AttentiveSession(StepSession, Protocol):
 
     def start(self, source: IntArray, source_length: IntArray) -> AttentiveState:
         """See :meth:`StepSession.start`."""
-
-
-AnySession = StepSession
-"""Alias of :class:`StepSession`."""
