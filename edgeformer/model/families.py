@@ -5,36 +5,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeformer.families import Family
-from edgeformer.model import transformer_config as presets
-from edgeformer.model.lstm_config import LSTMAttentionConfig, LSTMConfig
-from edgeformer.model.transformer_config import TransformerConfig
+from edgeformer.model.lstm.config import LSTMAttentionConfig, LSTMConfig
+from edgeformer.model.transformer import config as presets
+from edgeformer.model.transformer.config import TransformerConfig
 
 if TYPE_CHECKING:
     from edgeformer.model.base import EncoderDecoder
 
 
 def _transformer(config: TransformerConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
-    from edgeformer.model.self_attention import CausalSelfAttention
-    from edgeformer.model.transformer import Transformer
+    from edgeformer.model.transformer.model import Transformer
+    from edgeformer.model.transformer.self_attention import CausalSelfAttention
 
     return Transformer(config, source_vocab_size, target_vocab_size, CausalSelfAttention)
 
 
 def _ssru(config: TransformerConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
-    from edgeformer.model.ssru import SSRU
-    from edgeformer.model.transformer import Transformer
+    from edgeformer.model.transformer.model import Transformer
+    from edgeformer.model.transformer.ssru import SSRU
 
     return Transformer(config, source_vocab_size, target_vocab_size, SSRU)
 
 
 def _lstm(config: LSTMConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
-    from edgeformer.model.lstm import LSTMModel
+    from edgeformer.model.lstm.model import LSTMModel
 
     return LSTMModel(config, source_vocab_size, target_vocab_size)
 
 
 def _lstm_attention(config: LSTMAttentionConfig, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
-    from edgeformer.model.lstm_attention import LSTMAttentionModel
+    from edgeformer.model.lstm.attention_model import LSTMAttentionModel
 
     return LSTMAttentionModel(config, source_vocab_size, target_vocab_size)
 

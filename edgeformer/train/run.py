@@ -17,7 +17,7 @@ from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.families import family_names, get_family
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
-from edgeformer.train.weights import load_weights
+from edgeformer.train.checkpoints.weights import load_weights
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically

@@ -11,8 +11,9 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from edgeformer.errors import TrainingError
-from edgeformer.train.averaging import averaged_steps, best_steps, keep_only, weights_path
-from edgeformer.train.checkpoint import TrainingState
+from edgeformer.train.checkpoints.averaging import averaged_steps, best_steps, keep_only, weights_path
+from edgeformer.train.checkpoints.checkpoint import TrainingState
+from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.loop import Update
 from edgeformer.train.processes import agree
 from edgeformer.train.report.display import TrainingDisplay
@@ -20,7 +21,6 @@ from edgeformer.train.report.metrics import MetricsLog
 from edgeformer.train.run import RESUME_FILE, Run, Validation
 from edgeformer.train.stopping import Interrupted, SignalWatch, StopReason, limit_reached
 from edgeformer.train.validation import Validator
-from edgeformer.train.weights import save_weights
 
 LOG_SECONDS = 5.0
 """Minimum time between two reports; reading the loss waits for the device."""

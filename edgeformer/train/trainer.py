@@ -21,16 +21,16 @@ from edgeformer.families import model_config
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
-from edgeformer.train.checkpoint import TrainingState
+from edgeformer.train.checkpoints.checkpoint import TrainingState
+from edgeformer.train.checkpoints.final_model import write_final_model
+from edgeformer.train.checkpoints.resume import limit_of_finished, require_checkpoint, resumable_recipe
 from edgeformer.train.cpu import prepare_for_cpu
-from edgeformer.train.final_model import write_final_model
 from edgeformer.train.loop import run_updates
 from edgeformer.train.objective import Objective
 from edgeformer.train.optimizer import build_optimizer
 from edgeformer.train.processes import launch, process_rank, world_size
 from edgeformer.train.report.display import TrainingDisplay
 from edgeformer.train.report.metrics import MetricsLog
-from edgeformer.train.resume import limit_of_finished, require_checkpoint, resumable_recipe
 from edgeformer.train.run import (
     AFTER_DIVERGENCE,
     INFO_FILE,

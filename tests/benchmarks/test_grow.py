@@ -10,7 +10,7 @@ import torch
 from click.testing import CliRunner
 
 from edgeformer.families import model_config
-from edgeformer.model.transformer_config import TransformerConfig
+from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer.train.run import Run
 from edgeformer_bench.studies import grow
 from edgeformer_runtime.bundle.manifest import SpecialTokens

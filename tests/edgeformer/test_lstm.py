@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from edgeformer.errors import ConfigError
 from edgeformer.families import model_config
-from edgeformer.model.lstm import LSTMCell, LSTMLayer, LSTMModel
-from edgeformer.model.lstm_attention import KEY, SOURCE_BIAS, VALUE, LSTMAttentionModel, OutputAttention
-from edgeformer.model.lstm_config import LSTMAttentionConfig, LSTMConfig
+from edgeformer.model.lstm.attention_model import KEY, SOURCE_BIAS, VALUE, LSTMAttentionModel, OutputAttention
+from edgeformer.model.lstm.config import LSTMAttentionConfig, LSTMConfig
+from edgeformer.model.lstm.model import LSTMCell, LSTMLayer, LSTMModel
 from tests.factory import randomise
 
 VOCAB = 50

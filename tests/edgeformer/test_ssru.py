@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from edgeformer.families import get_family, model_config
-from edgeformer.model.ssru import SSRU
-from edgeformer.model.transformer_config import TransformerConfig, bergamot
+from edgeformer.model.transformer.config import TransformerConfig, bergamot
+from edgeformer.model.transformer.ssru import SSRU
 
 
 def test_unit_follows_its_equations() -> None:

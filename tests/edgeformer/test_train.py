@@ -26,15 +26,15 @@ from edgeformer.data.batches import BatchStream, EncodedPairs
 from edgeformer.data.corpora import load_corpus
 from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.model.transformer import Transformer
+from edgeformer.model.transformer.model import Transformer
 from edgeformer.train import trainer
-from edgeformer.train.checkpoint import TrainingProgress
+from edgeformer.train.checkpoints.checkpoint import TrainingProgress
+from edgeformer.train.checkpoints.weights import load_weights
 from edgeformer.train.objective import Objective
 from edgeformer.train.run import Run, Validation
 from edgeformer.train.stopping import Interrupted, LimitReached
 from edgeformer.train.trainer import train
 from edgeformer.train.validation import Validator
-from edgeformer.train.weights import load_weights
 from edgeformer_runtime.files import locked_folder
 
 

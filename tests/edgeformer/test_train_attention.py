@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edgeformer.model.attention import MultiHeadAttention, torch_attention
-from edgeformer.model.transformer_config import TransformerConfig
+from edgeformer.model.transformer.attention import MultiHeadAttention, torch_attention
+from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer.train.cpu.attention import training_attention, use_training_attention
 
 TOLERANCE = {

@@ -16,10 +16,10 @@ from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
-from edgeformer.train.averaging import averaged_steps, best_steps, keep_only, load_average, weights_path
+from edgeformer.train.checkpoints.averaging import averaged_steps, best_steps, keep_only, load_average, weights_path
+from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.cpu.dropout import FastDropout, use_fast_dropout
 from edgeformer.train.run import SAMPLE_SIZE, Run, RunInfo, Validation, differing_keys
-from edgeformer.train.weights import save_weights
 
 DEEP = b'{"model": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 PAIRS = [("a b c", "c b a"), ("d\te", "e\nd"), ("été", "noël \u2028 x\ry")]

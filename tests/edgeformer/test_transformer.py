@@ -11,10 +11,7 @@ import torch
 
 from edgeformer.errors import ConfigError
 from edgeformer.families import family_names, get_family, model_config
-from edgeformer.model.layers import EncoderLayer, sinusoids
-from edgeformer.model.self_attention import CausalSelfAttention
-from edgeformer.model.transformer import Transformer
-from edgeformer.model.transformer_config import (
+from edgeformer.model.transformer.config import (
     TransformerConfig,
     base,
     edge,
@@ -26,6 +23,9 @@ from edgeformer.model.transformer_config import (
     word_level,
     word_level_small,
 )
+from edgeformer.model.transformer.layers import EncoderLayer, sinusoids
+from edgeformer.model.transformer.model import Transformer
+from edgeformer.model.transformer.self_attention import CausalSelfAttention
 from tests.factory import SMALL, randomise
 
 VOCAB = 50

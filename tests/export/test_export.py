@@ -21,9 +21,9 @@ from torch import Tensor
 from edgeformer.cli import main
 from edgeformer.errors import ConfigError
 from edgeformer.model.base import State
-from edgeformer.model.transformer import Transformer
+from edgeformer.model.transformer.model import Transformer
+from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run
-from edgeformer.train.weights import save_weights
 from edgeformer_export.export import export_run
 from edgeformer_export.sample import spread
 from edgeformer_export.tracing import kernels

@@ -16,8 +16,8 @@ from edgeformer.config import recipe_from_tree
 from edgeformer.data.dates import generate_dates
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.model.base import EncoderDecoder
+from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run, RunInfo
-from edgeformer.train.weights import save_weights
 from edgeformer_runtime.bundle.manifest import Precision, SpecialTokens
 from edgeformer_runtime.contract import DECODER_FILE
 

@@ -12,8 +12,8 @@ from ctranslate2.specs.common_spec import Activation
 from numpy.typing import NDArray
 
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.model.self_attention import CausalSelfAttention
-from edgeformer.model.transformer import DecoderLayer, Transformer
+from edgeformer.model.transformer.model import DecoderLayer, Transformer
+from edgeformer.model.transformer.self_attention import CausalSelfAttention
 from edgeformer.train.run import Run
 from edgeformer_bench.peers.base import PeerError, Weights
 from edgeformer_bench.peers.ctranslate2_format import LIMIT_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER, token_names

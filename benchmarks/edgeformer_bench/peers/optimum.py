@@ -106,8 +106,8 @@ def marian(model: Any) -> Any:
 
 
 def _require_supported(model: Any) -> None:
-    from edgeformer.model.self_attention import CausalSelfAttention
-    from edgeformer.model.transformer import Transformer
+    from edgeformer.model.transformer.model import Transformer
+    from edgeformer.model.transformer.self_attention import CausalSelfAttention
 
     if not isinstance(model, Transformer) or not all(
         isinstance(layer.target_layer, CausalSelfAttention) for layer in model.decoder_layers

@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from edgeformer.config import recipe_from_tree
 from edgeformer.errors import ConfigError
 from edgeformer.families import model_config
-from edgeformer.model.attention import MultiHeadAttention
-from edgeformer.model.layers import Embedding, FeedForward
-from edgeformer.model.transformer_config import TransformerConfig, base, edge
+from edgeformer.model.transformer.attention import MultiHeadAttention
+from edgeformer.model.transformer.config import TransformerConfig, base, edge
+from edgeformer.model.transformer.layers import Embedding, FeedForward
+from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run, RunInfo
-from edgeformer.train.weights import save_weights
 from edgeformer_bench.grid.models import filled
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.errors import EdgeformerError

@@ -28,8 +28,8 @@ from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import ConfigError
 from edgeformer.families import model_config
 from edgeformer.model.build import build_model
-from edgeformer.model.layers import sinusoids
-from edgeformer.model.transformer_config import TransformerConfig
+from edgeformer.model.transformer.config import TransformerConfig
+from edgeformer.model.transformer.layers import sinusoids
 from edgeformer.train.cpu import prepare_for_cpu
 from edgeformer.train.loop import Update, run_updates
 from edgeformer.train.objective import Objective

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from edgeformer.model.attention import MultiHeadAttention, torch_attention
+from edgeformer.model.transformer.attention import MultiHeadAttention, torch_attention
 
 
 def use_training_attention(module: nn.Module) -> None:
@@ -20,7 +20,7 @@ def use_training_attention(module: nn.Module) -> None:
 def training_attention(
     query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None, causal: bool, scale: float, dropout: float
 ) -> Tensor:
-    """An :class:`~edgeformer.model.attention.AttentionKernel` for sentences of at least one true token.
+    """An :class:`~edgeformer.model.transformer.attention.AttentionKernel` for sentences of at least one true token.
 
     Without gradients, or with dropout, it calls torch's own kernel.
     """

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.model.self_attention import CausalSelfAttention
+from edgeformer.model.transformer.self_attention import CausalSelfAttention
 from edgeformer_export.tracing.kernels import InPlaceCache, use_cache
 from edgeformer_runtime.contract import StateTensor
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from edgeformer.model.attention import MultiHeadAttention, attention_probabilities
-from edgeformer.model.lstm import LSTMLayer
-from edgeformer.model.self_attention import CacheKernel, CausalSelfAttention
+from edgeformer.model.lstm.model import LSTMLayer
+from edgeformer.model.transformer.attention import MultiHeadAttention, attention_probabilities
+from edgeformer.model.transformer.self_attention import CacheKernel, CausalSelfAttention
 from edgeformer_runtime.bundle.manifest import Target
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.model.self_attention import CausalSelfAttention
+from edgeformer.model.transformer.self_attention import CausalSelfAttention
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.contract import StateTensor

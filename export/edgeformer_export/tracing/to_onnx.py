@@ -16,7 +16,7 @@ from torch import nn
 from torch.export import Dim
 
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.model.self_attention import CausalSelfAttention
+from edgeformer.model.transformer.self_attention import CausalSelfAttention
 from edgeformer.traceback_summary import describe
 from edgeformer_export.tracing.graphs import EncoderGraph, StepDecoderGraph
 from edgeformer_export.tracing.kernels import scaled_queries, use_kernels

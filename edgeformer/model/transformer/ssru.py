@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from edgeformer.model.transformer_config import TransformerConfig
+from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer_runtime.contract import ROWS, StateTensor
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from edgeformer.model.transformer_config import TransformerConfig
+from edgeformer.model.transformer.config import TransformerConfig
 
 
 class AttentionKernel(Protocol):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from edgeformer.model.attention import MultiHeadAttention
-from edgeformer.model.transformer_config import TransformerConfig
+from edgeformer.model.transformer.attention import MultiHeadAttention
+from edgeformer.model.transformer.config import TransformerConfig
 
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
 

@@ -11,12 +11,12 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from edgeformer.model.attention import MultiHeadAttention
 from edgeformer.model.base import EncoderDecoder, State
-from edgeformer.model.layers import Embedding, EncoderLayer, FeedForward, Residual
 from edgeformer.model.masks import length_mask
 from edgeformer.model.tables import vocabulary_tables
-from edgeformer.model.transformer_config import TransformerConfig
+from edgeformer.model.transformer.attention import MultiHeadAttention
+from edgeformer.model.transformer.config import TransformerConfig
+from edgeformer.model.transformer.layers import Embedding, EncoderLayer, FeedForward, Residual
 from edgeformer_runtime.contract import SENTENCES, SOURCE_AXIS, StateTensor
 
 SOURCE_MASK = "source_mask"

@@ -11,8 +11,8 @@ import torch
 from edgeformer.config import TrainConfig
 from edgeformer.errors import CheckpointError
 from edgeformer.model.base import EncoderDecoder
+from edgeformer.train.checkpoints.weights import load_weights
 from edgeformer.train.run import Validation
-from edgeformer.train.weights import load_weights
 
 _NAME = re.compile(r"step-(\d{8})\.safetensors")
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from edgeformer.model.base import EncoderDecoder, State
-from edgeformer.model.lstm_config import LSTMConfig
+from edgeformer.model.lstm.config import LSTMConfig
 from edgeformer.model.tables import vocabulary_tables
 from edgeformer_runtime.contract import ROWS, StateTensor
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from edgeformer.errors import TrainingError
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.train.averaging import averaged_steps, load_average, weights_path
+from edgeformer.train.checkpoints.averaging import averaged_steps, load_average, weights_path
+from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run, Validation
 from edgeformer.train.validation import Validator
-from edgeformer.train.weights import save_weights
 
 
 def write_final_model(

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from edgeformer.model.base import State
-from edgeformer.model.lstm import LSTMModel
-from edgeformer.model.lstm_config import LSTMAttentionConfig
+from edgeformer.model.lstm.config import LSTMAttentionConfig
+from edgeformer.model.lstm.model import LSTMModel
 from edgeformer.model.masks import length_mask
 from edgeformer_runtime.contract import SENTENCES, SOURCE_AXIS, StateTensor
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from edgeformer.model.attention import MultiHeadAttention
-from edgeformer.model.transformer_config import TransformerConfig
+from edgeformer.model.transformer.attention import MultiHeadAttention
+from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer_runtime.contract import PAST_AXIS, ROWS, StateTensor
 
 

@@ -1,0 +1,1 @@
+"""LSTM encoder-decoders, with and without attention."""

@@ -1,0 +1,1 @@
+"""Weights on disk: checkpoints, resuming from them, their average, and the final model."""
