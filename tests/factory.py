@@ -30,8 +30,8 @@ PAIRS = [
     for place in ("house", "sea", "café")
 ]
 
-SMALL = {"d_model": 32, "d_ff": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_target_length": 40}
-SMALL_LSTM = {"d_model": 32, "hidden_size": 32, "max_target_length": 40}
+SMALL = {"d_model": 32, "d_ff": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_target_length": 80}
+SMALL_LSTM = {"d_model": 32, "hidden_size": 32, "max_target_length": 80}
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "post_norm": {"family": "transformer", **SMALL, "tied_embeddings": "all"},
@@ -67,7 +67,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "attention_scale": "d_model",
         "dropout_after_norm": True,
     },
-    "uneven_depth": {"family": "transformer", **SMALL, "encoder_layers": 3, "decoder_layers": 1},
+    "uneven_depth": {
+        "family": "transformer",
+        **SMALL,
+        "encoder_layers": 3,
+        "decoder_layers": 1,
+        "tied_embeddings": "all",
+    },
     "output_bias": {"family": "transformer", **SMALL, "output_bias": True, "tied_embeddings": "all"},
     "ssru": {"family": "ssru", **SMALL, "norm": "pre", "tied_embeddings": "all"},
     "lstm": {"family": "lstm", **SMALL_LSTM, "hidden_size": 24},

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
-
-if TYPE_CHECKING:
-    from edgeformer_export.tracing.to_onnx import Graphs
-    from edgeformer_runtime.bundle.manifest import Target
-
-
-def small_graphs(variant: str = "post_norm", target: Target = "ort") -> Graphs:
-    """Return the graphs of a small model, always with the same weights."""
-    import torch
-
-    from edgeformer.model.build import build_model
-    from edgeformer_export.tracing.to_onnx import to_onnx
-    from tests.factory import small_recipe
-
-    torch.manual_seed(0)
-    return to_onnx(build_model(small_recipe(variant), 300, 300), target).graphs
 
 
 def constant(name: str, array: NDArray[np.float32]) -> ir.Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,6 +20,7 @@ from edgeformer_runtime.precision import PRECISIONS, Precision, PrecisionTraits
 if TYPE_CHECKING:
     from edgeformer.train.run import Run
     from edgeformer_export.model_graphs import ModelGraphs
+    from edgeformer_export.tracing.to_onnx import Traced
     from edgeformer_runtime.bundle.manifest import Target
 
 
@@ -44,7 +46,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._bundles: set[Path] = set()
-        self._model_graphs = cache(self._traced)
+        self._model_graphs = cache(self._open_model_graphs)
 
     def run(self, variant: str = "post_norm", **settings: Unpack[RunSettings]) -> Run:
         """Return a run of one of the variants in :data:`tests.factory.VARIANTS`."""
@@ -79,8 +81,12 @@ class Store:
     def model_graphs(
         self, variant: str = "post_norm", target: Target = "ort", **settings: Unpack[RunSettings]
     ) -> ModelGraphs:
-        """Return the graphs of a run; see :meth:`run`."""
+        """Return the graphs of a run, one object for the whole process; see :meth:`run`."""
         return self._model_graphs(self._run(variant, settings), target, False)
+
+    def traced(self, variant: str = "post_norm", target: Target = "ort", **settings: Unpack[RunSettings]) -> Traced:
+        """Return the graphs of a run as traced, in a copy that may be modified; see :meth:`run`."""
+        return self._traced(self._run(variant, settings), target, False)
 
     def check(self) -> None:
         """Verify the hashes of all bundles handed out.
@@ -101,12 +107,32 @@ class Store:
         digest = hashlib.sha256(repr(wanted).encode()).hexdigest()[:8] if wanted else "random"
         return _made_once(self._folder / f"{variant}.{digest}", make)
 
-    def _traced(self, run: Path, target: Target, for_cuda: bool) -> ModelGraphs:
-        """Trace a model once for bundles of several precisions, since tracing is the slowest part."""
+    def _open_model_graphs(self, run: Path, target: Target, for_cuda: bool) -> ModelGraphs:
         from edgeformer.train.run import Run
         from edgeformer_export.model_graphs import ModelGraphs
 
-        return ModelGraphs(Run.open(run), target, for_cuda=for_cuda)
+        model_graphs = ModelGraphs(Run.open(run), target, for_cuda=for_cuda)
+        model_graphs.traced = self._traced(run, target, for_cuda)
+        return model_graphs
+
+    def _traced(self, run: Path, target: Target, for_cuda: bool) -> Traced:
+        """Trace a model once for all workers, since tracing takes longer than most tests."""
+        import onnx
+        import onnx_ir as ir
+
+        from edgeformer_export.tracing.to_onnx import Traced, to_onnx
+
+        def trace(folder: Path) -> None:
+            from edgeformer.train.run import Run
+
+            traced = to_onnx(Run.open(run).load_model(), target, for_cuda=for_cuda)
+            graphs = {file: ir.to_proto(graph).SerializeToString() for file, graph in traced.graphs.items()}
+            folder.mkdir()
+            (folder / "traced").write_bytes(pickle.dumps((graphs, traced.table)))
+
+        folder = _made_once(run.with_name(f"{run.name}.{target}.{'cuda' if for_cuda else 'cpu'}"), trace)
+        graphs, table = pickle.loads((folder / "traced").read_bytes())
+        return Traced({file: ir.from_proto(onnx.ModelProto.FromString(data)) for file, data in graphs.items()}, table)
 
 
 def with_agreement(bound: float) -> dict[Precision, PrecisionTraits]:

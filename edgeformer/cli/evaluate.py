@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 @click.option(
     "--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer; `none` for text that is tokenized."
 )
+@click.option("--lowercase", is_flag=True, help="Ignore case, as for a model that writes lowercase text.")
+@click.option("--perplexity", "with_perplexity", is_flag=True, help="Also compute the perplexity of the references.")
 @options.group("engine", truncate=options.truncate, device=options.device, threads=options.threads)
 @click.option("--output", type=click.Path(path_type=Path), help="Also write the translations to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -35,6 +37,8 @@ def evaluate(
     reference: Path,
     search: DecodeChanges,
     tokenize: str,
+    lowercase: bool,
+    with_perplexity: bool,
     engine: dict[str, Any],
     output: Path | None,
     as_json: bool,
@@ -43,10 +47,14 @@ def evaluate(
 
     Translates --source with MODEL, a bundle or a run folder, and compares with --reference. Prints BLEU and chrF with
     their sacreBLEU signatures, the share of exact matches, and sentences per second.
+
+    With --perplexity, prints how well MODEL predicts the references token by token. Compare perplexities only between
+    models with the same tokenizer.
     """
     from contextlib import nullcontext
 
-    from edgeformer.quality.evaluation import evaluate_text
+    from edgeformer.quality.evaluation import aligned_lines, evaluate_text
+    from edgeformer.quality.perplexity import perplexity
     from edgeformer.quality.translators import kind_of, open_translator
     from edgeformer_runtime.cli.output import atomic_text, console, one_line, print_json, refuse_input, stages, table
 
@@ -54,14 +62,25 @@ def evaluate(
         refuse_input(output, source, reference)
     translator = open_translator(model, **engine)
     with nullcontext() if output is None else atomic_text(output) as stream:
-        with stages({"translate": "Translating"}, quiet=as_json) as progress:
+        names = {"translate": "Translating", **({"perplexity": "Scoring the references"} if with_perplexity else {})}
+        with stages(names, quiet=as_json) as progress:
             result = evaluate_text(
                 translator,
                 source,
                 reference,
                 translator.options(**search),
                 tokenize=tokenize,
+                lowercase=lowercase,
                 progress=lambda fraction: progress("translate", fraction),
+            )
+            predicted = (
+                perplexity(
+                    translator,
+                    *aligned_lines(source, reference),
+                    lambda fraction: progress("perplexity", fraction),
+                )
+                if with_perplexity
+                else None
             )
         if stream is not None:
             stream.writelines(f"{one_line(line)}\n" for line in result.translations)
@@ -70,12 +89,18 @@ def evaluate(
     if as_json:
         speed = {"beam_size": result.beam_size, "sentences_per_second": result.sentences_per_second}
         sizes = {"truncated_sources": result.truncated, "counters": result.counters}
+        sizes |= {} if predicted is None else {"perplexity": predicted}
         print_json({"model": model, "kind": kind, "scores": scores, **speed, **sizes})
         return
     rows = table(f"{model} ({kind}), {scores.sentences:,} sentences, beam {result.beam_size}", "", "")
     rows.add_row("BLEU", f"{scores.bleu:.2f}")
     rows.add_row("chrF2", f"{scores.chrf:.2f}")
     rows.add_row("exact match", f"{scores.exact_match:.2%}")
+    if predicted is not None:
+        rows.add_row("perplexity", f"{predicted.perplexity:.2f}")
+        rows.add_row("tokens predicted", f"{predicted.tokens:,}")
+        if predicted.left_out:
+            rows.add_row("pairs left out of it", f"{predicted.left_out:,}")
     if result.truncated:
         rows.add_row("sources truncated", f"{result.truncated:,}")
     rows.add_row("sentences per second", f"{result.sentences_per_second:.1f}")

@@ -44,6 +44,7 @@ def evaluate_text(
     options: DecodeOptions | None = None,
     *,
     tokenize: str = "13a",
+    lowercase: bool = False,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Evaluation:
     """Translate a file and score it.
@@ -54,6 +55,7 @@ def evaluate_text(
         reference: its reference translation, line by line.
         options: decoding options; the translator's defaults if ``None``.
         tokenize: sacreBLEU's tokenizer.
+        lowercase: ignore case.
         progress: called with the fraction done, 0 to 1.
 
     Raises:
@@ -62,14 +64,14 @@ def evaluate_text(
         ConfigError: the tokenizer is unknown to sacreBLEU.
     """
     texts, references = aligned_lines(source, reference)
-    metrics(tokenize)
+    metrics(tokenize, lowercase=lowercase)
     options = options or translator.defaults
     counters, begin = Counters(), time.perf_counter()
     output = translate_all(translator, texts, options, counters, progress)
     seconds = time.perf_counter() - begin
     translations = [translation.text for translation in output]
     return Evaluation(
-        scores=score(translations, references, tokenize),
+        scores=score(translations, references, tokenize, lowercase=lowercase),
         translations=translations,
         beam_size=options.beam_size,
         sentences_per_second=len(texts) / seconds if seconds else 0.0,

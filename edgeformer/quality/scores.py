@@ -31,7 +31,7 @@ class Scores(msgspec.Struct, kw_only=True, frozen=True):
     """Share of translations that equal their reference, 0 … 1."""
 
 
-def metrics(tokenize: str) -> tuple[BLEU, CHRF]:
+def metrics(tokenize: str, *, lowercase: bool = False) -> tuple[BLEU, CHRF]:
     """Set up sacreBLEU's metrics. Call it before long work, to reject an unknown tokenizer early.
 
     Raises:
@@ -39,7 +39,7 @@ def metrics(tokenize: str) -> tuple[BLEU, CHRF]:
     """
     from sacrebleu.metrics.chrf import CHRF
 
-    return bleu_metric(tokenize), CHRF()
+    return bleu_metric(tokenize, lowercase=lowercase), CHRF(lowercase=lowercase)
 
 
 def bleu_metric(tokenize: str, **options: Any) -> BLEU:
@@ -72,23 +72,30 @@ def sentence_bleu(tokenize: str) -> Callable[[str, str], float]:
     return lambda hypothesis, reference: float(bleu.sentence_score(hypothesis, [reference]).score)
 
 
-def score(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Scores:
+def score(
+    hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", *, lowercase: bool = False
+) -> Scores:
     """Score translations against a single reference each.
 
     Args:
         hypotheses: detokenized translations.
         references: one reference for each hypothesis.
         tokenize: sacreBLEU's tokenizer; ``none`` for text that is already tokenized.
+        lowercase: ignore case.
 
     Raises:
         ConfigError: the tokenizer cannot be used, or there are no hypotheses.
     """
-    bleu, chrf = metrics(tokenize)
+    bleu, chrf = metrics(tokenize, lowercase=lowercase)
     if not hypotheses:
         raise ConfigError("There is no sentence to score; the source file is empty.")
     bleu_score = bleu.corpus_score(list(hypotheses), [list(references)])
     chrf_score = chrf.corpus_score(list(hypotheses), [list(references)])
-    matches = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
+    compared = str.lower if lowercase else str
+    matches = sum(
+        compared(hypothesis) == compared(reference)
+        for hypothesis, reference in zip(hypotheses, references, strict=True)
+    )
     return Scores(
         sentences=len(hypotheses),
         bleu=float(bleu_score.score),

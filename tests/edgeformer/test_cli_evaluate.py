@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.nn import functional
 
 from edgeformer.train.run import Run
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.translator import Translator
 from tests.commands import error, run
 from tests.factory import PAIRS
@@ -167,3 +171,45 @@ def test_folders_that_are_something_else_are_told(
 ) -> None:
     assert "is not a bundle: it has no `manifest.json`" in error("translate", taught_run.path, "dog")
     assert "is not a run folder: it has no recipe.json" in error("export", small_bundle, "--out", files[0].parent / "x")
+
+
+def test_perplexity_of_a_bundle_is_that_of_its_run(
+    small_bundle: Path, taught_run: Run, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    source, reference = files
+    expected = math.exp(negative_log_likelihood(taught_run, list(zip(SOURCES, REFERENCES, strict=True))))
+    for model in (small_bundle, taught_run.path):
+        result = evaluated(model, source, reference, "--perplexity", "--beam", "1")["perplexity"]
+        assert result["perplexity"] == pytest.approx(expected, rel=1e-4)
+        assert result["left_out"] == 0
+    # Pairs without text on both sides, or with too long a reference, are counted but not scored.
+    source = written(tmp_path / "s", [*SOURCES, "", "dog", "dog"])
+    reference = written(tmp_path / "r", [*REFERENCES, "chien", "", "chien " * 50])
+    more = evaluated(small_bundle, source, reference, "--perplexity", "--beam", "1")["perplexity"]
+    assert more == {**result, "perplexity": pytest.approx(expected, rel=1e-4), "left_out": 3}
+    table = run("evaluate", small_bundle, "--source", source, "--reference", reference, "--beam", "1", "--perplexity")
+    assert f"{more['perplexity']:.2f}" in table.stdout
+
+
+def negative_log_likelihood(taught: Run, pairs: list[tuple[str, str]]) -> float:
+    """Mean per token in nats, from the teacher-forced pass over one pair at a time."""
+    model, total, tokens = taught.load_model(), 0.0, 0
+    special = SpecialTokens()
+    for source, target in pairs:
+        read = torch.tensor([[*taught.source_tokenizer.encode(source), special.eos]])
+        labels = torch.tensor([*taught.target_tokenizer.encode(target), special.eos])
+        shifted = torch.cat([torch.tensor([special.bos]), labels[:-1]])
+        with torch.no_grad():
+            logits = model(read, torch.tensor([read.shape[1]]), shifted[None])
+        total += functional.cross_entropy(logits[0], labels, reduction="sum").item()
+        tokens += len(labels)
+    return total / tokens
+
+
+def test_lowercase_ignores_case(small_bundle: Path, files: tuple[Path, Path], tmp_path: Path) -> None:
+    source, reference = files
+    upper = written(tmp_path / "upper", [line.upper() for line in REFERENCES])
+    plain = evaluated(small_bundle, source, reference, "--beam", "1", "--lowercase")["scores"]
+    assert evaluated(small_bundle, source, upper, "--beam", "1", "--lowercase")["scores"] == plain
+    assert "case:lc" in plain["bleu_signature"]
+    assert evaluated(small_bundle, source, upper, "--beam", "1")["scores"]["bleu"] < plain["bleu"]

@@ -25,6 +25,7 @@ from edgeformer.model.transformer.model import Transformer
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run
 from edgeformer_export.export import export_run
+from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.sample import spread
 from edgeformer_export.tracing import kernels
 from edgeformer_export.weights import ALIGNMENT, write_weights
@@ -117,6 +118,7 @@ def test_golden_examples_pass_where_they_were_made(fp32: Path, int8: Path) -> No
         assert result.cases >= 8
 
 
+@pytest.mark.slow
 def test_export_is_reproducible(run: Run, int8: Path, tmp_path: Path) -> None:
     export_run(run, tmp_path / "again", precision="int8")
     for name in (contract.WEIGHTS_FILE, contract.ENCODER_FILE, contract.DECODER_FILE, contract.GOLDEN_FILE):
@@ -373,12 +375,14 @@ def test_verify_compares_with_the_checkpoint(run: Run, fp32: Path, int8: Path, t
     assert "is not the model of this bundle" in failed.stderr
 
 
-def test_a_sample_with_sentences_too_long_for_the_model_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_sample_with_sentences_too_long_for_the_model_is_no_obstacle(store: Store, tmp_path: Path) -> None:
     run = small_run(tmp_path / "run")
     sample = run.path / "sample.tsv"
     text = sample.read_text(encoding="utf-8")
     sample.write_text("word " * 400 + "\tmot\n" + text + "The sea.\t" + "mot " * 100 + "\n", encoding="utf-8")
-    report = export_run(Run.open(run.path), tmp_path / "bundle")
+    model_graphs = ModelGraphs(Run.open(run.path))
+    model_graphs.traced = store.traced()
+    report = export_run(run, tmp_path / "bundle", model_graphs=model_graphs)
     assert report.parity.logits.positions > 0
     sample.write_text("word " * 400 + "\tmot\n", encoding="utf-8")
     with pytest.raises(ExportError, match="no sample of its training text"):

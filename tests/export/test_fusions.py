@@ -9,20 +9,18 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-import torch
 from numpy.typing import NDArray
 
-from edgeformer.model.build import build_model
 from edgeformer_export.passes.heads import FuseHeads
 from edgeformer_export.passes.merge import MergeLinears
 from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.simplify import Simplify
-from edgeformer_export.tracing.to_onnx import Graphs, to_onnx
+from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_runtime import contract
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
-from tests.factory import randomise, small_recipe
 from tests.graphs import run_all
+from tests.store import Store
 
 Arrays = dict[str, NDArray[np.generic]]
 ROWS, WIDTH = 5, 24
@@ -295,10 +293,9 @@ def test_a_norm_of_large_values_that_hardly_differ() -> None:
 
 
 @pytest.fixture(scope="module", params=["post_norm", "pre_norm", "free_widths", "shared_heads", "ssru"])
-def traced(request: pytest.FixtureRequest) -> tuple[str, Graphs]:
-    variant = request.param
-    graphs = to_onnx(randomise(build_model(small_recipe(variant), 300, 300), 0), "ort").graphs
-    return variant, {file: Simplify()(graph).model for file, graph in graphs.items()}
+def traced(request: pytest.FixtureRequest, store: Store) -> tuple[str, Graphs]:
+    graphs = store.traced(request.param).graphs
+    return request.param, {file: Simplify()(graph).model for file, graph in graphs.items()}
 
 
 def feeds_of(graph: ir.Graph) -> Arrays:
@@ -344,16 +341,12 @@ def test_traced_graphs_compute_the_same(
         assert after["Split"] == 2
 
 
-def test_a_step_has_its_scale_in_the_weights_of_its_queries() -> None:
+def test_a_step_has_its_scale_in_the_weights_of_its_queries(store: Store) -> None:
     """And an encoder has not: a source of one token would go through other kernels alone than in a batch."""
-    model = randomise(build_model(small_recipe("post_norm"), 300, 300), 0)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    graphs = to_onnx(model, "ort").graphs
+    graphs = store.traced().graphs
     scales = {
         file: {node.attributes.get_float("scale", 0.0) for node in graph.graph if "MultiHeadAttention" in node.op_type}
         for file, graph in graphs.items()
     }
     assert scales[DECODER_FILE] == {1.0}
     assert list(scales[ENCODER_FILE]) == pytest.approx([8**-0.5])
-    after = model.state_dict()
-    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())

@@ -174,6 +174,7 @@ def test_the_bounds_are_those_of_half_precision(in_place: Exported) -> None:
     assert msgspec.structs.replace(report, tokens=(other,)).problems == []
 
 
+@pytest.mark.slow
 def test_command_line_exports_half(store: Store, tmp_path: Path) -> None:
     run, out = store.run("lstm"), tmp_path / "bundle"
     done = CliRunner().invoke(main, ["export", str(run.path), "--out", str(out), "--precision", "fp16", "--json"])

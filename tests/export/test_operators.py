@@ -13,7 +13,7 @@ from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from tests.store import Store
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "int8-block")
-DEPTHS = [(2, 1), (1, 2), (3, 3)]
+DEPTHS = {(2, 2): "post_norm", (3, 1): "uneven_depth"}
 """Layers of the encoder and of the decoder."""
 
 Operators = Counter[str]
@@ -97,8 +97,8 @@ EXPECTED: dict[tuple[str, Precision], Graph] = {
 def found(request: pytest.FixtureRequest, store: Store) -> tuple[int, int, dict[tuple[str, Precision], Operators]]:
     """Layers, and operators by file and precision."""
     encoder_layers, decoder_layers = request.param
-    model = {"encoder_layers": encoder_layers, "decoder_layers": decoder_layers}
-    bundles = {precision: open_bundle(store.bundle(precision=precision, model=model)) for precision in PRECISIONS}
+    variant = DEPTHS[request.param]
+    bundles = {precision: open_bundle(store.bundle(variant, precision)) for precision in PRECISIONS}
     operators = {
         (file, precision): Counter({name.rpartition(".")[2]: count for name, count in counts.items()})
         for precision, bundle in bundles.items()

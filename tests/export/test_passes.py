@@ -7,11 +7,9 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 import pytest
-import torch
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
-from edgeformer.model.build import build_model
 from edgeformer_export.model_graphs import optimisations
 from edgeformer_export.passes.patterns import find_linears, find_lookups
 from edgeformer_export.passes.pipeline import SMALL_CONSTANTS, PassFailedError, node_count, run_passes, weight_bytes
@@ -19,11 +17,11 @@ from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.passes.structure import structure
 from edgeformer_export.quantize.calibration import Observer, QuantizationRange
 from edgeformer_export.quantize.static import QuantizeStatic, activations, projection_digests, quantize_columns
-from edgeformer_export.tracing.to_onnx import to_onnx
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
-from tests.factory import VARIANTS, randomise, small_recipe
-from tests.graphs import constant, linear_model, run, small_graphs
+from tests.factory import VARIANTS
+from tests.graphs import constant, linear_model, run
+from tests.store import Store
 
 RANDOM = np.random.default_rng(0)
 
@@ -60,8 +58,8 @@ def test_column_scales_cover_each_column_and_spare_zero() -> None:
 
 
 @pytest.mark.parametrize("target", ["ort", "portable"])
-def test_a_tied_table_is_quantized_to_one_tensor(target: Target) -> None:
-    graphs = small_graphs("post_norm", target)
+def test_a_tied_table_is_quantized_to_one_tensor(store: Store, target: Target) -> None:
+    graphs = store.traced("post_norm", target).graphs
     digests = projection_digests(graphs[DECODER_FILE].graph)
     shape = (300, 32) if target == "ort" else (32, 300)
     tables = {}
@@ -82,8 +80,8 @@ def test_a_tied_table_is_quantized_to_one_tensor(target: Target) -> None:
         np.testing.assert_array_equal(table, tables["encoder"][0])
 
 
-def test_untied_source_table_keeps_one_row_per_token() -> None:
-    graphs = small_graphs("untied_silu")
+def test_untied_source_table_keeps_one_row_per_token(store: Store) -> None:
+    graphs = store.traced("untied_silu").graphs
     ranges = dict.fromkeys(activations(graphs[ENCODER_FILE].graph), QuantizationRange(0.05, 128))
     digests = projection_digests(graphs[DECODER_FILE].graph)
     model, _ = run_passes(graphs[ENCODER_FILE], [QuantizeStatic(ranges, "ort", digests)])
@@ -166,8 +164,8 @@ def test_a_product_with_one_column_stays_in_float() -> None:
     assert list(find_linears(model.graph)) == []
 
 
-def test_every_linear_layer_is_found() -> None:
-    graphs = small_graphs("uneven_depth")
+def test_every_linear_layer_is_found(store: Store) -> None:
+    graphs = store.traced("uneven_depth").graphs
     # Four products of self-attention, two of cross-attention (keys and values are the encoder's), two of the
     # feed-forward layers, and the output projection.
     assert len(list(find_linears(graphs[DECODER_FILE].graph))) == 1 * (4 + 2 + 2) + 1
@@ -176,16 +174,16 @@ def test_every_linear_layer_is_found() -> None:
 
 
 @pytest.mark.parametrize("variant", ["post_norm", "free_widths"])
-def test_portable_graphs_have_standard_operators_only(variant: str) -> None:
-    graphs = small_graphs(variant, "portable")
+def test_portable_graphs_have_standard_operators_only(store: Store, variant: str) -> None:
+    graphs = store.traced(variant, "portable").graphs
     for model in graphs.values():
         assert {node.domain for node in model.graph} == {""}
 
 
 @pytest.mark.parametrize("target", ["ort", "portable"])
 @pytest.mark.parametrize("in_blocks", [False, True])
-def test_optimised_graphs_hold_no_waste(target: Target, in_blocks: bool) -> None:
-    graphs = small_graphs("pre_norm", target)
+def test_optimised_graphs_hold_no_waste(store: Store, target: Target, in_blocks: bool) -> None:
+    graphs = store.traced("post_norm", target).graphs
     for file, model in graphs.items():
         nodes, size = node_count(model), weight_bytes(model)
         passes = optimisations(file, target, in_blocks=in_blocks, for_cuda=False)
@@ -336,19 +334,19 @@ def test_float_attributes_are_compared_as_they_are_stored() -> None:
         ("shared_heads", "ort", ENCODER_FILE, {"Reshape": 8}),
     ],
 )
-def test_what_onnxsim_removes_is_recorded(variant: str, target: Target, file: str, expected: dict[str, int]) -> None:
-    torch.manual_seed(0)
-    model = randomise(build_model(small_recipe(variant), 300, 300), 0)  # without zeros to fold
-    _, (record,) = run_passes(to_onnx(model, target).graphs[file], [Simplify()])
+def test_what_onnxsim_removes_is_recorded(
+    store: Store, variant: str, target: Target, file: str, expected: dict[str, int]
+) -> None:
+    _, (record,) = run_passes(store.traced(variant, target).graphs[file], [Simplify()])
     assert record.removed == expected
     assert record.outcome == ("changed" if expected else "unchanged")
     assert (record.added, record.constants_added) == ({}, 0)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_tracer_leaves_no_duplicates_and_nothing_unused(variant: str) -> None:
+def test_the_tracer_leaves_no_duplicates_and_nothing_unused(store: Store, variant: str) -> None:
     """So the pipeline needs no passes for that."""
-    for file, model in small_graphs(variant).items():
+    for file, model in store.traced(variant).graphs.items():
         model, _ = run_passes(model, optimisations(file, "portable", in_blocks=False, for_cuda=False))
         cleaning = [
             common.CommonSubexpressionEliminationPass(),

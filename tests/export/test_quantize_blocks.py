@@ -10,7 +10,6 @@ import onnx_ir as ir
 import pytest
 from numpy.typing import NDArray
 
-from edgeformer.model.build import build_model
 from edgeformer_export.passes.patterns import constant_array, find_linears, find_lookups
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.quantize.blocks import (
@@ -21,12 +20,11 @@ from edgeformer_export.quantize.blocks import (
 )
 from edgeformer_export.quantize.calibration import QuantizationRange
 from edgeformer_export.quantize.static import QuantizeStatic, activations
-from edgeformer_export.tracing.to_onnx import to_onnx
 from edgeformer_export.weights import write_weights
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE, SOURCE_LENGTH
 from edgeformer_runtime.precision import BLOCK_SIZE
-from tests.factory import randomise, small_recipe
-from tests.graphs import constant, linear_model, run, run_all, small_graphs
+from tests.graphs import constant, linear_model, run, run_all
+from tests.store import Store
 
 RANDOM = np.random.default_rng(0)
 BITS = [8, 4]
@@ -167,8 +165,8 @@ def test_the_block_size_takes_fewest_bytes(width: int, bits: int, expected: int)
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_a_tied_table_is_stored_once_for_both_graphs(tmp_path: Path, bits: int) -> None:
-    graphs = small_graphs("post_norm")
+def test_a_tied_table_is_stored_once_for_both_graphs(store: Store, tmp_path: Path, bits: int) -> None:
+    graphs = store.traced("post_norm").graphs
     ranges = dict.fromkeys(activations(graphs[ENCODER_FILE].graph), QuantizationRange(0.05, 128))
     lookups_only = {str(node.outputs[0].name) for node in find_lookups(graphs[ENCODER_FILE].graph)}
     encoder, records = run_passes(
@@ -191,8 +189,8 @@ def test_a_tied_table_is_stored_once_for_both_graphs(tmp_path: Path, bits: int) 
 
 
 @pytest.mark.parametrize("variant", ["post_norm", "untied_silu", "lstm_dot"])
-def test_position_tables_stay_and_all_else_is_replaced(variant: str) -> None:
-    graphs = small_graphs(variant)
+def test_position_tables_stay_and_all_else_is_replaced(store: Store, variant: str) -> None:
+    graphs = store.traced(variant).graphs
     for model in graphs.values():
         linears, lookups = len(list(find_linears(model.graph))), len(list(find_lookups(model.graph)))
         blocks, _ = run_passes(model, [QuantizeBlocks(8)])
@@ -203,17 +201,17 @@ def test_position_tables_stay_and_all_else_is_replaced(variant: str) -> None:
         assert [value.dtype for value in kept] == [ir.DataType.FLOAT] * (variant != "lstm_dot")
 
 
-def test_output_bias_of_a_tied_table_is_part_of_the_product() -> None:
-    model = randomise(build_model(small_recipe("output_bias"), 300, 300), 0)
-    blocks, _ = run_passes(to_onnx(model, "ort").graphs[DECODER_FILE], [QuantizeBlocks(4)])
+def test_output_bias_of_a_tied_table_is_part_of_the_product(store: Store) -> None:
+    model = store.run("output_bias").load_model()
+    blocks, _ = run_passes(store.traced("output_bias").graphs[DECODER_FILE], [QuantizeBlocks(4)])
     (projection,) = [node for node in blocks.graph if node.attributes.get_int("N", 0) == 300]
     bias = constant_array(projection.inputs[5])
     np.testing.assert_array_equal(bias, model.get_parameter("projection.bias").detach().numpy())
 
 
 @pytest.mark.parametrize("bits", BITS)
-def test_a_whole_graph_computes_what_rounded_weights_give(bits: int) -> None:
-    model = small_graphs("post_norm")[ENCODER_FILE]
+def test_a_whole_graph_computes_what_rounded_weights_give(store: Store, bits: int) -> None:
+    model = store.traced("post_norm").graphs[ENCODER_FILE]
     blocks, (record,) = run_passes(ir.from_proto(ir.to_proto(model)), [QuantizeBlocks(bits)])
     assert record.outcome == "changed"
     # The same graph in fp32, with rounded weights.

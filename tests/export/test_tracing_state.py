@@ -40,13 +40,16 @@ def test_for_cuda_floats_are_halves_and_widths_without_a_kernel_grow(heads: int,
     assert {tensor.dtype for tensor in table.values()} == {"float16", "int32"}
 
 
-@pytest.mark.parametrize("target", ["ort", "portable"])
+@pytest.mark.parametrize("target", ["ort", pytest.param("portable", marks=pytest.mark.slow)])
 def test_a_model_is_left_as_it_was(target: Target) -> None:
     model = build_model(small_recipe("post_norm"), 300, 300).eval()
     attributes = [dict(vars(module)) for module in model.modules()]
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     traced = to_onnx(model, target)
     for module, before in zip(model.modules(), attributes, strict=True):
         assert vars(module).keys() == before.keys()
+    after = model.state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in weights.items())
     assert traced.table == bundle_state(model, target)
     inputs = {value.name for value in traced.graphs[DECODER_FILE].graph.inputs}
     assert ({CACHE_INDIRECTION, BEAM_WIDTH} <= inputs) == (target == "ort")

@@ -27,9 +27,10 @@ from edgeformer_runtime.engine.state_tensors import StateTensors
 from edgeformer_runtime.translator import Translator
 from tests.store import Store
 
-STEPS = 80
+STEPS = 72
 """More than the first and the second capacity of caches that are written in place, 32 and 64."""
-LONGEST = 100
+LONGEST = 80
+"""The models' limit."""
 
 # One of each kind of state that changes: a cache that is written in place, one that grows, a cell, several cells with
 # memory of the source.
@@ -49,8 +50,7 @@ def opened(store: Store, device: str) -> Callable[[str], Translator]:
 
     @cache
     def open_variant(variant: str) -> Translator:
-        model = {**sizes(variant, device), "max_target_length": LONGEST}
-        return Translator.open(store.bundle(variant, model=model), device=device, threads=1)
+        return Translator.open(store.bundle(variant, model=sizes(variant, device)), device=device, threads=1)
 
     return open_variant
 
@@ -274,7 +274,7 @@ def test_capacity_doubles_up_to_the_longest_target(in_place: OnnxSession) -> Non
         state.step(np.full(4, 5))
         assert state.length == position + 1
         capacity.append(state.tensors["self_key.0"].shape()[2])
-    assert capacity == [32] * 32 + [64] * 32 + [LONGEST] * 36
+    assert capacity == [32] * 32 + [64] * 32 + [LONGEST] * 16
     with pytest.raises(ValueError, match=f"all of the model's {LONGEST} steps"):
         state.step(np.full(4, 5))
 
