@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.store import RunSettings, Store
+from tests.store import CPU_PRECISIONS, RunSettings, Store
 
 if TYPE_CHECKING:
     from edgeformer.train.run import Run
@@ -86,8 +86,7 @@ def taught_run(store: Store, taught: RunSettings) -> Run:
 def small_bundles(store: Store, taught: RunSettings) -> dict[Precision, Path]:
     """That model in every precision supported on CPUs. Do not modify the bundles."""
     pytest.importorskip("onnxscript")
-    precisions: tuple[Precision, ...] = ("fp32", "int8", "int8-block", "int4")
-    return {precision: store.bundle(precision=precision, **taught) for precision in precisions}
+    return {precision: store.bundle(precision=precision, **taught) for precision in CPU_PRECISIONS}
 
 
 @pytest.fixture(scope="session")

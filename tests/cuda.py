@@ -34,7 +34,7 @@ def cuda_problem() -> str:
 
 def sizes(variant: str, device: str) -> Mapping[str, Any]:
     """Return the settings with which a small model of one of the factory's variants runs on a device."""
-    from tests.factory import VARIANTS
+    from tests.variants import VARIANTS
 
     settings = VARIANTS[variant]
     return WIDE if device == "cuda" and settings["family"] == "transformer" and "d_k" not in settings else {}

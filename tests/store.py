@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from edgeformer_runtime.bundle.manifest import Target
 
 
+COMMITTED = Path(__file__).parent / "runtime" / "bundles"
+"""Bundles in the repository, one per precision, which ``python -m tests.make_bundles`` wrote."""
+CPU_PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "int8-block", "int4")
+
+
 class RunSettings(TypedDict, total=False):
     """Settings that distinguish small runs of the same variant; see :func:`tests.factory.small_run`."""
 
@@ -49,7 +54,7 @@ class Store:
         self._model_graphs = cache(self._open_model_graphs)
 
     def run(self, variant: str = "post_norm", **settings: Unpack[RunSettings]) -> Run:
-        """Return a run of one of the variants in :data:`tests.factory.VARIANTS`."""
+        """Return a run of one of the variants in :data:`tests.variants.VARIANTS`."""
         from edgeformer.train.run import Run
 
         return Run.open(self._run(variant, settings))

@@ -10,7 +10,8 @@ from edgeformer.families import get_family, model_config
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer_export.parity.comparison import compare_logits
-from tests.factory import VARIANTS, randomise
+from tests.factory import randomise
+from tests.variants import VARIANTS
 
 VOCAB = 50
 

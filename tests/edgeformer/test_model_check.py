@@ -17,7 +17,8 @@ from edgeformer.model.base import EncoderDecoder, State
 from edgeformer.model.check import check_model
 from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES, SOURCE_AXIS, StateTensor
 from edgeformer_runtime.errors import ModelError
-from tests.factory import VARIANTS, randomise
+from tests.factory import randomise
+from tests.variants import VARIANTS
 
 D = 8
 

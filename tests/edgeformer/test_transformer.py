@@ -26,7 +26,8 @@ from edgeformer.model.transformer.config import (
 from edgeformer.model.transformer.layers import EncoderLayer, sinusoids
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
-from tests.factory import SMALL, randomise
+from tests.factory import randomise
+from tests.variants import SMALL
 
 VOCAB = 50
 

@@ -140,6 +140,7 @@ def test_only_validation_text_is_translated(bundle: Path, data: Path, monkeypatc
     assert not set(seen) & {source for source, _ in (*corpus.test, *corpus.train)}
 
 
+@pytest.mark.slow
 def test_a_run_keeps_it_and_export_writes_it(trained: Path, bundle: Path, data: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     result = tuned(trained, data, "--beam", "3", "--length-penalty", "0.25", "--length-penalty", "1")

@@ -66,6 +66,7 @@ def test_layers_have_the_names_of_torch_parameters(model_graphs: ModelGraphs) ->
     }
 
 
+@pytest.mark.slow
 def test_recurrent_layers_have_names_too(store: Store) -> None:
     names = {layer.name for layer in store.model_graphs("lstm_bridge").optimised("int8").layers}
     assert {"encoder_layers.0.lstm.{weight_ih_l0,weight_ih_l0_reverse}", "cells.1.gates", "cell_bridge.0"} <= names
@@ -84,6 +85,7 @@ def test_fewer_bits_are_less_exact_and_smaller(model_graphs: ModelGraphs) -> Non
         assert stored(layer, "fp32") == (None, layer.rows.nbytes)
 
 
+@pytest.mark.slow
 def test_sensitivity_follows_bits_and_is_measured_once(
     model_graphs: ModelGraphs, order: list[Sensitivity], tmp_path: Path
 ) -> None:
@@ -185,6 +187,7 @@ def test_sensitive_layers_are_kept_higher(
         )
 
 
+@pytest.mark.slow
 def test_the_command_chooses_goes_on_where_it_was_and_reports(
     model_graphs: ModelGraphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,7 +162,12 @@ ENCODE, ATTEND = Transformer.encode, Transformer.step_with_attention
     ("method", "replaced", "problem"),
     [
         (python_on_values, "encode", r"data-dependent expression .* \(.*test_export\.py:{line}\)\."),
-        (loop_over_rows, "step_with_attention", r"tracing inferred a static shape of 6 for dimension .*token"),
+        pytest.param(
+            loop_over_rows,
+            "step_with_attention",
+            r"tracing inferred a static shape of 6 for dimension .*token",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_cannot_be_traced_is_named(
@@ -295,6 +300,7 @@ def test_blocks_are_for_onnxruntime_only(run: Run, tmp_path: Path, precision: st
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_command_line_exports_blocks(taught_run: Run, tmp_path: Path) -> None:
     arguments = ["export", str(taught_run.path), "--out", str(tmp_path / "b"), "--precision", "int4", "--json"]
     done = CliRunner().invoke(main, arguments)

@@ -21,6 +21,7 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from tests.graphs import run_all
 from tests.store import Store
+from tests.variants import traced_variants
 
 Arrays = dict[str, NDArray[np.generic]]
 ROWS, WIDTH = 5, 24
@@ -292,7 +293,9 @@ def test_a_norm_of_large_values_that_hardly_differ() -> None:
 # Traced models.
 
 
-@pytest.fixture(scope="module", params=["post_norm", "pre_norm", "free_widths", "shared_heads", "ssru"])
+@pytest.fixture(
+    scope="module", params=traced_variants(["post_norm", "pre_norm", "free_widths", "shared_heads", "ssru"])
+)
 def traced(request: pytest.FixtureRequest, store: Store) -> tuple[str, Graphs]:
     graphs = store.traced(request.param).graphs
     return request.param, {file: Simplify()(graph).model for file, graph in graphs.items()}

@@ -49,7 +49,15 @@ class Exported(NamedTuple):
     bundle: Path
 
 
-@pytest.fixture(scope="module", params=EXPORTS, ids=lambda export: "{}-{}".format(*export[:2]))
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(
+            export, marks=[pytest.mark.slow] if export[0] in {"pre_norm", "lstm_mlp"} else [], id="-".join(export[:2])
+        )
+        for export in EXPORTS
+    ],
+)
 def exported(request: pytest.FixtureRequest, store: Store) -> Exported:
     variant, target, wide = request.param
     model = WIDE if wide else {}

@@ -93,7 +93,13 @@ EXPECTED: dict[tuple[str, Precision], Graph] = {
 }
 
 
-@pytest.fixture(scope="module", params=DEPTHS, ids=lambda depth: "{}-{}".format(*depth))
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(depth, marks=[pytest.mark.slow] if depth != (2, 2) else [], id="{}-{}".format(*depth))
+        for depth in DEPTHS
+    ],
+)
 def found(request: pytest.FixtureRequest, store: Store) -> tuple[int, int, dict[tuple[str, Precision], Operators]]:
     """Layers, and operators by file and precision."""
     encoder_layers, decoder_layers = request.param

@@ -20,8 +20,9 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.translator import Translator
 from tests.cuda import sizes
-from tests.factory import PAIRS, VARIANTS, small_run
+from tests.factory import PAIRS, small_run
 from tests.store import Store
+from tests.variants import LONG_TAIL, VARIANTS
 
 Export = tuple[str, Target, Precision]
 
@@ -41,7 +42,12 @@ INT8: list[Export] = [
 
 def exports(*chosen: Export) -> pytest.MarkDecorator:
     """Run a test for each of these exports; each is made once for all tests."""
-    return pytest.mark.parametrize("exported", chosen, ids=["-".join(export) for export in chosen], indirect=True)
+    slow = {export for export in chosen if export[0] in LONG_TAIL or export[:2] == ("untied_silu", "portable")}
+    params = [
+        pytest.param(export, marks=[pytest.mark.slow] if export in slow else [], id="-".join(export))
+        for export in chosen
+    ]
+    return pytest.mark.parametrize("exported", params, indirect=True)
 
 
 @pytest.fixture(scope="module")

@@ -188,7 +188,7 @@ def test_a_tied_table_is_stored_once_for_both_graphs(store: Store, tmp_path: Pat
         assert len({(one.offset, one.length) for one in tensors if isinstance(one, ir.ExternalTensor)}) == 1
 
 
-@pytest.mark.parametrize("variant", ["post_norm", "untied_silu", "lstm_dot"])
+@pytest.mark.parametrize("variant", ["post_norm", "untied_silu", "lstm_mlp"])
 def test_position_tables_stay_and_all_else_is_replaced(store: Store, variant: str) -> None:
     graphs = store.traced(variant).graphs
     for model in graphs.values():
@@ -198,9 +198,10 @@ def test_position_tables_stay_and_all_else_is_replaced(store: Store, variant: st
         operators = Counter(node.op_type for node in blocks.graph)
         assert (operators["MatMulNBits"], operators["GatherBlockQuantized"]) == (linears, lookups)
         kept = [value for name, value in blocks.graph.initializers.items() if name.endswith("positions")]
-        assert [value.dtype for value in kept] == [ir.DataType.FLOAT] * (variant != "lstm_dot")
+        assert [value.dtype for value in kept] == [ir.DataType.FLOAT] * (variant != "lstm_mlp")
 
 
+@pytest.mark.slow
 def test_output_bias_of_a_tied_table_is_part_of_the_product(store: Store) -> None:
     model = store.run("output_bias").load_model()
     blocks, _ = run_passes(store.traced("output_bias").graphs[DECODER_FILE], [QuantizeBlocks(4)])

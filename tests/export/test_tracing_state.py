@@ -10,7 +10,8 @@ from edgeformer_export.tracing.state import bundle_state
 from edgeformer_export.tracing.to_onnx import to_onnx
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.contract import BEAM_WIDTH, CACHE_INDIRECTION, DECODER_FILE, StateTensor
-from tests.factory import VARIANTS, small_recipe
+from tests.factory import small_recipe
+from tests.variants import VARIANTS
 
 
 def by_name(table: tuple[StateTensor, ...]) -> dict[str, StateTensor]:

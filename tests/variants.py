@@ -1,0 +1,77 @@
+"""Settings of small models: every family and its variations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+SMALL = {"d_model": 32, "d_ff": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_target_length": 80}
+SMALL_LSTM = {"d_model": 32, "hidden_size": 32, "max_target_length": 80}
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "post_norm": {"family": "transformer", **SMALL, "tied_embeddings": "all"},
+    "pre_norm": {
+        "family": "transformer",
+        **SMALL,
+        "norm": "pre",
+        "tied_embeddings": "decoder",
+        "activation": "gelu",
+    },
+    "untied_silu": {
+        "family": "transformer",
+        **SMALL,
+        "tied_embeddings": "none",
+        "activation": "silu",
+        "scale_embeddings": False,
+        "output_bias": True,
+    },
+    "free_widths": {
+        "family": "transformer",
+        **SMALL,
+        "d_k": 6,
+        "d_v": 10,
+        "attention_bias": False,
+        "attention_output_bias": False,
+    },
+    "shared_heads": {
+        "family": "transformer",
+        **SMALL,
+        "positions": "learned",
+        "share_head_projection": True,
+        "attention_bias": False,
+        "attention_scale": "d_model",
+        "dropout_after_norm": True,
+    },
+    "uneven_depth": {
+        "family": "transformer",
+        **SMALL,
+        "encoder_layers": 3,
+        "decoder_layers": 1,
+        "tied_embeddings": "all",
+    },
+    "output_bias": {"family": "transformer", **SMALL, "output_bias": True, "tied_embeddings": "all"},
+    "ssru": {"family": "ssru", **SMALL, "norm": "pre", "tied_embeddings": "all"},
+    "lstm": {"family": "lstm", **SMALL_LSTM, "hidden_size": 24},
+    "lstm_bridge": {"family": "lstm", **SMALL_LSTM, "bidirectional": True, "tied_embeddings": "all"},
+    "lstm_mlp": {
+        "family": "lstm_attention",
+        **SMALL_LSTM,
+        "num_layers": 1,
+        "bidirectional": True,
+        "tied_embeddings": "decoder",
+    },
+    "lstm_dot": {"family": "lstm_attention", **SMALL_LSTM, "attention": "dot", "hidden_size": 24},
+    "lstm_scaled_dot": {"family": "lstm_attention", **SMALL_LSTM, "attention": "scaled_dot", "hidden_size": 24},
+}
+"""``[model]`` sections of small models: every family and its variations."""
+
+LONG_TAIL = {"shared_heads", "uneven_depth", "output_bias", "lstm_bridge", "lstm_dot", "lstm_scaled_dot"}
+"""Variants whose graphs are tested with the slow tests only, since tracing a model takes some ten seconds."""
+
+
+def traced_variants(variants: Iterable[str] = VARIANTS) -> list[str | ParameterSet]:
+    """Return parameters for tests that need traced graphs of variants; those of the long tail are marked as slow."""
+    return [pytest.param(variant, marks=pytest.mark.slow) if variant in LONG_TAIL else variant for variant in variants]
