@@ -159,6 +159,7 @@ def further_options(line: str) -> list[str]:
     }.get(command, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bundle", ["fp32", "portable"])
 def test_fp32_output_is_torchs_token_by_token(stranger: Stranger, bundle: str) -> None:
     report = stranger.json(f"verify {bundle} --checkpoint run")
@@ -174,6 +175,7 @@ def test_fp32_output_is_torchs_token_by_token(stranger: Stranger, bundle: str) -
         assert entry["identical"] == entry["sentences"]
 
 
+@pytest.mark.slow
 def test_int8_is_close_and_smaller(stranger: Stranger) -> None:
     report = stranger.json("verify int8 --checkpoint run")
     assert report["passed"], report["problems"]
@@ -185,6 +187,7 @@ def weight_bytes(stranger: Stranger, bundle: str) -> int:
     return (stranger.folder / bundle / "weights.bin").stat().st_size
 
 
+@pytest.mark.slow
 def test_text_is_torchs_text(stranger: Stranger) -> None:
     evaluate = "evaluate {} --source dates/test.en --reference dates/test.fr"
     torch_result, fp32_result = (stranger.json(evaluate.format(model)) for model in ("run", "fp32"))
@@ -197,11 +200,13 @@ def test_text_is_torchs_text(stranger: Stranger) -> None:
     assert stranger.stdout["translate int8 --input dates/test.en"] == texts["int8"]
 
 
+@pytest.mark.slow
 def test_a_device_needs_neither_torch_nor_the_strangers_package(stranger: Stranger) -> None:
     assert "onnxruntime" in stranger.device_modules
     assert not {"torch", "conv_gru"} & set(stranger.device_modules)
 
 
+@pytest.mark.slow
 def test_bench_measures(stranger: Stranger) -> None:
     result = stranger.json("bench int8")
     assert (result["precision"], result["beam_size"], result["threads"]) == ("int8", 4, 1)
@@ -213,6 +218,7 @@ def test_bench_measures(stranger: Stranger) -> None:
     assert sum(result[f"{part}_share"] for part in ("encoder", "decoder", "host")) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_inspect_shows_the_state_and_what_int8_found(stranger: Stranger) -> None:
     manifest = stranger.json("inspect int8")
     assert manifest["family"] == "conv_gru"
@@ -233,6 +239,7 @@ def test_inspect_shows_the_state_and_what_int8_found(stranger: Stranger) -> None
     assert list(portable["opsets"]) == [""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bundle", ["fp32", "int8"])
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_sentence_gives_the_same_alone_and_in_a_batch(stranger: Stranger, bundle: str, beam_size: int) -> None:
@@ -363,6 +370,7 @@ def test_the_pages_check_finds_mistakes(conv_gru: ModuleType, old: str, new: str
         contract_test()
 
 
+@pytest.mark.slow
 def test_the_pages_notebook(
     conv_gru: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

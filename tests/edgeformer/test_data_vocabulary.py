@@ -182,7 +182,7 @@ def test_no_text(texts: list[str]) -> None:
 
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the corpora in ../shared/data")
-@pytest.mark.parametrize("corpus", ["tatoeba-en-fr", "multi30k-en-de"])
+@pytest.mark.parametrize("corpus", [pytest.param("tatoeba-en-fr", marks=pytest.mark.slow), "multi30k-en-de"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_real_text_round_trips(kind: Kind, corpus: str) -> None:
     pairs = load_corpus(DataConfig(corpus=corpus), SHARED_DATA).train[-3000:]

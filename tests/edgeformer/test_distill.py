@@ -152,7 +152,7 @@ def test_the_closest_of_the_beam(folder: Path, small_bundle: Path, translator: T
     assert others > 5, "not merely the best"
 
 
-@pytest.mark.parametrize("last", [1, 3, 4, 12, 19, 23])
+@pytest.mark.parametrize("last", [3, 19, *(pytest.param(last, marks=pytest.mark.slow) for last in (1, 4, 12, 23))])
 def test_killed_at_any_point_it_ends_with_the_same_bytes(folder: Path, small_bundle: Path, last: int) -> None:
     """There are three writes per chunk that reach the disk: both texts, and the file that says so."""
     distilled(small_bundle, "whole")
@@ -337,6 +337,7 @@ def test_a_student_learns_from_it(folder: Path, small_bundle: Path) -> None:
 class TestFolders:
     """Folders as ``data.corpus``."""
 
+    @pytest.mark.slow
     def test_a_prepared_corpus_is_read_as_it_was(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         assert run("data", "prepare", "dates-en-fr", "--out", "dates").exit_code == 0

@@ -46,7 +46,10 @@ class Taught(NamedTuple):
         return self.bundles["int8"]
 
 
-@pytest.fixture(scope="module", params=["post_norm", "ssru", pytest.param("lstm", marks=pytest.mark.slow), "lstm_mlp"])
+@pytest.fixture(
+    scope="module",
+    params=["post_norm", "lstm_mlp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ssru", "lstm"))],
+)
 def taught(request: pytest.FixtureRequest, store: Store, device: str) -> Taught:
     if device != "cpu":
         pytest.skip("int8 graphs run on the CPU only")

@@ -12,7 +12,10 @@ from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from tests.bundles import copy_of
 from tests.commands import problems, python, run
-from tests.damage import PARTS, drop_mask, scale_block
+
+pytest.importorskip("onnx")
+
+from tests.damage import PARTS, drop_mask, scale_block  # noqa: E402
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "int4")
 ON_A_DEVICE = """
