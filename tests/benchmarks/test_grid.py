@@ -178,6 +178,7 @@ def test_a_report_comes_back_from_its_file(report: Report, tmp_path: Path) -> No
         resumed(path, fresh)
 
 
+@pytest.mark.slow
 def test_text_of_a_trained_run_and_resume(taught_run: Run, texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ("--out", out, "--no-grid", "--run", taught_run.path, "--source", texts, *OURS, *QUICK)

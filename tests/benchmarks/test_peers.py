@@ -37,7 +37,10 @@ def encoded(run: Run) -> list[list[int]]:
     return run.source_tokenizer.encode_batch(TEXTS, end_token=True)
 
 
-@pytest.fixture(scope="module", params=["post_norm", "pre_norm", "untied_silu"])
+@pytest.fixture(
+    scope="module",
+    params=["post_norm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("pre_norm", "untied_silu"))],
+)
 def run_of_variant(request: pytest.FixtureRequest, store: Store) -> Run:
     return store.run(request.param, steps=100)
 

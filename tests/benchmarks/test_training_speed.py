@@ -54,6 +54,7 @@ def run(folder: Path, *arguments: str | Path) -> Result:
     return CliRunner().invoke(main, [str(folder / "recipe.toml"), *map(str, options)])
 
 
+@pytest.mark.slow
 def test_both_sides_learn_the_same(folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "speed.json"
     result = run(folder, "--updates", "20", "--rounds", "2", "--json", report)

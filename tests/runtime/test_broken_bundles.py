@@ -15,7 +15,7 @@ from tests.commands import problems, python, run
 
 pytest.importorskip("onnx")
 
-from tests.damage import PARTS, drop_mask, scale_block  # noqa: E402
+from tests.damage import PARTS, drop_mask, scale_block
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "int4")
 ON_A_DEVICE = """
