@@ -1,4 +1,5 @@
-"""Checks that a model satisfies the contract, by comparing its methods with each other on two short sources."""
+"""Checks that a model satisfies the contract, by comparing its methods with each other on two short sources and one of
+the maximum length."""
 
 from __future__ import annotations
 
@@ -26,14 +27,24 @@ STEPS = 4
 TOLERANCE = 1e-3
 """Maximum difference between logits that should be equal, in standard deviations of the logits. Rounding is below 1e-5;
 the effect of a single source or target token is above 1e-2, even before training."""
+LONG_TOLERANCE = 1e-2
+"""The same at the model's maximum lengths, where rounding accumulates over many steps."""
+MAX_LENGTH = 4096
+"""Greatest length to check; a model that accepts more is checked up to here."""
+MAX_LOGITS = 1 << 27
+"""Maximum number of logits to compute at once; a longer target is cut to it."""
 _INPUTS = {contract.SOURCE, contract.SOURCE_LENGTH, contract.TOKEN, contract.POSITION}
 _OUTPUTS = {contract.LOGITS, contract.ATTENTION}
 
 
-def check_model(model: EncoderDecoder) -> None:
+def check_model(model: EncoderDecoder, *, full_length: bool = False) -> None:
     """Run every method of a model, trained or not, and compare the results.
 
     Weights, training modes and random states are restored before returning.
+
+    Args:
+        model: the model.
+        full_length: also decode one target of the maximum length step by step, which may take seconds.
 
     Raises:
         ConfigError: the model breaks the contract of :class:`EncoderDecoder`; lists every problem found.
@@ -43,7 +54,7 @@ def check_model(model: EncoderDecoder) -> None:
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     try:
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []), _uneven(model):
-            problems = _Check(model.eval(), device).run()
+            problems = _Check(model.eval(), device).run(full_length=full_length)
     finally:
         for module, training in modes:
             module.training = training
@@ -85,7 +96,7 @@ class _Check:
         self.table: tuple[StateTensor, ...] = ()
         self.tolerance = float("inf")
 
-    def run(self) -> list[str]:
+    def run(self, *, full_length: bool) -> list[str]:
         """Run the check and return all problems."""
         with suppress(_StopError):
             self.make_inputs()
@@ -94,6 +105,8 @@ class _Check:
                 expected = self.check_forward()
             self.check_table()
             self.check_steps(expected)
+            if not self.problems:
+                self.check_limits(stepwise=full_length)
         return [problem + where for problem, where in self.problems.items()]
 
     def make_inputs(self) -> None:
@@ -103,17 +116,18 @@ class _Check:
             if not isinstance(value, int) or value < 1:
                 self.stop(f"`{name}` must be a positive integer, but is {value}")
 
-        def ids(rows: int, columns: int, vocab_size: int) -> Tensor:
-            first = min(4, vocab_size - 1)  # no special ids, not even on padding: masks must come from lengths
-            values = 5 * torch.arange(rows)[:, None] + torch.arange(columns)
-            return (first + values % (vocab_size - first)).to(self.device)
-
         count, longest = len(LENGTHS), self.model.max_source_length
         lengths = [max(1, min(length, longest - count + 1 + index)) for index, length in enumerate(LENGTHS)]
         self.length = torch.tensor(lengths, device=self.device)
-        self.source = ids(count, lengths[-1], self.model.source_vocab_size)
-        self.target = ids(count * BEAMS, min(STEPS, self.model.max_target_length), self.model.target_vocab_size)
+        self.source = self.ids(count, lengths[-1], self.model.source_vocab_size)
+        self.target = self.ids(count * BEAMS, min(STEPS, self.model.max_target_length), self.model.target_vocab_size)
         self.row_source, self.row_length = (x.repeat_interleave(BEAMS, 0) for x in (self.source, self.length))
+
+    def ids(self, rows: int, columns: int, vocab_size: int) -> Tensor:
+        """Make distinct rows of token ids, ``(rows, columns)``."""
+        first = min(4, vocab_size - 1)  # no special ids, not even on padding: masks must come from lengths
+        values = 5 * torch.arange(rows)[:, None] + torch.arange(columns)
+        return (first + values % (vocab_size - first)).to(self.device)
 
     def alone(self, row: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return unpadded source, length and target of a row as a batch of one."""
@@ -184,6 +198,20 @@ class _Check:
         if weights is not None and beam_weights is not None:
             self.compare(beam_weights, weights, problem.format("step_with_attention"))
             self.check_attention(weights)
+
+    def check_limits(self, *, stepwise: bool) -> None:
+        """Compute logits at the model's limits, which tables of positions may be too short for."""
+        model = self.model
+        count = max(1, min(model.max_target_length, MAX_LENGTH, MAX_LOGITS // model.target_vocab_size))
+        source = self.ids(1, min(model.max_source_length, MAX_LENGTH), model.source_vocab_size)
+        target = self.ids(1, count, model.target_vocab_size)
+        length = torch.tensor([source.shape[1]], device=self.device)
+        where = f" with {source.shape[1]} source and {count} target tokens"
+        expected = self.call(f"`forward`{where},", model, source, length, target)
+        if stepwise:
+            found, _ = self.steps(where, source, length, target)
+            self.tolerance *= LONG_TOLERANCE / TOLERANCE
+            self.compare(found, expected, f"`step` gives other logits than `forward`{where}")
 
     def steps(self, label: str, source: Tensor, length: Tensor, target: Tensor) -> tuple[Tensor, Tensor | None]:
         """Decode step by step with R // N beams per sentence.

@@ -85,7 +85,7 @@ class ModelGraphs:
         self._for_cuda, self._progress = for_cuda, progress
         self.special = SpecialTokens()
         self.model = run.load_model()
-        check_model(self.model)
+        check_model(self.model, full_length=True)
         self.pairs = sample_pairs(run, self.model)
         self._optimised = cache(self._optimise)
         self._ranges = cache(self._calibrate)

@@ -152,7 +152,32 @@ def test_small_vocabularies_and_short_limits(limit: int) -> None:
     model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs))
     check_model(model)
     assert {inputs[0].shape[1] for inputs in seen} == {max(1, limit - 1), limit}
-    assert {inputs[2].shape[1] for inputs in seen} == {min(4, limit)}
+    assert {inputs[2].shape[1] for inputs in seen} == {min(4, limit), limit}
+
+
+def test_late_positions_are_checked_where_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    section = VARIANTS["post_norm"]
+    model = get_family(section["family"]).build(model_config(section), 50, 50)
+    check_model(model, full_length=True)
+    step, attend = type(model).step, type(model).step_with_attention
+    monkeypatch.setattr(type(model), "step", lambda self, token, at, state: step(self, token, at.clamp(max=30), state))
+    monkeypatch.setattr(
+        type(model), "step_with_attention", lambda self, token, at, state: attend(self, token, at.clamp(max=30), state)
+    )
+    check_model(model)
+    with pytest.raises(ConfigError, match="with 256 source and 80 target tokens, first at step 31"):
+        check_model(model, full_length=True)
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_table_of_positions_shorter_than_the_limit_is_found(side: str) -> None:
+    torch.manual_seed(0)
+    section = {**VARIANTS["post_norm"], "positions": "learned"}
+    model = get_family(section["family"]).build(model_config(section), 50, 50)
+    setattr(model, f"max_{side}_length", 300)
+    with pytest.raises(ConfigError, match=r"`forward` with \d+ source and \d+ target tokens, raises \w+Error: "):
+        check_model(model)
 
 
 def hidden_state(name: str = "hidden", kind: Any = "recurrent", dtype: Any = "float32", *axes: Any) -> tuple[Any, ...]:

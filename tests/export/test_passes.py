@@ -15,6 +15,7 @@ from edgeformer_export.passes.patterns import find_linears, find_lookups
 from edgeformer_export.passes.pipeline import SMALL_CONSTANTS, PassFailedError, node_count, run_passes, weight_bytes
 from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.passes.structure import structure
+from edgeformer_export.quantize.blocks import QuantizeBlocks
 from edgeformer_export.quantize.calibration import Observer, QuantizationRange
 from edgeformer_export.quantize.static import QuantizeStatic, activations, projection_digests, quantize_columns
 from edgeformer_runtime.bundle.manifest import Target
@@ -48,6 +49,30 @@ def test_quantized_product_follows_integer_arithmetic_exactly(target: Target, op
     assert np.abs(found - unquantized).mean() < 0.02 * np.abs(unquantized).mean() + 0.02
     # A row's result is its own: the same bits alone and among others.
     np.testing.assert_array_equal(run(model, x=x[2:3]), found[2:3])
+
+
+def test_a_layer_fed_by_another_is_replaced_too() -> None:
+    weights = [RANDOM.normal(size=(24, 24)).astype(np.float32) for _ in range(3)]
+    x = RANDOM.uniform(-1, 1, size=(5, 24)).astype(np.float32)
+    expected = x @ weights[0] @ weights[1] @ weights[2]
+
+    def chain() -> ir.Model:
+        source = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["R", 24]))
+        values, nodes = [constant(f"w{index}", weight) for index, weight in enumerate(weights)], []
+        for weight in values:
+            nodes.append(ir.node("MatMul", [nodes[-1].outputs[0] if nodes else source, weight]))
+            output = nodes[-1].outputs[0]
+            output.name, output.type, output.shape = f"y{len(nodes)}", source.type, ir.Shape(["R", 24])
+        graph = ir.Graph([source], [output], nodes=nodes, initializers=values, opset_imports={"": 20}, name="chain")
+        return ir.Model(graph, ir_version=10)
+
+    ranges = {name: QuantizationRange(2 * size / 255, 128) for name, size in (("x", 1), ("y1", 20), ("y2", 90))}
+    passes = [QuantizeStatic(ranges, "ort", frozenset()), QuantizeStatic(ranges, "portable", frozenset())]
+    for quantize in (*passes, QuantizeBlocks(8)):
+        model, _ = run_passes(chain(), [quantize])
+        assert "MatMul" not in {node.op_type for node in model.graph}
+        error = np.abs(run(model, x=x) - expected).mean() / np.abs(expected).mean()
+        assert error < 0.05, quantize
 
 
 def test_column_scales_cover_each_column_and_spare_zero() -> None:

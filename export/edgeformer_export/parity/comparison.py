@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Sequence
 
+import msgspec
 import numpy as np
 import torch
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer_runtime.attention import attention_weights
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.parity import Divergence, LogitParity, ParityReport, TokenParity
 from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch, forced_steps
 from edgeformer_runtime.decoding.loop import decode
@@ -60,18 +64,20 @@ def compare(
         _compare_tokens(decoded(reference, search), decoded(session, search), search.beam_size) for search in options
     ]
     targets = decoded(reference, DecodeOptions(beam_size=1, return_scores=False))
-    logits = compare_logits(model, session, list(zip(sources, targets, strict=True)))
+    pairs = list(zip(sources, targets, strict=True))
+    logits = compare_logits(model, session, pairs)
     attention_difference = None
     if attention and model.has_attention:
-        pairs = [
-            (source, [*target, special.eos][: session.max_target_length])
-            for source, target in zip(sources, targets, strict=True)
-        ]
-        attention_difference = _attention_difference(reference, session, pairs)
-    progress(1.0)
-    return ParityReport(
+        ended = [(source, [*target, special.eos][: session.max_target_length]) for source, target in pairs]
+        attention_difference = _attention_difference(reference, session, ended)
+    report = ParityReport(
         precision=precision, logits=logits, tokens=tuple(tokens), attention_difference=attention_difference
     )
+    if precision == "fp32" and report.problems:  # PyTorch itself may round as much
+        rounding = torch_rounding(model, pairs, special)
+        report = msgspec.structs.replace(report, logits=msgspec.structs.replace(logits, torch_rounding=rounding))
+    progress(1.0)
+    return report
 
 
 def _attention_difference(
@@ -100,6 +106,34 @@ def _compare_tokens(expected: list[tuple[int, ...]], found: list[tuple[int, ...]
     return TokenParity(
         beam_size=beam_size, sentences=len(expected), identical=len(expected) - len(different), first=first
     )
+
+
+@torch.inference_mode()
+def torch_rounding(model: EncoderDecoder, pairs: Sequence[Pair], special: SpecialTokens) -> float:
+    """Return the largest difference of the model's logits between float32 and float64.
+
+    Args:
+        model: the torch model, in float32.
+        pairs: source ids (with end token) and target ids (without special tokens).
+        special: special token ids.
+
+    Returns:
+        The difference; 0 if the model cannot compute in float64.
+    """
+    exact, limit = copy.deepcopy(model).eval().double(), model.max_target_length
+    device = next(model.parameters()).device
+    largest = 0.0
+    for start in range(0, len(pairs), BATCH):
+        block = [(source, target[: limit - 1]) for source, target in pairs[start : start + BATCH]]
+        batch = forced_batch(block, special)
+        arrays = [torch.from_numpy(array).to(device) for array in (batch.source, batch.source_length, batch.target)]
+        try:
+            difference = (model(*arrays).double() - exact(*arrays)).abs()  # (N, T, V)
+        except RuntimeError:  # the model creates tensors of a fixed type
+            return 0.0
+        of_rows = zip(difference, batch.target_length.tolist(), strict=True)
+        largest = max(largest, *(float(row[:length].max()) for row, length in of_rows))
+    return largest if math.isfinite(largest) else 0.0
 
 
 @torch.inference_mode()

@@ -209,6 +209,9 @@ def torch_stages(
         first = {name: one[0] if isinstance(one, tuple) else one for name, one in first.items()}
         return {name: one.float().cpu().numpy() for name, one in first.items() if isinstance(one, Tensor)}
 
+    # The fast path of nn.TransformerEncoder passes nested tensors between its layers, which no graph has.
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     hooks = [module.register_forward_hook(hook(name)) for name, module in model.named_modules() if name]
     try:
         state, table = TorchSession(model, special).start(source, source_length), model.state_table()
@@ -219,6 +222,7 @@ def torch_stages(
             after = {tensor.output_name: state.tensors[tensor.name].cpu().numpy() for tensor in recurrent}
             yield parts(), {LOGITS: logits, **after}
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
         for one in hooks:
             one.remove()
 

@@ -20,14 +20,34 @@ MIN_WIDTH = 8
 
 @dataclass(frozen=True)
 class Linear:
-    """A matrix product with a constant weight, and the bias addition that follows it, if any."""
+    """A matrix product with a constant weight, and the bias addition that follows it, if any.
 
-    activation: ir.Value
+    Its tensors are looked up when they are asked for, since replacing one linear layer replaces the input of the next.
+    """
+
     weight: NDArray[np.float32]
     """``(in, out)``."""
-    bias: ir.Value | None
-    output: ir.Value
     nodes: tuple[ir.Node, ...]
+    """The product, followed by the addition if that is a node of its own."""
+    bias_index: int | None
+    """Index of the bias among the inputs of the last node; ``None`` without a bias."""
+
+    @property
+    def activation(self) -> ir.Value:
+        """The input, ``(…, in)``."""
+        value = self.nodes[0].inputs[0]
+        assert value is not None
+        return value
+
+    @property
+    def bias(self) -> ir.Value | None:
+        """The bias, broadcast to the output."""
+        return None if self.bias_index is None else self.nodes[-1].inputs[self.bias_index]
+
+    @property
+    def output(self) -> ir.Value:
+        """The result, ``(…, out)``."""
+        return self.nodes[-1].outputs[0]
 
 
 def find_linears(graph: ir.Graph) -> Iterator[Linear]:
@@ -46,20 +66,21 @@ def find_linears(graph: ir.Graph) -> Iterator[Linear]:
                 or attributes.get_int("transA")
             ):
                 continue
-            bias = node.inputs[2] if len(node.inputs) > 2 else None
+            bias_index = 2 if len(node.inputs) > 2 and node.inputs[2] is not None else None
             array = array.T if attributes.get_int("transB", 0) else array
             if array.shape[1] >= MIN_WIDTH:
-                yield Linear(node.inputs[0], array, bias, node.outputs[0], (node,))
+                yield Linear(array, (node,), bias_index)
             continue
         if array.shape[1] < MIN_WIDTH:
             continue
         consumers = list(node.outputs[0].uses())
         follower = consumers[0].node if len(consumers) == 1 and not node.outputs[0].is_graph_output() else None
-        bias = next((v for v in follower.inputs if _is_bias(v, array.shape[1])), None) if follower is not None else None
-        if follower is not None and follower.op_type == "Add" and bias is not None:
-            yield Linear(node.inputs[0], array, bias, follower.outputs[0], (node, follower))
-        else:
-            yield Linear(node.inputs[0], array, None, node.outputs[0], (node,))
+        if follower is not None and follower.op_type == "Add":
+            biases = [index for index, value in enumerate(follower.inputs) if _is_bias(value, array.shape[1])]
+            if biases:
+                yield Linear(array, (node, follower), biases[0])
+                continue
+        yield Linear(array, (node,), None)
 
 
 def find_lookups(graph: ir.Graph) -> Iterator[ir.Node]:

@@ -109,7 +109,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
             packed = constant(graph, f"{name}.int8", weight)
             product = ir.node("MatMulInteger", [activation, packed, zero_point])
             cast = ir.node("Cast", [product.outputs[0]], {"to": ir.DataType.FLOAT})
-            scales = constant(graph, f"{linear.output.name}.scale", weight_scale * constant_array(scale))
+            scales = constant(graph, f"{name}.scale", weight_scale * constant_array(scale))
             nodes = [product, cast, ir.node("Mul", [cast.outputs[0], scales])]
         elif linear.nodes[0].op_type == "Gemm" and linear.nodes[0].attributes.get_int("transB"):
             rows = constant(graph, f"{name}.int8", np.ascontiguousarray(weight.T))

@@ -8,6 +8,9 @@ import msgspec
 
 from edgeformer_runtime.precision import PRECISIONS, Precision
 
+ROUNDING_FACTOR = 4.0
+"""Logits in fp32 may differ from PyTorch's by this many times the error of PyTorch's own rounding."""
+
 
 class LogitParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Comparison of PyTorch's teacher-forced logits with the bundle's step-by-step logits."""
@@ -26,6 +29,8 @@ class LogitParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     """Zero-based index of the sentence with the largest difference."""
     worst_step: int
     """Zero-based step of the largest difference."""
+    torch_rounding: float = 0.0
+    """Largest absolute difference of PyTorch's own logits between float32 and float64; 0 if it was not measured."""
 
 
 class Divergence(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -91,7 +96,7 @@ class ParityReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
                 f"the most probable token agrees at {logits.top1_agreement:.1%} of positions, less than "
                 f"{tolerances.top1_agreement:.0%}; logits differ most, by {logits.max_difference:.3g}, at {where}"
             )
-        bound = tolerances.logits * max(1.0, logits.largest / 10)
+        bound = max(tolerances.logits * max(1.0, logits.largest / 10), ROUNDING_FACTOR * logits.torch_rounding)
         if not logits.max_difference <= bound:
             problems.append(f"logits differ by up to {logits.max_difference:.3g}, more than {bound:.1e}, at {where}")
         if (self.attention_difference or 0.0) > tolerances.attention:
