@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from unittest import mock
@@ -13,9 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from edgeformer.cli import main
-from edgeformer_export.auto import trial
-from edgeformer_export.auto.candidates import mixed
-from edgeformer_export.auto.export_best import _previous
+from edgeformer.quality.tuning import ValidationText
+from edgeformer_export.auto import export_best, trial
+from edgeformer_export.auto.candidates import Candidate, mixed
+from edgeformer_export.auto.export_best import AutoOptions, _previous
 from edgeformer_export.auto.measurements import MEASUREMENTS_FILE, Measurements
 from edgeformer_export.auto.sensitivity import _Probe, measure_sensitivity
 from edgeformer_export.export import export_run
@@ -279,3 +281,32 @@ def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Pa
     assert "At most 256 source tokens" in card
     shown = CliRunner().invoke(main, ["inspect", str(small_bundle_int4)])
     assert TABLE in shown.stdout
+
+
+@pytest.mark.slow
+def test_a_candidate_that_fails_is_named_and_the_others_go_on(
+    model_graphs: ModelGraphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "TIMED_SENTENCES", 1)
+    monkeypatch.setattr(trial, "MAX_ROUNDS", trial.MIN_ROUNDS)
+    build = export_best.build
+
+    def fails(graphs: ModelGraphs, candidate: Candidate, folder: Path) -> None:
+        if candidate.precision == "int4":
+            raise ZeroDivisionError("no blocks")
+        if candidate.dynamic:
+            raise ExportError("The tool refuses this graph.")
+        build(graphs, candidate, folder)
+
+    monkeypatch.setattr(export_best, "build", fails)
+    monkeypatch.setattr(export_best, "ModelGraphs", lambda *_, **__: model_graphs)
+    sources, references = zip(*PAIRS[::20], strict=True)
+    text = ValidationText(sources=list(sources), references=list(references), tokenize="13a")
+    report = export_best.export_best(model_graphs.run, tmp_path / "best", text, "text", AutoOptions(beam_size=1))
+    choice = open_bundle(tmp_path / "best").manifest.report.choice
+    assert choice is not None
+    assert choice.failed["int8-dyn"] == "The tool refuses this graph."
+    assert re.match(r"ZeroDivisionError: no blocks \(.*\.py:\d+\)\.", choice.failed["int4"])
+    assert {"fp32", "int8", "int8-block"} <= {candidate.name for candidate in choice.candidates}
+    assert not choice.failed.keys() & {candidate.name for candidate in choice.candidates}
+    assert "- int4 failed and is not among the candidates: ZeroDivisionError" in report.page.read_text(encoding="utf-8")

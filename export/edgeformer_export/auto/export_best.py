@@ -13,6 +13,7 @@ from edgeformer.errors import ConfigError
 from edgeformer.quality.bootstrap import BleuCounts, difference_error, sentence_counts
 from edgeformer.quality.scores import metrics, score
 from edgeformer.quality.tuning import ValidationText
+from edgeformer.traceback_summary import describe
 from edgeformer.train.run import Run
 from edgeformer_export.auto.candidates import Candidate, build, mixed, pure
 from edgeformer_export.auto.choice import Rule, decide, remarks
@@ -29,7 +30,7 @@ from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import file_sha256, open_bundle
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
-from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.errors import BundleError, EdgeformerError
 from edgeformer_runtime.files import locked_folder
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.machine import machine_summary
@@ -135,8 +136,10 @@ def export_best(
 
 def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
     """Measure all candidates; none of them is chosen yet."""
-    for candidate in pure(contest.model_graphs.target):
-        contest.enter(candidate)
+    first, *others = pure(contest.model_graphs.target)
+    contest.enter(first)
+    for candidate in others:
+        contest.try_to_enter(candidate)
     sensitivity = {}
     for base in [name for name in PRECISIONS if PRECISIONS[name].mixed_candidates and name in contest.quality]:
         sensitivity[base] = contest.enter_mixed(base, options.max_bleu_drop)
@@ -173,6 +176,7 @@ def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
         tie=0.0,
         previous=None,
         sensitivity=sensitivity,
+        failed=contest.failed,
     )
 
 
@@ -217,7 +221,10 @@ def _decided(choice: Choice) -> Choice:
         choice,
         chosen=next(candidate.name for candidate in candidates if candidate.chosen),
         candidates=candidates,
-        remarks=remarks(candidates, rule),
+        remarks=[
+            *(f"{name} failed and is not among the candidates: {reason}" for name, reason in choice.failed.items()),
+            *remarks(candidates, rule),
+        ],
         tie=rule.tie,
     )
 
@@ -241,6 +248,7 @@ class _Contest:
     ) -> None:
         self.trial = trial
         self.candidates: dict[str, Candidate] = {}
+        self.failed: dict[str, str] = {}
         self.quality: dict[str, Quality] = {}
         self.signatures = "", ""
         self.model_graphs, self.progress, self._measurements = model_graphs, progress, measurements
@@ -251,6 +259,16 @@ class _Contest:
     def folder(self, name: str) -> Path:
         """Return the folder of the candidate's bundle."""
         return self._measurements.folder / CANDIDATES_FOLDER / name
+
+    def try_to_enter(self, candidate: Candidate) -> Quality | None:
+        """Enter a candidate; one that cannot be built or run is noted in :attr:`failed`, and the others go on."""
+        try:
+            return self.enter(candidate)
+        except Exception as error:  # the engine and its tools may raise anything
+            self.failed[candidate.name] = str(error) if isinstance(error, EdgeformerError) else f"{describe(error)}."
+            for entries in (self.candidates, self._translators, self._translations):
+                entries.pop(candidate.name, None)
+            return None
 
     def enter(self, candidate: Candidate) -> Quality:
         """Build a candidate, open it and translate the text; later candidates are compared with the first one."""
@@ -295,8 +313,8 @@ class _Contest:
         )
         layers, count = self.model_graphs.optimised(base).layers, 1
         while 2 * count <= len(layers):
-            drop = self.enter(mixed(base, count, layers, order)).drop
-            if drop <= max_drop and len(self.candidates) >= MIN_CANDIDATES:
+            quality = self.try_to_enter(mixed(base, count, layers, order))
+            if quality is not None and quality.drop <= max_drop and len(self.candidates) >= MIN_CANDIDATES:
                 break
             count *= 2
         return order

@@ -135,3 +135,5 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     previous choice."""
     sensitivity: dict[Precision, list[Sensitivity]]
     """All layers, most sensitive first, for each precision that has mixed candidates."""
+    failed: dict[str, str] = {}
+    """Candidates that could not be built or run, with the reason."""
