@@ -118,6 +118,7 @@ def _parity(parity: ParityReport | None) -> list[str]:
         f"Over {logits.positions:,} target positions of training text: largest logit difference "
         f"{logits.max_difference:.2e}, mean {logits.mean_difference:.2e}, same most probable token at "
         f"{logits.top1_agreement:.2%}.",
+        *(f"\n**Outside the bounds of its precision, exported with --force:** {line}." for line in parity.problems),
         "",
         *(
             f"- beam {entry.beam_size}: {entry.identical} of {entry.sentences} outputs identical to PyTorch's"

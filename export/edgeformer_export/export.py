@@ -74,6 +74,7 @@ def export_run(
     keep: Mapping[str, Precision] | None = None,
     target: Target = "ort",
     overwrite: bool = False,
+    force: bool = False,
     choice: Choice | None = None,
     model_graphs: ModelGraphs | None = None,
     progress: StageProgress = silent,
@@ -88,6 +89,7 @@ def export_run(
         keep: exceptions: precision by layer name, as in the report.
         target: ``ort`` for ONNX Runtime's fused operators, ``portable`` for operators of the ONNX standard only.
         overwrite: replace an existing bundle.
+        force: write a quantized bundle even if it is too far from PyTorch; its card and manifest then say so.
         choice: how the precision was chosen, recorded in the manifest.
         model_graphs: graphs of the same run and target, to avoid tracing them again.
         progress: called during the work.
@@ -108,7 +110,7 @@ def export_run(
         manifest = write_graphs(model_graphs, folder, precision, keep or {}, progress)
         # Only examples, card and measurements are missing now; the bundle itself can be run to produce them.
         translator = Translator.open(folder)
-        parity = _compare(model_graphs, translator, precision, progress)
+        parity = _compare(model_graphs, translator, precision, progress, force=force)
         progress(EXAMPLES, 0.0)
         _write_golden(model_graphs, translator, precision)
         report = msgspec.structs.replace(manifest.report, parity=parity, choice=choice)
@@ -192,12 +194,12 @@ def write_parts(
 
 
 def _compare(
-    model_graphs: ModelGraphs, translator: Translator, precision: Precision, progress: StageProgress
+    model_graphs: ModelGraphs, translator: Translator, precision: Precision, progress: StageProgress, *, force: bool
 ) -> ParityReport:
     """Compare the bundle with PyTorch on text of the training set.
 
     Raises:
-        ParityError: the bundle does not match PyTorch.
+        ParityError: the bundle does not match PyTorch, and is not quantized or ``force`` is not set.
     """
     beams = sorted({1, translator.bundle.manifest.generation.beam_size})
     parity = compare(
@@ -208,10 +210,16 @@ def _compare(
         precision,
         lambda fraction: progress(COMPARE, fraction),
     )
-    if parity.problems:
-        higher = PRECISIONS[precision].kept_as
-        advice = f" Export with a higher precision, such as {higher}." if higher is not None else ""
-        raise ParityError("The exported graphs are not equal to torch: " + "; ".join(parity.problems) + "." + advice)
+    traits = PRECISIONS[precision]
+    if parity.problems and not (force and traits.is_quantized):
+        found = "; ".join(parity.problems)
+        if not traits.is_quantized:
+            raise ParityError(f"The exported graphs are not equal to torch: {found}.")
+        higher = f", export with a higher precision, such as {traits.kept_as}," if traits.kept_as is not None else ""
+        raise ParityError(
+            f"In {precision}, the model is too far from PyTorch: {found}. Models trained for a short time lose most. "
+            f"Train it longer{higher} or add --force to write the bundle with this finding in its card."
+        )
     return parity
 
 

@@ -34,11 +34,12 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.errors import ModelError
+from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash, without_attention
 from tests.factory import PAIRS, small_run
-from tests.store import Store
+from tests.store import Store, with_agreement
 
 
 @pytest.fixture(scope="module")
@@ -202,6 +203,24 @@ def test_weights_that_are_not_numbers_are_not_exported(tmp_path: Path) -> None:
     ):
         export_run(run, tmp_path / "bundle")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_quantized_bundle_outside_its_bounds_is_written_on_demand_and_says_so(
+    store: Store, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, traits in with_agreement(1.1).items():
+        monkeypatch.setitem(PRECISIONS, name, traits)
+    model_graphs = store.model_graphs()
+    with pytest.raises(ExportError, match=r"In int4, the model is too far .* such as int8-block, or add --force"):
+        export_run(run, tmp_path / "bundle", precision="int4", model_graphs=model_graphs)
+    assert list(tmp_path.iterdir()) == []
+    report = export_run(run, tmp_path / "bundle", precision="int4", model_graphs=model_graphs, force=True)
+    (problem, *_) = report.parity.problems
+    card = (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
+    assert f"**Outside the bounds of its precision, exported with --force:** {problem}." in card
+    assert check_golden(Translator.open(tmp_path / "bundle")).problems == ()
+    wrong = CliRunner().invoke(main, ["export", str(run.path), "--out", str(tmp_path / "b"), "--force"])
+    assert (wrong.exit_code, "--force is for quantized bundles" in wrong.stderr) == (2, True)
 
 
 def test_existing_folders_are_safe(run: Run, fp32: Path, tmp_path: Path) -> None:

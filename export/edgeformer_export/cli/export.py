@@ -43,6 +43,12 @@ _PRECISION_HELP = " ".join(f"{name}: {traits.purpose}" for name, traits in PRECI
     is_flag=True,
     help="Replace an existing bundle. auto: also measure again, unless --resume is given.",
 )
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Write a quantized bundle even if it is too far from PyTorch, for example to try the speed of a model that is "
+    "hardly trained. Its card says so.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def export(
@@ -53,6 +59,7 @@ def export(
     precision: Precision | Literal["auto"],
     target: Target,
     overwrite: bool,
+    force: bool,
     as_json: bool,
     **auto: Any,
 ) -> None:
@@ -69,6 +76,8 @@ def export(
     from edgeformer_export.export import export_run
     from edgeformer_runtime.cli.output import print_json
 
+    if force and precision in {"auto", "fp32", "fp16"}:
+        raise click.UsageError(f"--force is for quantized bundles; {precision} does not need it.")
     if precision == "auto":
         best = export_auto(run, out, target=target, overwrite=overwrite, quiet=as_json, **auto)
         if as_json:
@@ -84,6 +93,7 @@ def export(
             precision=precision,
             target=target,
             overwrite=overwrite,
+            force=force,
             progress=progress,
         )
     if as_json:
@@ -108,6 +118,8 @@ def _print_export(report: ExportReport) -> None:
             )
         console().print(rows)
     print_parity(report.parity)
+    for problem in report.parity.problems:
+        console().print(f"Written with --force, outside the bounds of its precision: {problem}.")
     size = human_bytes(report.nbytes)
     console().print(f"Wrote {report.bundle}, {size}. Next: edgeformer translate {report.bundle}")
 
