@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from edgeformer.config import TrainConfig
 from edgeformer.data.batches import Batch, BatchStream
 from edgeformer.errors import TrainingError
-from edgeformer.train.optimizer import learning_rate
 from edgeformer.train.stopping import StopReason
 
 
@@ -39,7 +38,7 @@ def run_updates(
     stream: BatchStream,
     config: TrainConfig,
     *,
-    d_model: int,
+    learning_rate: Callable[[int], float],
     step: int,
     after_update: Callable[[Update], StopReason | None],
 ) -> StopReason:
@@ -51,7 +50,7 @@ def run_updates(
         optimizer: updates the parameters of ``objective``.
         stream: batches of this process.
         config: section ``[train]``.
-        d_model: width of the model, for the schedule ``noam``.
+        learning_rate: returns the learning rate of an update by its number.
         step: updates made before.
         after_update: called between updates, never while a gradient is being accumulated.
 
@@ -78,7 +77,7 @@ def run_updates(
             raise TrainingError(
                 f"The gradient became infinite or not a number in step {step} (loss {loss.item():.4g})."
             )
-        rate = learning_rate(step, config, d_model)
+        rate = learning_rate(step)
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from edgeformer.config import TrainConfig
 from edgeformer.errors import TrainingError
 from edgeformer.train.checkpoints.averaging import averaged_steps, best_steps, keep_only, weights_path
 from edgeformer.train.checkpoints.checkpoint import TrainingState
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.loop import Update
+from edgeformer.train.optimizer import learning_rate
+from edgeformer.train.plan import planned_steps, shortened
 from edgeformer.train.processes import agree
 from edgeformer.train.report.display import TrainingDisplay
 from edgeformer.train.report.metrics import MetricsLog
@@ -43,6 +46,7 @@ class Supervisor:
         run: the run folder.
         fabric: connects the processes.
         state: what the loop trains; its progress is counted here.
+        d_model: width of the model, for the schedule ``noam``.
         validator: scores the model, on the first process.
         display: shows the progress to a person.
         log: receives the metrics; ``None`` on all processes but the first, which alone writes.
@@ -55,6 +59,7 @@ class Supervisor:
         fabric: Fabric,
         state: TrainingState,
         *,
+        d_model: int,
         validator: Validator,
         display: TrainingDisplay,
         log: MetricsLog | None,
@@ -63,8 +68,20 @@ class Supervisor:
         self.run, self.fabric, self.state = run, fabric, state
         self.config, self.progress = run.recipe.train, state.progress
         self.validator, self.display, self.log, self.signals = validator, display, log, signals
+        self._d_model = d_model
+        if self.progress.planned_minutes != self.config.max_minutes:
+            self.progress.planned_steps = self.progress.planned_minutes = None
         self._started = time.monotonic() - 60 * self.progress.minutes
         self._interval = _Interval()
+
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate of an update, on the schedule that fits into the time."""
+        return learning_rate(step, self.schedule, self._d_model)
+
+    @property
+    def schedule(self) -> TrainConfig:
+        """The recipe's schedule, shortened if ``max_minutes`` demand it."""
+        return shortened(self.config, self.progress.planned_steps)
 
     def after_update(self, update: Update) -> StopReason | None:
         """Count an update, and report, validate and save when it is time to.
@@ -81,6 +98,8 @@ class Supervisor:
         interval.steps += 1
         interval.tokens += update.tokens
         interval.loss = interval.loss + update.loss
+        if self.progress.planned_steps is None:
+            self._plan()
         if time.monotonic() - interval.started >= LOG_SECONDS:
             self._report(update)
         reason = self._reason_to_stop()
@@ -99,6 +118,20 @@ class Supervisor:
         self._read_clock()
         limit = limit_reached(self.config, progress.step, progress.minutes, progress.validations)
         return agree(self.fabric, self.signals.received or limit)
+
+    def _plan(self) -> None:
+        """Shorten the schedule on all processes once it is clear that it does not fit into ``max_minutes``."""
+        self._read_clock()
+        steps = planned_steps(self.config, self.progress.step, self.progress.minutes)
+        steps = self.fabric.broadcast(steps) if self.config.max_minutes is not None else None
+        if steps is None:
+            return
+        self.progress.planned_steps, self.progress.planned_minutes = steps, self.config.max_minutes
+        schedule = self.schedule
+        self.display.line(
+            f"About {steps:,} of {self.config.max_steps:,} updates fit into {self.config.max_minutes:g} minutes, so "
+            f"there are {schedule.warmup_steps:,} updates of warm-up and {schedule.cooldown_steps:,} of cool-down."
+        )
 
     def _read_clock(self) -> None:
         self.progress.minutes = (time.monotonic() - self._started) / 60

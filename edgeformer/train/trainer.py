@@ -187,18 +187,32 @@ def _update_until_stopped(training: _Training, fabric: Fabric) -> StopReason:
         training.display.bar(step),
     ):
         supervisor = Supervisor(
-            run, fabric, state, validator=training.validator, display=training.display, log=log, signals=signals
+            run,
+            fabric,
+            state,
+            d_model=getattr(model_config(run.recipe.model), "d_model", 1),
+            validator=training.validator,
+            display=training.display,
+            log=log,
+            signals=signals,
         )
-        return run_updates(
+        reason = run_updates(
             fabric,
             Objective(state.model, config.label_smoothing),
             state.optimizer,
             training.stream,
             config,
-            d_model=getattr(model_config(run.recipe.model), "d_model", 1),
+            learning_rate=supervisor.learning_rate,
             step=step,
             after_update=supervisor.after_update,
         )
+        warmup = supervisor.schedule.warmup_steps
+        if not isinstance(reason, Interrupted) and state.progress.step < warmup:
+            training.display.line(
+                f"Warning: training ended after {state.progress.step:,} of {warmup:,} updates of warm-up; the model "
+                "has hardly learned anything. Raise train.max_steps and train.max_minutes, or lower train.warmup_steps."
+            )
+        return reason
 
 
 def _encode(run: Run, corpus: ParallelCorpus, model: EncoderDecoder) -> tuple[EncodedPairs, EncodedPairs]:
@@ -259,6 +273,11 @@ def _describe(training: _Training, corpus: ParallelCorpus, valid_pairs: int) -> 
     )
     run.write_sample([corpus.train[index] for index in pairs.kept[evenly_spaced(len(pairs), SAMPLE_SIZE)]])
     display.line(corpus.report.summary())
+    wanted = run.recipe.tokenizer.vocab_size
+    for side, size in {"source": run.info.source_vocab_size, "target": run.info.target_vocab_size}.items():
+        if wanted is not None and size < wanted and not (side == "target" and run.recipe.tokenizer.shared):
+            name = "shared" if run.recipe.tokenizer.shared else side
+            display.line(f"The corpus fills only {size:,} of the {wanted:,} entries of the {name} vocabulary.")
     display.line(
         f"{len(pairs):,} training pairs ({pairs.too_long:,} too long for the model), "
         f"{stream.epoch_batches:,} batches per epoch, {stream.padding:.1%} padding, {parameters:,} parameters"

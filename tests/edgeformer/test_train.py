@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -352,6 +353,37 @@ def test_max_minutes_counts_earlier_sessions(corpus: Path, tmp_path: Path, monke
     more = train(recipe(corpus, max_steps=1000, max_minutes=1.0), tmp_path / "run", resume=True)
     assert first.steps < more.steps
     assert 1.0 <= more.minutes < 1.5
+
+
+def test_a_schedule_too_long_for_the_time_is_shortened(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = count()
+    monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
+    output = io.StringIO()
+    settings = recipe(corpus, max_steps=1000, max_minutes=2.0, warmup_steps=500, cooldown_steps=400)
+    result = train(settings, tmp_path / "run", console=Console(file=output, width=200))
+    text = output.getvalue()
+    (planned,) = re.findall(
+        r"About (\d+) of 1,000 updates fit into 2 minutes, so there are \d+ updates of warm-up", text
+    )
+    assert result.steps < 3 * int(planned) < 1000
+    assert "Warning: training ended" not in text
+    with (tmp_path / "run" / "metrics.csv").open(encoding="utf-8") as lines:
+        rates = [float(row["learning_rate"]) for row in csv.DictReader(lines) if row["learning_rate"]]
+    assert max(rates) > 0.5 * settings.train.learning_rate
+
+
+def test_ending_inside_the_warm_up_and_a_vocabulary_that_is_not_filled_are_said(corpus: Path, tmp_path: Path) -> None:
+    output = io.StringIO()
+    settings = recipe(corpus, max_steps=2, warmup_steps=500)
+    settings = msgspec.structs.replace(
+        settings, tokenizer=msgspec.structs.replace(settings.tokenizer, vocab_size=20_000)
+    )
+    run = train(settings, tmp_path / "run", console=Console(file=output, width=200)).run
+    text = output.getvalue()
+    assert "Warning: training ended after 2 of 500 updates of warm-up; the model has hardly learned anything." in text
+    assert f"The corpus fills only {run.info.source_vocab_size:,} of the 20,000 entries of the" in text
 
 
 def with_broken_batches(monkeypatch: pytest.MonkeyPatch, numbers: set[int]) -> None:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from edgeformer.cli import main
 from edgeformer.quality.tuning import ValidationText
 from edgeformer_export.auto import export_best, trial
-from edgeformer_export.auto.candidates import Candidate, mixed
+from edgeformer_export.auto.candidates import Candidate, build, mixed
 from edgeformer_export.auto.export_best import AutoOptions, _previous
 from edgeformer_export.auto.measurements import MEASUREMENTS_FILE, Measurements
 from edgeformer_export.auto.sensitivity import _Probe, measure_sensitivity
@@ -289,7 +289,6 @@ def test_a_candidate_that_fails_is_named_and_the_others_go_on(
 ) -> None:
     monkeypatch.setattr(trial, "TIMED_SENTENCES", 1)
     monkeypatch.setattr(trial, "MAX_ROUNDS", trial.MIN_ROUNDS)
-    build = export_best.build
 
     def fails(graphs: ModelGraphs, candidate: Candidate, folder: Path) -> None:
         if candidate.precision == "int4":

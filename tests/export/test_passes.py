@@ -58,7 +58,8 @@ def test_a_layer_fed_by_another_is_replaced_too() -> None:
 
     def chain() -> ir.Model:
         source = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["R", 24]))
-        values, nodes = [constant(f"w{index}", weight) for index, weight in enumerate(weights)], []
+        values = [constant(f"w{index}", weight) for index, weight in enumerate(weights)]
+        nodes: list[ir.Node] = []
         for weight in values:
             nodes.append(ir.node("MatMul", [nodes[-1].outputs[0] if nodes else source, weight]))
             output = nodes[-1].outputs[0]

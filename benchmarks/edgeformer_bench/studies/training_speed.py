@@ -92,7 +92,7 @@ class Ours:
             optimizer,
             self.stream,
             self.config,
-            d_model=self.d_model,
+            learning_rate=lambda step: learning_rate(step, self.config, self.d_model),
             step=0,
             after_update=stop_at_last,
         )

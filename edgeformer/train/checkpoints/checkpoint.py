@@ -26,6 +26,10 @@ class TrainingProgress(msgspec.Struct, kw_only=True):
     """True target tokens of all updates."""
     update_seconds: float = 0.0
     """Time of the updates, validation excluded."""
+    planned_steps: int | None = None
+    """Updates that fit into ``planned_minutes``, which the schedule is shortened to; ``None`` if it is not."""
+    planned_minutes: float | None = None
+    """``max_minutes`` when that was planned; with another value, it is planned again."""
     validations: list[Validation] = []
     """All validations, oldest first."""
 
