@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from edgeformer.errors import ConfigError
+from edgeformer.wording import reworded
 
 _LIMIT = 2**63
 """Numbers of this size or larger, including infinity, fit neither torch's integers nor JSON."""
@@ -180,7 +181,7 @@ def recipe_from_tree(tree: dict[str, Any], origin: str) -> Recipe:
     try:
         recipe = msgspec.convert(tree, Recipe)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"Recipe `{origin}`: {error}.{_suggestion(str(error))}") from None
+        raise ConfigError(f"Recipe `{origin}`: {reworded(error, Recipe)}.{_suggestion(str(error))}") from None
     _verify(recipe, model_config(recipe.model), origin)
     return recipe
 
@@ -190,6 +191,7 @@ def _suggestion(error: str) -> str:
     unknown = re.search(r"unknown field `(.+?)`", error)
     sections = {"tokenizer": TokenizerConfig, "data": DataConfig, "train": TrainConfig}
     keys = {field: f"{name}.{field}" for name, section in sections.items() for field in section.__struct_fields__}
+    keys |= {field: field for field in Recipe.__struct_fields__}
     close = get_close_matches(unknown[1], keys, n=1) if unknown else []
     return f" Did you mean `{keys[close[0]]}`?" if close else ""
 

@@ -18,6 +18,7 @@ import msgspec
 
 from edgeformer.errors import ConfigError
 from edgeformer.traceback_summary import describe
+from edgeformer.wording import reworded
 
 if TYPE_CHECKING:
     from edgeformer.model.base import EncoderDecoder
@@ -90,7 +91,8 @@ def model_config(section: Mapping[str, Any]) -> msgspec.Struct:
     try:
         return msgspec.convert(fields, family.config_type)
     except (msgspec.ValidationError, ValueError) as error:
-        raise ConfigError(f"Section [model] of family `{family.name}`: {error}.") from None
+        problem = reworded(error, family.config_type, "model.")
+        raise ConfigError(f"Section [model] of family `{family.name}`: {problem}.") from None
 
 
 @cache

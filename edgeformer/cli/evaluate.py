@@ -10,6 +10,8 @@ import click
 from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
+    from edgeformer.quality.evaluation import Evaluation
+    from edgeformer.quality.perplexity import Perplexity
     from edgeformer_runtime.decoding.options import DecodeChanges
 
 
@@ -56,7 +58,7 @@ def evaluate(
     from edgeformer.quality.evaluation import aligned_lines, evaluate_text
     from edgeformer.quality.perplexity import perplexity
     from edgeformer.quality.translators import kind_of, open_translator
-    from edgeformer_runtime.cli.output import atomic_text, console, one_line, print_json, refuse_input, stages, table
+    from edgeformer_runtime.cli.output import atomic_text, one_line, print_json, refuse_input, stages
 
     if output is not None:
         refuse_input(output, source, reference)
@@ -84,15 +86,20 @@ def evaluate(
             )
         if stream is not None:
             stream.writelines(f"{one_line(line)}\n" for line in result.translations)
-    scores = result.scores
-    kind = kind_of(translator)
     if as_json:
         speed = {"beam_size": result.beam_size, "sentences_per_second": result.sentences_per_second}
         sizes = {"truncated_sources": result.truncated, "counters": result.counters}
         sizes |= {} if predicted is None else {"perplexity": predicted}
-        print_json({"model": model, "kind": kind, "scores": scores, **speed, **sizes})
-        return
-    rows = table(f"{model} ({kind}), {scores.sentences:,} sentences, beam {result.beam_size}", "", "")
+        print_json({"model": model, "kind": kind_of(translator), "scores": result.scores, **speed, **sizes})
+    else:
+        _print_table(f"{model} ({kind_of(translator)})", result, predicted)
+
+
+def _print_table(title: str, result: Evaluation, predicted: Perplexity | None) -> None:
+    from edgeformer_runtime.cli.output import console, table
+
+    scores = result.scores
+    rows = table(f"{title}, {scores.sentences:,} sentences, beam {result.beam_size}", "", "")
     rows.add_row("BLEU", f"{scores.bleu:.2f}")
     rows.add_row("chrF2", f"{scores.chrf:.2f}")
     rows.add_row("exact match", f"{scores.exact_match:.2%}")
