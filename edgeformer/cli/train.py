@@ -34,7 +34,8 @@ _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
 def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple[str, ...], resume: bool) -> None:
     """Train a model from a recipe.
 
-    RECIPE is one of the recipes below or the path of a TOML file.
+    RECIPE is one of the recipes below or the path of a TOML file. The files that it names are looked for in the folder
+    of --data or, without it, in the current folder and then beside the recipe.
 
     Ctrl-C stops after the current update and saves. With --resume, training continues as if it had not been
     interrupted, and --set may change train.max_steps, train.max_minutes, train.cooldown_steps, train.patience and
@@ -51,9 +52,12 @@ def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple
 
     from rich.console import Console
 
+    from edgeformer.data.corpora import folder_of_files
     from edgeformer.train.processes import process_rank
     from edgeformer.train.trainer import train as run_training
 
+    if data_dir is None and loaded is not None and recipe not in recipe_names():
+        data_dir = folder_of_files(loaded.data, Path(str(recipe)))
     console = Console(quiet=process_rank() > 0)
     result = run_training(loaded, out, data_dir, resume=resume, console=console)
     if process_rank() == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -195,6 +196,19 @@ def _generate(config: DataConfig, hashes: dict[str, str]) -> list[Pair]:
     pairs = generate_dates(seed=config.seed)
     hashes["generated"] = _sha256("".join(f"{source}\t{target}\n" for source, target in pairs).encode("utf-8"))
     return pairs
+
+
+def folder_of_files(config: DataConfig, recipe: Path) -> Path | None:
+    """Return a recipe's folder if the files that it names lie there and not in the current folder.
+
+    Args:
+        config: section ``[data]`` of the recipe.
+        recipe: the recipe's path.
+    """
+    own = [Path(re.sub(r"(?<=\.zip):.*", "", file)) for file in (*config.train, *config.valid, *config.test)]
+    if not own or any(file.exists() for file in own) or not all((recipe.parent / file).exists() for file in own):
+        return None
+    return recipe.parent
 
 
 def _read_own(files: Sequence[str], data_dir: Path | None, hashes: dict[str, str]) -> list[Pair]:

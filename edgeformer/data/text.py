@@ -87,7 +87,7 @@ def read_content(file: str | Path) -> bytes:
     except FileNotFoundError:
         raise DataError(
             f"`{file}` does not exist; check the path, which is relative to the folder of --data or, without it, to "
-            "the current folder."
+            "the current folder or the recipe's."
         ) from None
     except (zlib.error, zipfile.BadZipFile) as error:
         raise DataError(f"`{file}` is damaged: {error}. Fetch it again.") from None

@@ -53,6 +53,17 @@ def test_trains_and_names_the_next_command(folder: Path) -> None:
     assert f"edgeformer export {folder / 'run'} --out BUNDLE" in result.output
 
 
+def test_files_beside_the_recipe_are_found(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    result = CliRunner().invoke(main, ["train", "../small.toml", "--out", "run"])
+    assert result.exit_code == 0, result.output
+    (folder / "letters.tsv").rename(folder / "renamed.tsv")
+    result = CliRunner().invoke(main, ["train", "../small.toml", "--out", "other"])
+    assert result.exit_code == 1
+    assert "`letters.tsv` does not exist; check the path" in result.stderr
+
+
 def test_ends_with_a_picture(folder: Path) -> None:
     CliRunner().invoke(main, arguments(folder))
     assert (folder / "run" / "training.png").read_bytes().startswith(b"\x89PNG")
