@@ -32,10 +32,16 @@ PAIRS = [
 ]
 
 
-def small_recipe(variant: str = "post_norm", model: Mapping[str, Any] | None = None, **tokenizer: Any) -> Recipe:
-    """Make a recipe of one of :data:`VARIANTS`; ``model`` overrides its settings."""
+def small_recipe(
+    variant: str = "post_norm",
+    model: Mapping[str, Any] | None = None,
+    *,
+    section: Mapping[str, Any] | None = None,
+    **tokenizer: Any,
+) -> Recipe:
+    """Make a recipe of one of :data:`VARIANTS`; ``model`` overrides its settings, and ``section`` replaces them."""
     tree = {
-        "model": {**VARIANTS[variant], **(model or {})},
+        "model": {**(section or VARIANTS[variant]), **(model or {})},
         "tokenizer": {"vocab_size": 300, **tokenizer},
         "data": {"train": ["unused.tsv"]},
         "source_language": "en",
@@ -86,7 +92,7 @@ def small_run(
     save_weights(randomise(run.build_model(), seed), run.model_path)
     if steps:
         network = run.load_model()
-        _teach(network, run, steps, seed)
+        teach(network, run, steps, seed)
         save_weights(network, run.model_path)
     return run
 
@@ -96,7 +102,8 @@ def taught_run(path: Path, variant: str = "post_norm", *, steps: int = 100) -> R
     return small_run(path, variant, steps=steps)
 
 
-def _teach(network: EncoderDecoder, run: Run, steps: int, seed: int) -> None:
+def teach(network: EncoderDecoder, run: Run, steps: int, seed: int) -> None:
+    """Train a model on :data:`PAIRS`, partially; it is left in evaluation mode."""
     special = SpecialTokens()
     sources = run.source_tokenizer.encode_batch([source for source, _ in PAIRS])
     targets = run.target_tokenizer.encode_batch([target for _, target in PAIRS])

@@ -1,0 +1,55 @@
+"""Models from outside the package, through every precision: exported, compared with PyTorch and translated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from edgeformer import families
+from edgeformer.data.vocabulary import train_tokenizers
+from edgeformer.train.checkpoints.weights import save_weights
+from edgeformer.train.run import Run, RunInfo
+from edgeformer_export.export import export_run
+from edgeformer_export.model_graphs import ModelGraphs
+from edgeformer_runtime.precision import Precision
+from edgeformer_runtime.selfcheck.golden import check_golden
+from edgeformer_runtime.translator import Translator
+from tests.factory import PAIRS, small_recipe, teach
+from tests.strangers import FAMILIES
+
+PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "int8-block", "int4")
+TEXTS = ["The old dog runs 2 times near the sea.", "river", "The small machine sings 14 times near the house."]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_strangers_model_works_in_every_precision(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(families, "_REGISTERED", FAMILIES)
+    recipe = small_recipe(section={"family": name})
+    run = Run.create(
+        tmp_path / "run",
+        recipe,
+        *train_tokenizers(PAIRS, recipe.tokenizer),
+        sample=PAIRS,
+        info=RunInfo(status="finished"),
+    )
+    torch.manual_seed(0)
+    model = run.build_model()
+    teach(model, run, steps=150, seed=0)
+    save_weights(model, run.model_path)
+    model_graphs = ModelGraphs(run)
+    for precision in PRECISIONS:
+        bundle = tmp_path / precision
+        report = export_run(run, bundle, precision=precision, model_graphs=model_graphs, force=True)
+        translator = Translator.open(bundle, threads=1)
+        assert check_golden(translator).problems == ()
+        if precision == "fp32":
+            assert report.parity.problems == []
+        for beam_size in (1, 3):
+            together = translator.translate(TEXTS, beam_size=beam_size)
+            alone = [translator.translate([text], beam_size=beam_size)[0] for text in TEXTS]
+            assert [one.best.ids for one in together] == [one.best.ids for one in alone]
+        assert all(translation.best.finished for translation in together)
