@@ -24,7 +24,7 @@ import torch
 
 from edgeformer import families
 from edgeformer.config import recipe_from_tree
-from edgeformer.data.catalogue import CORPORA
+from edgeformer.data.catalog import CORPORA
 from edgeformer.errors import ConfigError
 from edgeformer.families import Family, get_family, model_config, register
 from edgeformer.model.base import EncoderDecoder

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from edgeformer.config import DataConfig, load_recipe, recipe_names
-from edgeformer.data.catalogue import CORPORA
+from edgeformer.data.catalog import CORPORA
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.cli import options
 
@@ -26,7 +26,7 @@ def data() -> None:
 def list_corpora(as_json: bool) -> None:
     """List the named corpora with their sizes and licenses."""
     if as_json:
-        fields = ("name", "description", "source_language", "target_language", "pairs", "licence", "origin")
+        fields = ("name", "description", "source_language", "target_language", "pairs", "license", "origin")
         records = [{field: getattr(corpus, field) for field in fields} for corpus in CORPORA.values()]
         click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode("utf-8"))
         return
@@ -39,7 +39,7 @@ def list_corpora(as_json: bool) -> None:
     table.add_column("description")
     table.add_column("license")
     for corpus in CORPORA.values():
-        table.add_row(corpus.name, f"{corpus.pairs:,}", corpus.description, corpus.licence)
+        table.add_row(corpus.name, f"{corpus.pairs:,}", corpus.description, corpus.license)
     Console().print(table)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from edgeformer.config import DataConfig
-from edgeformer.data.catalogue import CORPORA, Corpus, PinnedFile
+from edgeformer.data.catalog import CORPORA, Corpus, PinnedFile
 from edgeformer.data.download import Progress, cache_folder, download
 from edgeformer.data.filters import FilterReport, filter_pairs
 from edgeformer.data.split import split_by_source
@@ -186,7 +186,7 @@ def _load_folder(config: DataConfig, folder: Path, data_dir: Path | None) -> Par
 def _provenance(corpus: Corpus | None, hashes: dict[str, str]) -> Provenance:
     if corpus is None:
         return Provenance(name="files", licence="", origin="", sha256=hashes)
-    return Provenance(name=corpus.name, licence=corpus.licence, origin=corpus.origin, sha256=hashes)
+    return Provenance(name=corpus.name, licence=corpus.license, origin=corpus.origin, sha256=hashes)
 
 
 def _generate(config: DataConfig, hashes: dict[str, str]) -> list[Pair]:

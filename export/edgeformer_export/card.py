@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from edgeformer.data.catalogue import CORPORA
+from edgeformer.data.catalog import CORPORA
 from edgeformer_export.choice_table import COLUMNS, explanation, rows, threads_in_words
 from edgeformer_runtime.bundle.choice import Choice
 from edgeformer_runtime.bundle.manifest import Manifest

@@ -19,7 +19,7 @@ import pytest
 
 from edgeformer.config import DataConfig
 from edgeformer.data import corpora, download
-from edgeformer.data.catalogue import CORPORA, Corpus, PinnedFile
+from edgeformer.data.catalog import CORPORA, Corpus, PinnedFile
 from edgeformer.data.corpora import load_corpus
 from edgeformer.data.prepare import ensure_writable
 from edgeformer.errors import ConfigError, DataError

@@ -23,8 +23,8 @@ def reference(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[float, 
         for scores, label in zip(row, row_labels, strict=True):
             if label == 0:
                 continue
-            normaliser = math.log(math.fsum(math.exp(score) for score in scores))
-            log_probabilities = [score - normaliser for score in scores]
+            normalizer = math.log(math.fsum(math.exp(score) for score in scores))
+            log_probabilities = [score - normalizer for score in scores]
             nll -= log_probabilities[label]
             target = [smoothing / len(scores) + (1 - smoothing) * (index == label) for index in range(len(scores))]
             loss -= math.fsum(p * q for p, q in zip(target, log_probabilities, strict=True))

@@ -47,7 +47,7 @@ def order(model_graphs: ModelGraphs, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_layers_have_the_names_of_torch_parameters(model_graphs: ModelGraphs) -> None:
-    layers = {layer.name: layer for layer in model_graphs.optimised("int8").layers}
+    layers = {layer.name: layer for layer in model_graphs.optimized("int8").layers}
     assert len(layers) == 29
     parameters = {name.removesuffix(".weight"): value for name, value in model_graphs.model.named_parameters()}
     for name, layer in layers.items():
@@ -67,13 +67,13 @@ def test_layers_have_the_names_of_torch_parameters(model_graphs: ModelGraphs) ->
 
 
 def test_recurrent_layers_have_names_too(store: Store) -> None:
-    names = {layer.name for layer in store.model_graphs("lstm_bridge").optimised("int8").layers}
+    names = {layer.name for layer in store.model_graphs("lstm_bridge").optimized("int8").layers}
     assert {"encoder_layers.0.lstm.{weight_ih_l0,weight_ih_l0_reverse}", "cells.1.gates", "cell_bridge.0"} <= names
     assert not [name for name in names if ":" in name]
 
 
 def test_fewer_bits_are_less_exact_and_smaller(model_graphs: ModelGraphs) -> None:
-    for layer in model_graphs.optimised("int4").layers:
+    for layer in model_graphs.optimized("int4").layers:
         figures = [stored(layer, precision) for precision in ("int8-block", "int4")]
         (fine, large), (coarse, small) = figures
         assert fine is not None
@@ -93,7 +93,7 @@ def test_sensitivity_follows_bits_and_is_measured_once(
     four_bits = [one for one in order if one.precision == "int4"]
     others = [one for one in order if one.precision != "int4"]
     assert {one.precision for one in others} == {"int8"}  # the encoder's products
-    assert len(order) == len(model_graphs.optimised("int4").layers)
+    assert len(order) == len(model_graphs.optimized("int4").layers)
     assert order[0].layer == TABLE
     assert min(one.change.kl_divergence for one in order) >= 0
     assert np.median([one.change.kl_divergence for one in four_bits]) > 5 * np.median(
@@ -146,7 +146,7 @@ def test_measurements_of_other_things_are_refused(tmp_path: Path) -> None:
 def test_sensitive_layers_are_kept_higher(
     model_graphs: ModelGraphs, order: list[Sensitivity], tmp_path: Path, base: Precision
 ) -> None:
-    candidate = mixed(base, 2, model_graphs.optimised(base).layers, order)
+    candidate = mixed(base, 2, model_graphs.optimized(base).layers, order)
     raised: Precision = "fp32" if base == "int8" else "int8-block"
     assert candidate.keep[TABLE] == raised
     out = tmp_path / "bundle"
@@ -156,7 +156,7 @@ def test_sensitive_layers_are_kept_higher(
     report = manifest.report.quantization
     assert report is not None
     assert report.kept == candidate.keep
-    layers = {layer.name: layer for layer in model_graphs.optimised(base).layers}
+    layers = {layer.name: layer for layer in model_graphs.optimized(base).layers}
     assert {tensor.name for tensor in report.tensors} == layers.keys()
     for tensor in report.tensors:
         wanted = {given(use, candidate.keep.get(tensor.name, base)) for use in layers[tensor.name].uses}
@@ -261,10 +261,10 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
 
 
 def test_options_of_the_choice_need_it(model_graphs: ModelGraphs, tmp_path: Path) -> None:
-    command = ["export", str(model_graphs.run.path), "--out", str(tmp_path / "b"), "--optimise", "size", "--resume"]
+    command = ["export", str(model_graphs.run.path), "--out", str(tmp_path / "b"), "--optimize", "size", "--resume"]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 2
-    assert "--optimise, --resume can only be used with --precision auto" in done.stderr
+    assert "--optimize, --resume can only be used with --precision auto" in done.stderr
 
 
 def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Path) -> None:

@@ -45,7 +45,7 @@ def chosen(candidates: list[Measured], **settings: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("optimise", "max_drop", "noise", "expected"),
+    ("optimize", "max_drop", "noise", "expected"),
     [
         ("latency", 0.2, 0.0, "int4+2"),  # int8-block is within a tenth of it, and larger
         ("latency", 1.0, 0.0, "int4"),
@@ -57,14 +57,14 @@ def chosen(candidates: list[Measured], **settings: Any) -> str:
     ],
 )
 def test_the_best_inside_the_budget_is_chosen(
-    optimise: Objective, max_drop: float, noise: float, expected: str
+    optimize: Objective, max_drop: float, noise: float, expected: str
 ) -> None:
     for candidates in (CANDIDATES, CANDIDATES[::-1]):
-        assert chosen(candidates, max_drop=max_drop, optimise=optimise, noise=noise) == expected
+        assert chosen(candidates, max_drop=max_drop, optimize=optimize, noise=noise) == expected
 
 
 def test_equals_are_told_apart_by_size_then_drop_then_name() -> None:
-    settings: dict[str, Any] = {"max_drop": 1, "optimise": "latency", "noise": 0.0}
+    settings: dict[str, Any] = {"max_drop": 1, "optimize": "latency", "noise": 0.0}
     reference = measured("fp32", 0.0, 20, 9)
     assert chosen([reference, measured("b", 0.2, 10, 1), measured("a", 0.1, 10.4, 2)], **settings) == "b"
     assert chosen([reference, measured("b", 0.2, 10, 1), measured("a", 0.1, 10.4, 1)], **settings) == "a"
@@ -72,14 +72,14 @@ def test_equals_are_told_apart_by_size_then_drop_then_name() -> None:
 
 
 def test_noise_below_the_tie_does_not_change_the_choice() -> None:
-    """Every order of times that lie within a few per cent of each other gives the same candidate."""
+    """Every order of times that lie within a few percent of each other gives the same candidate."""
     for factors in ((0.98, 1.0, 1.01), (1.01, 0.99, 1.0), (1.0, 1.02, 0.98)):
         candidates = [measured("fp32", 0.0, 9.0, 12.0)]
         candidates += [
             measured(name, drop, 6 * factor, 4.0)
             for (name, drop), factor in zip((("a", 0.1), ("b", 0.02), ("c", 0.05)), factors, strict=True)
         ]
-        assert chosen(candidates, max_drop=0.2, optimise="latency", noise=0.02) == "b"
+        assert chosen(candidates, max_drop=0.2, optimize="latency", noise=0.02) == "b"
 
 
 def test_what_is_dominated_is_not_on_the_front() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from edgeformer.model.build import build_model
-from edgeformer_export.model_graphs import optimisations
+from edgeformer_export.model_graphs import optimizations
 from edgeformer_export.passes.patterns import find_linears, find_lookups
 from edgeformer_export.passes.pipeline import SMALL_CONSTANTS, PassFailedError, node_count, run_passes, weight_bytes
 from edgeformer_export.passes.simplify import Simplify
@@ -184,18 +184,18 @@ def test_portable_graphs_have_standard_operators_only(variant: str) -> None:
 
 @pytest.mark.parametrize("target", ["ort", "portable"])
 @pytest.mark.parametrize("in_blocks", [False, True])
-def test_optimised_graphs_hold_no_waste(target: Target, in_blocks: bool) -> None:
+def test_optimized_graphs_hold_no_waste(target: Target, in_blocks: bool) -> None:
     graphs = small_graphs("pre_norm", target)
     for file, model in graphs.items():
         nodes, size = node_count(model), weight_bytes(model)
-        passes = optimisations(file, target, in_blocks=in_blocks, for_cuda=False)
-        optimised, records = run_passes(model, passes)
+        passes = optimizations(file, target, in_blocks=in_blocks, for_cuda=False)
+        optimized, records = run_passes(model, passes)
         assert [record.name for record in records] == [type(one).__name__ for one in passes]
-        kinds = Counter(node.op_type for node in optimised.graph)
+        kinds = Counter(node.op_type for node in optimized.graph)
         assert not kinds & Counter({"Identity": 1, "Dropout": 1})
         # A norm of vector instructions is four nodes instead of one; nothing else adds any.
-        assert node_count(optimised) - 3 * kinds["SimplifiedLayerNormalization"] <= nodes
-        assert weight_bytes(optimised) <= size + SMALL_CONSTANTS
+        assert node_count(optimized) - 3 * kinds["SimplifiedLayerNormalization"] <= nodes
+        assert weight_bytes(optimized) <= size + SMALL_CONSTANTS
 
 
 class Grow(ir.passes.InPlacePass):
@@ -349,7 +349,7 @@ def test_what_onnxsim_removes_is_recorded(variant: str, target: Target, file: st
 def test_the_tracer_leaves_no_duplicates_and_nothing_unused(variant: str) -> None:
     """So the pipeline needs no passes for that."""
     for file, model in small_graphs(variant).items():
-        model, _ = run_passes(model, optimisations(file, "portable", in_blocks=False, for_cuda=False))
+        model, _ = run_passes(model, optimizations(file, "portable", in_blocks=False, for_cuda=False))
         cleaning = [
             common.CommonSubexpressionEliminationPass(),
             common.DeduplicateInitializersPass(),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, normalised, packed
+from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, normalized_score, packed
 from edgeformer_runtime.errors import ModelError, OptionError
 from tests.toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
 
@@ -224,6 +224,6 @@ def test_packed_fills_holes_and_moves_nothing_else(flags: list[bool]) -> None:
 
 
 def test_the_score_is_the_documented_formula() -> None:
-    assert normalised(-6.0, 4, 0.5) == -3.0
-    assert normalised(-6.0, 4, 0.0) == -6.0
-    assert normalised(-6.0, 3, 1.0) == -2.0
+    assert normalized_score(-6.0, 4, 0.5) == -3.0
+    assert normalized_score(-6.0, 4, 0.0) == -6.0
+    assert normalized_score(-6.0, 3, 1.0) == -2.0

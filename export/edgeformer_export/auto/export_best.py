@@ -49,7 +49,7 @@ class AutoOptions:
 
     max_bleu_drop: float = 0.2
     """Quality budget: maximum drop in BLEU relative to fp32."""
-    optimise: Objective = "latency"
+    optimize: Objective = "latency"
     """What to minimize within the budget."""
     beam_size: int | None = None
     """Hypotheses kept, for quality and for latency; ``None`` for the run's default."""
@@ -156,7 +156,7 @@ def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
     return Choice(
         chosen="fp32",
         max_bleu_drop=options.max_bleu_drop,
-        optimise=options.optimise,
+        optimise=options.optimize,
         candidates=figures,
         remarks=[],
         text=text_name,
@@ -211,7 +211,7 @@ def _batch_dependence(latency: Latency) -> str:
 
 
 def _decided(choice: Choice) -> Choice:
-    rule = Rule(max_drop=choice.max_bleu_drop, optimise=choice.optimise, noise=choice.noise, previous=choice.previous)
+    rule = Rule(max_drop=choice.max_bleu_drop, optimize=choice.optimise, noise=choice.noise, previous=choice.previous)
     candidates = decide(choice.candidates, rule)
     return msgspec.structs.replace(
         choice,
@@ -293,7 +293,7 @@ class _Contest:
         order = measure_sensitivity(
             self.model_graphs, base, self._measurements, lambda fraction: self.progress(stage, fraction)
         )
-        layers, count = self.model_graphs.optimised(base).layers, 1
+        layers, count = self.model_graphs.optimized(base).layers, 1
         while 2 * count <= len(layers):
             drop = self.enter(mixed(base, count, layers, order)).drop
             if drop <= max_drop and len(self.candidates) >= MIN_CANDIDATES:

@@ -39,7 +39,7 @@ def measure_sensitivity(
         progress: called with the fraction of layers done.
     """
     probe, results = _Probe(model_graphs, precision), []
-    layers = model_graphs.optimised(precision).layers
+    layers = model_graphs.optimized(precision).layers
     for number, layer in enumerate(layers, 1):
         lowest = given(layer.uses[-1], precision)
         each = "+".join(dict.fromkeys(given(use, precision) for use in layer.uses))
@@ -70,11 +70,11 @@ class _Probe:
     def measure(self, layer: Layer) -> LayerChange:
         """Quantize a layer and compare predictions."""
         model_graphs = self._model_graphs
-        optimised = model_graphs.optimised(self._precision)
-        everything = assign(optimised.layers, self._precision, {})
+        optimized = model_graphs.optimized(self._precision)
+        everything = assign(optimized.layers, self._precision, {})
         alone = {
             file: {use.name: everything[file][use.name] for use in layer.uses if use.file == file}
-            for file in optimised.graphs
+            for file in optimized.graphs
         }
         graphs = model_graphs.quantized(self._precision, alone).graphs
         opened = {
@@ -99,7 +99,7 @@ class _Probe:
 
     @cached_property
     def _graphs(self) -> dict[str, InnerGraph]:
-        graphs = self._model_graphs.optimised(self._precision).graphs
+        graphs = self._model_graphs.optimized(self._precision).graphs
         return {file: open_graph(file, graph) for file, graph in graphs.items()}
 
     @cached_property

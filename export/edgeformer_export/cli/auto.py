@@ -28,7 +28,7 @@ _OPTIONS = [
         help="auto: largest acceptable drop in BLEU compared with fp32.",
     ),
     click.option(
-        "--optimise",
+        "--optimize",
         type=click.Choice(["latency", "size"]),
         default="latency",
         show_default=True,

@@ -78,7 +78,7 @@ def _require_same_model(run: Run, model: EncoderDecoder, translator: Translator)
         CheckpointError: tokenizers, vocabularies or states differ; lists all differences.
     """
     manifest = translator.bundle.manifest
-    for_cuda = PRECISIONS[lowest(manifest.precision.values())].optimised_for == "cuda"
+    for_cuda = PRECISIONS[lowest(manifest.precision.values())].optimized_for == "cuda"
     problems = [
         f"its {name} differs from the bundle's"
         for name, found, expected in (
