@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 import onnx_ir as ir
@@ -13,9 +14,11 @@ from onnx_ir.passes import common
 
 from edgeformer.model.build import build_model
 from edgeformer_export.model_graphs import optimizations
+from edgeformer_export.passes import pipeline
 from edgeformer_export.passes.patterns import find_linears, find_lookups
 from edgeformer_export.passes.pipeline import SMALL_CONSTANTS, PassFailedError, node_count, run_passes, weight_bytes
 from edgeformer_export.passes.simplify import Simplify
+from edgeformer_export.passes.strip import Strip
 from edgeformer_export.passes.structure import structure
 from edgeformer_export.quantize.calibration import Observer, QuantizationRange
 from edgeformer_export.quantize.static import QuantizeStatic, activations, projection_digests, quantize_columns
@@ -291,6 +294,14 @@ def small_linear() -> ir.Model:
 def test_names_and_metadata_are_no_change() -> None:
     _, (record,) = run_passes(small_linear(), [Rename()])
     assert (record.outcome, record.removed, record.added, record.rewired) == ("unchanged", {}, {}, 0)
+
+
+def test_each_state_of_a_graph_is_digested_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    digested = mock.Mock(wraps=structure)
+    monkeypatch.setattr(pipeline, "structure", digested)
+    _, records = run_passes(small_linear(), [Simplify(), Rename(), Grow(), Rename(), Strip()])
+    assert [record.name for record in records if record.outcome == "rejected"] == ["Grow"]
+    assert digested.call_count == 1 + 4  # the first graph, and what the other passes made of it
 
 
 def test_interface_and_conditions_are_checked() -> None:
