@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -16,7 +16,8 @@ from edgeformer_bench.peers.base import Kind, PeerError, Spec, Weights
 
 
 class WorkerProcess:
-    """A process that runs :mod:`edgeformer_bench.peers.worker`. Close it, or use it in a ``with`` statement.
+    """A process that runs :mod:`edgeformer_bench.peers.worker`. Close it, for example with
+    :func:`contextlib.closing`.
 
     Args:
         python: the interpreter of the process.
@@ -67,14 +68,6 @@ class WorkerProcess:
         self._process.communicate()
         self._notes.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _last_note(self) -> str:
         """Return the last line that the process wrote to standard error."""
         self._notes.seek(0)
@@ -113,6 +106,6 @@ def convert(kind: Kind, run: Path, outs: Mapping[Weights, Path], python: str) ->
     Raises:
         PeerError: the peer does not support the model, or its packages are missing.
     """
-    with WorkerProcess(python, threads=1, environment={}) as worker:
+    with closing(WorkerProcess(python, threads=1, environment={})) as worker:
         for weights, out in outs.items():
             worker.ask("convert", kind=kind, run=str(run.absolute()), out=str(out.absolute()), weights=weights)

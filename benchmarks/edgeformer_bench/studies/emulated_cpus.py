@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from edgeformer.data.text import read_lines
+from edgeformer_bench.commands import Command
 from edgeformer_runtime.cli.output import console, table
 
 EMULATOR = "qemu-x86_64"
@@ -39,7 +40,7 @@ def run_worker(python: Sequence[str], arguments: Sequence[str]) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
 @click.option(

@@ -29,9 +29,9 @@ from edgeformer.model.transformer.config import TransformerConfig, base, edge
 from edgeformer.model.transformer.layers import Embedding, FeedForward
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run, RunInfo
+from edgeformer_bench.commands import Command
 from edgeformer_bench.grid.models import filled
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.errors import EdgeformerError
 
 PRESETS = {"edge": edge, "base": base}
 SAMPLE_PAIRS = 64
@@ -167,7 +167,7 @@ def grow(run: Run, out: Path, preset: str, vocab_size: int) -> Run:
     return grown
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--preset", type=click.Choice(list(PRESETS)), required=True, help="Sizes to grow to.")
 @click.option(
@@ -176,10 +176,7 @@ def grow(run: Run, out: Path, preset: str, vocab_size: int) -> Run:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write.")
 def main(run: Path, preset: str, vocab_size: int, out: Path) -> None:
     """Grow the trained RUN, which must have as many layers as the preset."""
-    try:
-        grown = grow(Run.open(run), out, preset, vocab_size)
-    except EdgeformerError as error:
-        raise click.ClickException(str(error)) from None
+    grown = grow(Run.open(run), out, preset, vocab_size)
     parameters = sum(parameter.numel() for parameter in grown.load_model().parameters())
     click.echo(f"{out}: {parameters:,} parameters", err=True)
 

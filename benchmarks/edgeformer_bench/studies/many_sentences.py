@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from edgeformer.data.text import read_lines
+from edgeformer_bench.commands import Command
 from edgeformer_bench.memory import peak_memory_mb
 from edgeformer_bench.timer import alternate, timed
 from edgeformer_runtime.cli.output import console, plural, table
@@ -25,7 +26,7 @@ LINES = (1, 1, 1, 2, 3)
 """Numbers of lines to join into one sentence, drawn at random for each sentence so that lengths vary."""
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
 @click.option("--limit", default=1000, show_default=True, help="Number of sentences to time.")
