@@ -133,14 +133,14 @@ class ModelGraphs:
     ) -> list[ir.passes.PassBase]:
         """List the passes for the precisions assigned to a graph's operators, weights in blocks first."""
         blocks: list[ir.passes.PassBase] = []
-        others: list[ir.passes.PassBase] = []
+        static: list[ir.passes.PassBase] = []
         for precision, traits in PRECISIONS.items():
-            names = {name for name, given in assigned.items() if given == precision}
+            names = {name for name, assigned_precision in assigned.items() if assigned_precision == precision}
             if names and traits.block_size is not None:
                 blocks.append(QuantizeBlocks(traits.bits, traits.block_size, only=names))
             elif names and traits.is_quantized:
-                others.append(QuantizeStatic(ranges, self.target, projections, only=names))
-        return blocks + others
+                static.append(QuantizeStatic(ranges, self.target, projections, only=names))
+        return blocks + static
 
     def _optimize(self, in_blocks: bool) -> OptimizedGraphs:
         graphs, passes = copies(self.traced.graphs), {}

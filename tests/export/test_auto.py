@@ -20,7 +20,7 @@ from edgeformer_export.auto.measurements import MEASUREMENTS_FILE, Measurements
 from edgeformer_export.auto.sensitivity import _Probe, measure_sensitivity
 from edgeformer_export.export import export_run
 from edgeformer_export.model_graphs import ModelGraphs
-from edgeformer_export.quantize.assignment import given, stored
+from edgeformer_export.quantize.assignment import precision_of, stored
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.choice import Sensitivity
@@ -159,7 +159,7 @@ def test_sensitive_layers_are_kept_higher(
     layers = {layer.name: layer for layer in model_graphs.optimized(base).layers}
     assert {tensor.name for tensor in report.tensors} == layers.keys()
     for tensor in report.tensors:
-        wanted = {given(use, candidate.keep.get(tensor.name, base)) for use in layers[tensor.name].uses}
+        wanted = {precision_of(use, candidate.keep.get(tensor.name, base)) for use in layers[tensor.name].uses}
         assert {tensor.precision} == wanted
         assert (tensor.snr_db is None) == (tensor.precision == "fp32")
     graph = onnx.load(out / contract.DECODER_FILE, load_external_data=False).graph

@@ -80,17 +80,17 @@ def main(
         lines = Path(folder) / "source.txt"
         lines.write_text("\n".join(read_lines(source)[:sentences]), encoding="utf-8")
         arguments = [str(lines), str(beam), *bundles]
-        here = run_worker([sys.executable], arguments)["bundles"]
+        native = run_worker([sys.executable], arguments)["bundles"]
         for name, command in commands.items():
-            there = run_worker(command, ["--no-care", *arguments] if no_care else arguments)
-            for bundle, result in there["bundles"].items():
-                same = [a == b for a, b in zip(here[bundle]["ids"], result["ids"], strict=True)]
-                pairs = zip(here[bundle]["scores"], result["scores"], same, strict=True)
+            emulated = run_worker(command, ["--no-care", *arguments] if no_care else arguments)
+            for bundle, result in emulated["bundles"].items():
+                same = [a == b for a, b in zip(native[bundle]["ids"], result["ids"], strict=True)]
+                pairs = zip(native[bundle]["scores"], result["scores"], same, strict=True)
                 difference = max((abs(a - b) for a, b, equal in pairs if equal), default=0.0)
                 wrong = len(result["golden_problems"])
                 rows.add_row(
                     name,
-                    "saturate" if there["saturate"] else "exact",
+                    "saturate" if emulated["saturate"] else "exact",
                     Path(bundle).name,
                     f"{wrong} of {result['golden_cases']}",
                     f"{same.count(False)} of {len(same)}",

@@ -143,14 +143,14 @@ def grow(run: Run, out: Path, preset: str, vocab_size: int) -> Run:
     family = run.recipe.model["family"]
     if family != "transformer" or not isinstance(small, TransformerConfig) or not run.recipe.tokenizer.shared:
         raise ConfigError("Only a `transformer` with a shared vocabulary can grow.")
-    wanted = PRESETS[preset]()
+    sizes = PRESETS[preset]()
     large = msgspec.structs.replace(
         small,
-        d_model=wanted.d_model,
-        d_ff=wanted.d_ff,
-        heads=wanted.heads,
-        encoder_layers=wanted.encoder_layers,
-        decoder_layers=wanted.decoder_layers,
+        d_model=sizes.d_model,
+        d_ff=sizes.d_ff,
+        heads=sizes.heads,
+        encoder_layers=sizes.encoder_layers,
+        decoder_layers=sizes.decoder_layers,
         positions="learned",
         scale_embeddings=True,
     )

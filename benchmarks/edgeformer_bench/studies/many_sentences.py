@@ -48,8 +48,9 @@ def main(bundle: Path, source: Path, limit: int, repeat: int) -> None:
     console().print(memory)
 
     cpus = available_cpus()
-    ways = {"1 thread": (1, 1), plural(cpus, "thread"): (cpus, 1), f"{plural(cpus, 'worker')} of 1 thread": (1, cpus)}
-    translators = {name: Translator.open(bundle, threads=a, workers=b) for name, (a, b) in ways.items()}
+    threads, workers = plural(cpus, "thread"), f"{plural(cpus, 'worker')} of 1 thread"
+    settings = {"1 thread": (1, 1), threads: (cpus, 1), workers: (1, cpus)}
+    translators = {name: Translator.open(bundle, threads=a, workers=b) for name, (a, b) in settings.items()}
     turns = {name: timed(partial(entry.translate, texts[:limit])) for name, entry in translators.items()}
     times = table(f"{bundle}: {plural(len(texts[:limit]), 'sentence')}", "", "median s")
     for name, seconds in alternate(turns, rounds=repeat).items():

@@ -119,8 +119,8 @@ def profile(bundle: Bundle, *, sentences: int, beam_size: int, threads: int = 1,
         del profiled
         gc.collect()
         operators = _operators(decoder, profiled_counters.steps)
-        others = [file for file in Path(folder).iterdir() if file not in (encoder, decoder)]
-        search = _operators(others[0], profiled_counters.steps) if others else []
+        search_files = [file for file in Path(folder).iterdir() if file not in (encoder, decoder)]
+        search = _operators(search_files[0], profiled_counters.steps) if search_files else []
     return StepProfile(
         operators=operators,
         search=search,

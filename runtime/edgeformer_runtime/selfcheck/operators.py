@@ -58,9 +58,9 @@ def check_operators(bundle: Bundle) -> Operators:
 
 def _known() -> dict[tuple[str, str], list[int]]:
     """Versions of each operator in onnxruntime, by domain and name; empty if onnxruntime does not expose them."""
-    tell = getattr(ort.capi.onnxruntime_pybind11_state, "get_all_operator_schema", None)
+    list_schemas = getattr(ort.capi.onnxruntime_pybind11_state, "get_all_operator_schema", None)
     versions: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for schema in tell() if tell is not None else ():
+    for schema in list_schemas() if list_schemas is not None else ():
         versions[schema.domain, schema.name].append(schema.since_version)
     return versions
 
