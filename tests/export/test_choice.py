@@ -40,7 +40,7 @@ CANDIDATES = [
 
 
 def chosen(candidates: list[Measured], **settings: Any) -> str:
-    (name,) = [one.name for one in decide(candidates, Rule(**settings)) if one.chosen]
+    (name,) = [candidate.name for candidate in decide(candidates, Rule(**settings)) if candidate.chosen]
     return name
 
 
@@ -83,9 +83,14 @@ def test_noise_below_the_tie_does_not_change_the_choice() -> None:
 
 
 def test_what_is_dominated_is_not_on_the_front() -> None:
-    decided = {one.name: one for one in decide(CANDIDATES, Rule(max_drop=0.2))}
-    assert {name for name, one in decided.items() if one.on_front} == {"int8-block", "int4", "int4+2", "int8-dyn"}
-    assert {name for name, one in decided.items() if not one.in_budget} == {"int4"}
+    decided = {candidate.name: candidate for candidate in decide(CANDIDATES, Rule(max_drop=0.2))}
+    assert {name for name, candidate in decided.items() if candidate.on_front} == {
+        "int8-block",
+        "int4",
+        "int4+2",
+        "int8-dyn",
+    }
+    assert {name for name, candidate in decided.items() if not candidate.in_budget} == {"int4"}
 
 
 def test_a_choice_stays_unless_another_is_clearly_better() -> None:
@@ -126,7 +131,7 @@ def choice_of(candidates: list[Measured]) -> Choice:
     rule = Rule(max_drop=0.2, noise=0.02)
     decided = decide(candidates, rule)
     return Choice(
-        chosen=next(one.name for one in decided if one.chosen),
+        chosen=next(candidate.name for candidate in decided if candidate.chosen),
         max_bleu_drop=0.2,
         optimise="latency",
         candidates=decided,

@@ -193,7 +193,7 @@ def test_optimized_graphs_hold_no_waste(target: Target, in_blocks: bool) -> None
         nodes, size = node_count(model), weight_bytes(model)
         passes = optimizations(file, target, in_blocks=in_blocks, for_cuda=False)
         optimized, records = run_passes(model, passes)
-        assert [record.name for record in records] == [type(one).__name__ for one in passes]
+        assert [record.name for record in records] == [type(graph_pass).__name__ for graph_pass in passes]
         kinds = Counter(node.op_type for node in optimized.graph)
         assert not kinds & Counter({"Identity": 1, "Dropout": 1})
         # A norm of vector instructions is four nodes instead of one; nothing else adds any.
