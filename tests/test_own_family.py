@@ -265,7 +265,7 @@ def module_of(source: str) -> ModuleType:
 @pytest.fixture
 def conv_gru(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The page's module; the process forgets it, and what is registered, afterwards."""
-    monkeypatch.setattr(families, "_REGISTERED", {})
+    monkeypatch.setattr(families, "REGISTERED", {})
     with monkeypatch.context() as context:
         context.setitem(sys.modules, "conv_gru", ModuleType("conv_gru"))
         yield module_of(FILES["conv_gru.py"])

@@ -153,7 +153,7 @@ def test_a_missing_package_is_named_with_its_extra(taught_run: Run, tmp_path: Pa
 def test_a_process_that_dies_tells_its_last_words(small_bundle: Path) -> None:
     with closing(PeerProcess(Spec(kind="bundle", model=str(small_bundle)))) as process:
         assert process.version.startswith("onnxruntime ")
-        process._process.kill()
+        process.process.kill()
         with pytest.raises(PeerError, match=r"ended with -?[0-9]+: it left no message"):
             process.ask("memory")
 

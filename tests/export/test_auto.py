@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -15,9 +16,9 @@ from click.testing import CliRunner
 from edgeformer.cli import main
 from edgeformer_export.auto import trial
 from edgeformer_export.auto.candidates import mixed
-from edgeformer_export.auto.export_best import _previous
-from edgeformer_export.auto.measurements import MEASUREMENTS_FILE, Measurements
-from edgeformer_export.auto.sensitivity import _Probe, measure_sensitivity
+from edgeformer_export.auto.export_best import previous_choice
+from edgeformer_export.auto.measurements import MEASUREMENTS_FILE, Measurements, Value
+from edgeformer_export.auto.sensitivity import measure_sensitivity
 from edgeformer_export.export import export_run
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.quantize.assignment import precision_of, stored
@@ -87,29 +88,39 @@ def test_fewer_bits_are_less_exact_and_smaller(model_graphs: ModelGraphs) -> Non
 def test_sensitivity_follows_bits_and_is_measured_once(
     model_graphs: ModelGraphs, order: list[Sensitivity], tmp_path: Path
 ) -> None:
-    assert [one.layer for one in order] == [
-        one.layer for one in sorted(order, key=lambda one: -one.change.kl_divergence)
+    assert [entry.layer for entry in order] == [
+        entry.layer for entry in sorted(order, key=lambda entry: -entry.change.kl_divergence)
     ]
-    four_bits = [one for one in order if one.precision == "int4"]
-    others = [one for one in order if one.precision != "int4"]
-    assert {one.precision for one in others} == {"int8"}  # the encoder's products
+    four_bits = [entry for entry in order if entry.precision == "int4"]
+    eight_bits = [entry for entry in order if entry.precision != "int4"]
+    assert {entry.precision for entry in eight_bits} == {"int8"}  # the encoder's products
     assert len(order) == len(model_graphs.optimized("int4").layers)
     assert order[0].layer == TABLE
-    assert min(one.change.kl_divergence for one in order) >= 0
-    assert np.median([one.change.kl_divergence for one in four_bits]) > 5 * np.median(
-        [one.change.kl_divergence for one in others]
+    assert min(entry.change.kl_divergence for entry in order) >= 0
+    assert np.median([entry.change.kl_divergence for entry in four_bits]) > 5 * np.median(
+        [entry.change.kl_divergence for entry in eight_bits]
     )
 
-    first = Measurements(tmp_path / "n", {"a": 1}, resume=False, overwrite=False)
-    measure = _Probe.measure
-    with mock.patch.object(_Probe, "measure", autospec=True, side_effect=measure) as probe:
-        with pytest.raises(KeyboardInterrupt):
-            measure_sensitivity(model_graphs, "int4", first, lambda fraction: _stop_at(fraction, 0.2))
-        done = probe.call_count
-        assert 0 < done < len(order) / 2
-        again = Measurements(tmp_path / "n", {"a": 1}, resume=True, overwrite=False)
-        assert measure_sensitivity(model_graphs, "int4", again) == order
-        assert probe.call_count == len(order)
+    first = CountedMeasurements(tmp_path / "n", {"a": 1}, resume=False, overwrite=False)
+    with pytest.raises(KeyboardInterrupt):
+        measure_sensitivity(model_graphs, "int4", first, lambda fraction: _stop_at(fraction, 0.2))
+    assert 0 < first.count < len(order) / 2
+    again = CountedMeasurements(tmp_path / "n", {"a": 1}, resume=True, overwrite=False)
+    assert measure_sensitivity(model_graphs, "int4", again) == order
+    assert first.count + again.count == len(order)
+
+
+class CountedMeasurements(Measurements):
+    """Counts the measurements that were performed rather than read."""
+
+    count = 0
+
+    def measured(self, name: str, kind: type[Value], measure: Callable[[], Value]) -> Value:
+        def counted() -> Value:
+            self.count += 1
+            return measure()
+
+        return super().measured(name, kind, counted)
 
 
 def _stop_at(fraction: float, end: float) -> None:
@@ -159,8 +170,8 @@ def test_sensitive_layers_are_kept_higher(
     layers = {layer.name: layer for layer in model_graphs.optimized(base).layers}
     assert {tensor.name for tensor in report.tensors} == layers.keys()
     for tensor in report.tensors:
-        wanted = {precision_of(use, candidate.keep.get(tensor.name, base)) for use in layers[tensor.name].uses}
-        assert {tensor.precision} == wanted
+        precisions = {precision_of(use, candidate.keep.get(tensor.name, base)) for use in layers[tensor.name].uses}
+        assert {tensor.precision} == precisions
         assert (tensor.snr_db is None) == (tensor.precision == "fp32")
     graph = onnx.load(out / contract.DECODER_FILE, load_external_data=False).graph
     operators = Counter(node.op_type for node in graph.node)
@@ -221,10 +232,10 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     manifest = open_bundle(out).manifest
     choice = manifest.report.choice
     assert choice is not None
-    names = [one.name for one in choice.candidates]
+    names = [candidate.name for candidate in choice.candidates]
     assert names[:5] == ["fp32", "int8", "int8-block", "int4", "int8-dyn"]
     assert {"int8+1", "int4+1"} <= set(names)
-    (best,) = [one for one in choice.candidates if one.chosen]
+    (best,) = [candidate for candidate in choice.candidates if candidate.chosen]
     assert choice.chosen == best.name != "int8-dyn"
     assert best.in_budget
     assert (choice.sentences, choice.beam_size, choice.threads) == (12, 2, 1)
@@ -242,9 +253,9 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     assert max(map(len, done.stdout.partition("Quality:")[0].splitlines())) <= 80
 
     # A bundle that is replaced tells what was chosen before, if the settings were the same.
-    assert _previous(out, choice) == best.name
-    assert _previous(out, msgspec.structs.replace(choice, max_bleu_drop=0.5)) is None
-    assert _previous(tmp_path / "none", choice) is None
+    assert previous_choice(out, choice) == best.name
+    assert previous_choice(out, msgspec.structs.replace(choice, max_bleu_drop=0.5)) is None
+    assert previous_choice(tmp_path / "none", choice) is None
 
     # What turns out not to be the model is not taken, however fast it is.
     for name, traits in with_agreement(1.1).items():
@@ -254,7 +265,9 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     choice = open_bundle(out).manifest.report.choice
     assert choice is not None
     assert choice.chosen == "fp32"
-    refused = {one.name for one in choice.candidates if one.refused.startswith("The exported graphs are not")}
+    refused = {
+        candidate.name for candidate in choice.candidates if candidate.refused.startswith("The exported graphs are not")
+    }
     # Exported in turn, since each is smaller than fp32: all within the budget that are not slower than fp32.
     fp32, *quantized = choice.candidates
     limit = fp32.latency.mean_ms * (1 + choice.tie)

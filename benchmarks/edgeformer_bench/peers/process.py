@@ -30,7 +30,7 @@ class WorkerProcess:
         variables = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONIOENCODING": "utf-8", **environment}
         variables.pop("PYTHONDONTWRITEBYTECODE", None)  # cache bytecode, as for installed packages
         try:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [python, "-P", "-m", "edgeformer_bench.peers.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -47,16 +47,16 @@ class WorkerProcess:
         Raises:
             PeerError: the request failed, or the process died.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         try:
-            self._process.stdin.write(msgspec.json.encode((request, arguments)) + b"\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
+            self.process.stdin.write(msgspec.json.encode((request, arguments)) + b"\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
         except BrokenPipeError:
             line = b""
         if not line:
-            raise PeerError(f"Its process ended with {self._process.wait()}: {self._last_note()}")
+            raise PeerError(f"Its process ended with {self.process.wait()}: {self._last_note()}")
         answer: dict[str, Any] = msgspec.json.decode(line)
         if "error" in answer:
             raise PeerError(answer["error"])
@@ -64,8 +64,8 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.communicate()
+        self.process.kill()
+        self.process.communicate()
         self._notes.close()
 
     def _last_note(self) -> str:

@@ -126,7 +126,7 @@ def export_best(
         model_graphs = ModelGraphs(run, target, progress=progress)
         contest = _Contest(model_graphs, Trial(text, decode, options.threads), measurements, progress)
         choice = _measure(contest, text_name, options)
-        choice = _decided(msgspec.structs.replace(choice, previous=_previous(out, choice)))
+        choice = _decided(msgspec.structs.replace(choice, previous=previous_choice(out, choice)))
         choice, report = _export(contest, choice, out, overwrite=overwrite)
         report_file = write_report(folder, out.name, choice)
         shutil.rmtree(folder / CANDIDATES_FOLDER)
@@ -222,7 +222,7 @@ def _decided(choice: Choice) -> Choice:
     )
 
 
-def _previous(out: Path, choice: Choice) -> str | None:
+def previous_choice(out: Path, choice: Choice) -> str | None:
     """Return the candidate in the bundle being replaced if it was chosen with the same settings on the same machine."""
     try:
         before = open_bundle(out).manifest.report.choice
