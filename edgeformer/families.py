@@ -23,7 +23,8 @@ from edgeformer.wording import reworded
 if TYPE_CHECKING:
     from edgeformer.model.base import EncoderDecoder
 
-_REGISTERED: dict[str, Family] = {}
+REGISTERED: dict[str, Family] = {}
+"""Families that :func:`register` was called with, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +47,14 @@ def register(family: Family) -> None:
     Raises:
         ConfigError: another family has this name.
     """
-    if _REGISTERED.get(family.name, family) is not family or family.name in _installed():
+    if REGISTERED.get(family.name, family) is not family or family.name in installed_families():
         raise ConfigError(f"A family named `{family.name}` is already registered; choose another name.")
-    _REGISTERED[family.name] = family
+    REGISTERED[family.name] = family
 
 
 def family_names() -> list[str]:
     """List the names of all known families."""
-    return sorted({*_REGISTERED, *_installed()})
+    return sorted({*REGISTERED, *installed_families()})
 
 
 def get_family(name: str) -> Family:
@@ -62,10 +63,10 @@ def get_family(name: str) -> Family:
     Raises:
         ConfigError: the family does not exist, or the package that declares it is broken.
     """
-    if name in _REGISTERED:
-        return _REGISTERED[name]
-    if name in _installed():
-        return _load(_installed()[name])
+    if name in REGISTERED:
+        return REGISTERED[name]
+    if name in installed_families():
+        return _load(installed_families()[name])
     raise ConfigError(f"`model.family` must be one of {', '.join(family_names())}, but is `{name}`.")
 
 
@@ -96,7 +97,8 @@ def model_config(section: Mapping[str, Any]) -> msgspec.Struct:
 
 
 @cache
-def _installed() -> dict[str, EntryPoint]:
+def installed_families() -> dict[str, EntryPoint]:
+    """Return the entry points of the families that installed packages declare, by name."""
     return {entry.name: entry for entry in entry_points(group="edgeformer.families")}
 
 

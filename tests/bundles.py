@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnxruntime as ort
+import pytest
+
 from edgeformer_runtime.bundle.open import file_sha256, manifest_hash_line
 from edgeformer_runtime.contract import ATTENTION_FILE, GOLDEN_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
 
@@ -66,3 +69,17 @@ def without_attention(bundle: Path) -> Path:
     """Remove the attention graph, as if the model had no attention."""
     (bundle / ATTENTION_FILE).unlink()
     return edit_manifest(bundle, lambda tree: [tree[key].pop(ATTENTION_FILE) for key in ("files", "precision")])
+
+
+def opened_graphs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which the names of the bundle's graphs are added whenever the engine opens one."""
+    opened: list[str] = []
+    original = ort.InferenceSession
+
+    def record(graph: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(graph, str | Path) and Path(graph).name in BUNDLE_FILES:
+            opened.append(Path(graph).name)
+        return original(graph, *arguments, **options)
+
+    monkeypatch.setattr(ort, "InferenceSession", record)
+    return opened

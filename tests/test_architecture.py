@@ -68,7 +68,8 @@ def imports_of(tree: ast.AST, at_once: bool = True) -> Iterator[Import]:
 
 def test_modules_import_each_other_in_no_circle() -> None:
     graph: Mapping[str, set[str]] = {
-        name: {found.module for found in imports_of(tree) if found.at_once and found.module in MODULES} - {name}
+        name: {imported.module for imported in imports_of(tree) if imported.at_once and imported.module in MODULES}
+        - {name}
         for name, tree in TREES.items()
     }
     try:
@@ -82,10 +83,10 @@ def test_packages_import_those_above_them_only(package: str) -> None:
     names = list(PACKAGES)
     below = set(names[names.index(package) + 1 :])
     wrong = [
-        f"{name} imports {found.module}"
+        f"{name} imports {imported.module}"
         for name in sources(package)
-        for found in imports_of(TREES[name])
-        if found.module.partition(".")[0] in below
+        for imported in imports_of(TREES[name])
+        if imported.module.partition(".")[0] in below
     ]
     assert not wrong
 

@@ -24,7 +24,7 @@ import torch
 
 from edgeformer import families
 from edgeformer.config import recipe_from_tree
-from edgeformer.data.catalogue import CORPORA
+from edgeformer.data.catalog import CORPORA
 from edgeformer.errors import ConfigError
 from edgeformer.families import Family, get_family, model_config, register
 from edgeformer.model.base import EncoderDecoder
@@ -272,7 +272,7 @@ def module_of(source: str) -> ModuleType:
 @pytest.fixture
 def conv_gru(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The page's module; the process forgets it, and what is registered, afterwards."""
-    monkeypatch.setattr(families, "_REGISTERED", {})
+    monkeypatch.setattr(families, "REGISTERED", {})
     with monkeypatch.context() as context:
         context.setitem(sys.modules, "conv_gru", ModuleType("conv_gru"))
         yield module_of(FILES["conv_gru.py"])

@@ -119,7 +119,7 @@ def reference_beam(session: ToySession, source: Ids, options: DecodeOptions) -> 
     limit = min(options.max_length or session.max_target_length, session.max_target_length)
     beams, end = options.beam_size, session.special.eos
     alive: list[tuple[float, Ids]] = [(0.0, ())]
-    found: list[Hypothesis] = []
+    hypotheses: list[Hypothesis] = []
     steps = 0
     for steps in range(1, limit + 1):
         extensions = []
@@ -128,21 +128,23 @@ def reference_beam(session: ToySession, source: Ids, options: DecodeOptions) -> 
             extensions += [(total + float(values[token]), ids, token) for token in np.flatnonzero(np.isfinite(values))]
         extensions.sort(key=lambda extension: -extension[0])
         for total, ids, token in extensions[:beams]:
-            if token == end and len(found) < beams:
-                found.append(Hypothesis(ids, score(total, steps, options.length_penalty), True))
-        if len(found) == beams:
+            if token == end and len(hypotheses) < beams:
+                hypotheses.append(Hypothesis(ids, score(total, steps, options.length_penalty), True))
+        if len(hypotheses) == beams:
             break
         alive = [(total, (*ids, int(token))) for total, ids, token in extensions if token != end][:beams]
     else:
-        missing = beams - len(found)
-        found += [Hypothesis(ids, score(total, limit, options.length_penalty), False) for total, ids in alive[:missing]]
-    found.sort(key=lambda hypothesis: -(hypothesis.score or 0.0))
-    return Reference(found[: options.n_best], steps)
+        missing = beams - len(hypotheses)
+        hypotheses += [
+            Hypothesis(ids, score(total, limit, options.length_penalty), False) for total, ids in alive[:missing]
+        ]
+    hypotheses.sort(key=lambda hypothesis: -(hypothesis.score or 0.0))
+    return Reference(hypotheses[: options.n_best], steps)
 
 
 def enumerate_all(session: ToySession, source: Ids, length: int, length_penalty: float) -> list[Hypothesis]:
     """List every possible output of at most ``length`` tokens, end token included, best first."""
-    found = []
+    hypotheses = []
     level: list[tuple[float, Ids]] = [(0.0, ())]
     for steps in range(1, length + 1):
         extended = []
@@ -150,21 +152,21 @@ def enumerate_all(session: ToySession, source: Ids, length: int, length_penalty:
             values = session.log_probabilities(source, ids)
             for token in np.flatnonzero(np.isfinite(values)).tolist():
                 if token == session.special.eos:
-                    found.append(Hypothesis(ids, score(total + values[token], steps, length_penalty), True))
+                    hypotheses.append(Hypothesis(ids, score(total + values[token], steps, length_penalty), True))
                 else:
                     extended.append((total + float(values[token]), (*ids, token)))
         level = extended
-    found += [Hypothesis(ids, score(total, length, length_penalty), False) for total, ids in level]
-    return sorted(found, key=lambda hypothesis: -(hypothesis.score or 0.0))
+    hypotheses += [Hypothesis(ids, score(total, length, length_penalty), False) for total, ids in level]
+    return sorted(hypotheses, key=lambda hypothesis: -(hypothesis.score or 0.0))
 
 
-def same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis], tolerance: float = 1e-5) -> bool:
+def same(hypotheses: Sequence[Hypothesis], expected: Sequence[Hypothesis], tolerance: float = 1e-5) -> bool:
     """Return whether ids, order and ends are equal, and scores within a tolerance: the search sums float32 values."""
-    return len(found) == len(expected) and all(
+    return len(hypotheses) == len(expected) and all(
         a.ids == b.ids
         and a.finished == b.finished
         and a.score is not None
         and b.score is not None
         and abs(a.score - b.score) <= tolerance * max(1.0, abs(b.score))
-        for a, b in zip(found, expected, strict=True)
+        for a, b in zip(hypotheses, expected, strict=True)
     )

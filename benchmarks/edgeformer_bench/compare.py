@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -140,7 +141,7 @@ def _measure(
     progress: Callable[[float], None],
 ) -> list[SystemResult]:
     """Measure times and outputs of all systems. A peer may fail, which is recorded as its error; a bundle must not."""
-    with Contest(contenders) as contest:
+    with closing(Contest(contenders)) as contest:
         scores = contest.run(workloads, rounds=rounds, progress=progress)
         outputs = [contest.outputs(workload) for workload in workloads]
     results = []

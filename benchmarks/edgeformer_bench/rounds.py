@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +61,7 @@ class Score:
 
 
 class Contest:
-    """Opens all systems; close the contest, or use it in a ``with`` statement.
+    """Opens all systems; close the contest, for example with :func:`contextlib.closing`.
 
     A system that cannot be opened, or fails later, drops out; ``errors`` has the reason.
 
@@ -148,14 +147,6 @@ class Contest:
             for process in variants:
                 process.close()
         self._variants.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _open(self, contender: Contender) -> None:
         problems: list[str] = []

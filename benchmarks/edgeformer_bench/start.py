@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -33,7 +34,7 @@ def measure_start(spec: Spec, workload: Workload, repeat: int = 3) -> Start:
     seconds, peaks = [], []
     for _ in range(repeat):
         begin = time.perf_counter()
-        with PeerProcess(spec) as process:
+        with closing(PeerProcess(spec)) as process:
             ask(process, workload)
             seconds.append(time.perf_counter() - begin)
             peaks.append(process.ask("memory")["peak_mb"])

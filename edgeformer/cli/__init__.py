@@ -27,10 +27,10 @@ class CommandGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; an unknown name becomes click's usage error."""
-        found = entry_points(group="edgeformer.commands", name=cmd_name)
-        if not found:
+        matches = entry_points(group="edgeformer.commands", name=cmd_name)
+        if not matches:
             return None
-        command = next(iter(found)).load()
+        command = next(iter(matches)).load()
         if not isinstance(command, click.Command):
             raise TypeError(f"Entry point `{cmd_name}` of edgeformer.commands must be a click command.")
         return command

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from edgeformer.config import DataConfig, load_recipe, recipe_names
-from edgeformer.data.catalogue import CORPORA
+from edgeformer.data.catalog import CORPORA
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.cli import options
 
@@ -26,9 +26,11 @@ def data() -> None:
 def list_corpora(as_json: bool) -> None:
     """List the named corpora with their sizes and licenses."""
     if as_json:
-        fields = ("name", "description", "source_language", "target_language", "pairs", "licence", "origin")
+        from edgeformer_runtime.cli.output import print_json
+
+        fields = ("name", "description", "source_language", "target_language", "pairs", "license", "origin")
         records = [{field: getattr(corpus, field) for field in fields} for corpus in CORPORA.values()]
-        click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode("utf-8"))
+        print_json(records)
         return
     from rich.console import Console
     from rich.table import Table
@@ -39,7 +41,7 @@ def list_corpora(as_json: bool) -> None:
     table.add_column("description")
     table.add_column("license")
     for corpus in CORPORA.values():
-        table.add_row(corpus.name, f"{corpus.pairs:,}", corpus.description, corpus.licence)
+        table.add_row(corpus.name, f"{corpus.pairs:,}", corpus.description, corpus.license)
     Console().print(table)
 
 
@@ -47,27 +49,24 @@ def list_corpora(as_json: bool) -> None:
 @click.argument("name")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Output folder.")
 @options.data_folder
-@click.option("--seed", type=click.IntRange(0), help=f"Seed of the split. Default: the recipe's, or {_DEFAULTS.seed}.")
-@click.option(
-    "--valid-size",
-    type=click.IntRange(1),
-    help=f"Source sentences for validation. Default: the recipe's, or {_DEFAULTS.valid_size:,}.",
-)
-@click.option(
-    "--test-size",
-    type=click.IntRange(1),
-    help=f"Source sentences for testing. Default: the recipe's, or {_DEFAULTS.test_size:,}.",
+@options.group(
+    "split",
+    seed=click.option(
+        "--seed", type=click.IntRange(0), help=f"Seed of the split. Default: the recipe's, or {_DEFAULTS.seed}."
+    ),
+    valid_size=click.option(
+        "--valid-size",
+        type=click.IntRange(1),
+        help=f"Source sentences for validation. Default: the recipe's, or {_DEFAULTS.valid_size:,}.",
+    ),
+    test_size=click.option(
+        "--test-size",
+        type=click.IntRange(1),
+        help=f"Source sentences for testing. Default: the recipe's, or {_DEFAULTS.test_size:,}.",
+    ),
 )
 @click.option("--overwrite", is_flag=True, help="Replace a corpus that the folder already holds.")
-def prepare(
-    name: str,
-    out: Path,
-    data_dir: Path | None,
-    seed: int | None,
-    valid_size: int | None,
-    test_size: int | None,
-    overwrite: bool,
-) -> None:
+def prepare(name: str, out: Path, data_dir: Path | None, split: dict[str, int], overwrite: bool) -> None:
     """Write a corpus, filtered and split, as aligned text files.
 
     NAME is a corpus of `edgeformer data list` or a recipe, such as a TOML file of yours. For a recipe, the files hold
@@ -84,9 +83,7 @@ def prepare(
 
     ensure_writable(out, overwrite=overwrite)
     config, source_language, target_language = _source(name)
-    sizes = {"seed": seed, "valid_size": valid_size, "test_size": test_size}
-    given = {key: value for key, value in sizes.items() if value is not None}
-    corpus = load_corpus(msgspec.structs.replace(config, **given), data_dir)
+    corpus = load_corpus(msgspec.structs.replace(config, **split), data_dir)
     corpus = replace(
         corpus,
         source_language=source_language or corpus.source_language,

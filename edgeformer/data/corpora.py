@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from edgeformer.config import DataConfig
-from edgeformer.data.catalogue import CORPORA, Corpus, PinnedFile
-from edgeformer.data.download import Progress, cache_folder, download
+from edgeformer.data.catalog import CORPORA, Corpus, PinnedFile
+from edgeformer.data.download import cache_folder, download
 from edgeformer.data.filters import FilterReport, filter_pairs
 from edgeformer.data.split import split_by_source
 from edgeformer.data.text import Pair, decompress, read_content, read_pairs
@@ -82,7 +82,7 @@ class ParallelCorpus:
     """BCP 47 tag; empty for a user's own files."""
 
 
-def load_corpus(config: DataConfig, data_dir: Path | None = None, progress: Progress | None = None) -> ParallelCorpus:
+def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCorpus:
     """Read, filter and split the text that a recipe names.
 
     Files of a named corpus are searched for in ``data_dir`` and its subfolders ``multi30k`` and ``tatoeba``, then in
@@ -92,7 +92,6 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None, progress: Prog
     Args:
         config: section ``[data]`` of a recipe.
         data_dir: folder with corpora.
-        progress: called during downloads; by default a bar is drawn if standard error is a terminal.
 
     Raises:
         ConfigError: neither or both of a corpus and files are given, or the corpus is unknown.
@@ -110,7 +109,7 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None, progress: Prog
     def part(own: Sequence[str], pinned: Sequence[PinnedFile]) -> list[Pair] | None:
         if own:
             return _read_own(own, data_dir, hashes)
-        return _read_pinned(pinned, data_dir, progress, hashes) if pinned else None
+        return _read_pinned(pinned, data_dir, hashes) if pinned else None
 
     train = part(config.train, corpus.train if corpus else ())
     if train is None:
@@ -187,7 +186,7 @@ def _load_folder(config: DataConfig, folder: Path, data_dir: Path | None) -> Par
 def _provenance(corpus: Corpus | None, hashes: dict[str, str]) -> Provenance:
     if corpus is None:
         return Provenance(name="files", licence="", origin="", sha256=hashes)
-    return Provenance(name=corpus.name, licence=corpus.licence, origin=corpus.origin, sha256=hashes)
+    return Provenance(name=corpus.name, licence=corpus.license, origin=corpus.origin, sha256=hashes)
 
 
 def _generate(config: DataConfig, hashes: dict[str, str]) -> list[Pair]:
@@ -220,18 +219,16 @@ def _read_own(files: Sequence[str], data_dir: Path | None, hashes: dict[str, str
     return pairs
 
 
-def _read_pinned(
-    files: Sequence[PinnedFile], data_dir: Path | None, progress: Progress | None, hashes: dict[str, str]
-) -> list[Pair]:
+def _read_pinned(files: Sequence[PinnedFile], data_dir: Path | None, hashes: dict[str, str]) -> list[Pair]:
     paths = []
     for file in files:
-        path = _obtain(file, data_dir, progress)
+        path = _obtain(file, data_dir)
         paths.append(f"{path}:{file.member}" if file.member else str(path))
         hashes[file.name] = file.sha256
     return read_pairs(paths)
 
 
-def _obtain(file: PinnedFile, data_dir: Path | None, progress: Progress | None) -> Path:
+def _obtain(file: PinnedFile, data_dir: Path | None) -> Path:
     """Path of a local or downloaded file whose content has the pinned hash."""
     cache = cache_folder() / file.folder
     folders = [cache] if data_dir is None else [data_dir, data_dir / file.folder, cache]
@@ -239,7 +236,7 @@ def _obtain(file: PinnedFile, data_dir: Path | None, progress: Progress | None) 
         if path.is_file():
             _verify(file, path.read_bytes(), path, "Remove the file to have it downloaded again")
             return path
-    content = download(file.url, progress=progress)
+    content = download(file.url)
     path = cache / file.url.rpartition("/")[2]
     _verify(
         file,

@@ -83,7 +83,7 @@ _UNITS = (
 )
 _TIMEDELTA_SECONDS = dict(TIMEDELTA_UNITS)
 
-_Maker = Callable[[Random], Pair]
+Maker = Callable[[Random], Pair]
 
 
 def generate_dates(*, size: int = 60_000, seed: int = 1) -> list[Pair]:
@@ -95,8 +95,8 @@ def generate_dates(*, size: int = 60_000, seed: int = 1) -> list[Pair]:
         DataError: there are fewer than ``size`` distinct pairs.
     """
     random = Random(seed)
-    makers = list(_MAKERS)
-    drawn = random.choices(makers, weights=[_MAKERS[maker] for maker in makers], k=4 * size)
+    makers = list(MAKERS)
+    drawn = random.choices(makers, weights=[MAKERS[maker] for maker in makers], k=4 * size)
     targets: dict[str, str] = {}
     ambiguous: set[str] = set()
     for maker in drawn:
@@ -186,7 +186,7 @@ def _unlike_long(random: Random, make: Callable[[str], Pair]) -> Pair:
     return random.choice((long, short)) if short[0] != long[0] else long
 
 
-_MAKERS: dict[_Maker, int] = {
+MAKERS: dict[Maker, int] = {
     _date: 20,
     _partial_date: 10,
     _time: 8,

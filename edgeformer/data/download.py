@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -16,9 +13,7 @@ from edgeformer.errors import DataError
 
 if TYPE_CHECKING:
     from pooch import Pooch
-
-Progress = Callable[[str, int, int | None], None]
-"""Called with the file name, the number of bytes received, and the total number of bytes if the server states it."""
+    from rich.progress import Progress
 
 _ATTEMPTS = 3
 _CHUNK = 1 << 16
@@ -30,12 +25,10 @@ def cache_folder() -> Path:
     return Path(os.environ.get("EDGEFORMER_CACHE") or Path.home() / ".cache" / "edgeformer")
 
 
-def download(url: str, *, progress: Progress | None = None) -> bytes:
-    """Fetch a file of a few megabytes, in at most three attempts; a response of 4xx is final.
+def download(url: str) -> bytes:
+    """Fetch an http or https address of a few megabytes, in at most three attempts; a response of 4xx is final.
 
-    Args:
-        url: http or https address.
-        progress: called for every chunk; by default a bar is drawn if standard error is a terminal.
+    If standard error is a terminal, a bar shows the progress.
 
     Raises:
         DataError: the download failed.
@@ -43,22 +36,25 @@ def download(url: str, *, progress: Progress | None = None) -> bytes:
     # The network is rarely needed: keep it out of start-up.
     import pooch
     from requests import HTTPError, RequestException
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    bars = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     pooch.get_logger().setLevel("WARNING")
     name = url.rpartition("/")[2]
 
     def fetch(url: str, path: str, registry: Pooch) -> None:
         headers = {"User-Agent": f"edgeformer/{edgeformer.__version__}"}
-        with _reporting(progress) as report:
-            get = pooch.HTTPDownloader(_Bar(name, report), _CHUNK, timeout=_TIMEOUT_SECONDS, headers=headers)
-            try:
-                get(url, path, registry)
-            except HTTPError as error:
-                if error.response is not None and error.response.status_code < 500:
-                    raise _failure(url, error) from None
-                raise
+        get = pooch.HTTPDownloader(_Bar(bars, name), _CHUNK, timeout=_TIMEOUT_SECONDS, headers=headers)
+        try:
+            get(url, path, registry)
+        except HTTPError as error:
+            if error.response is not None and error.response.status_code < 500:
+                raise _failure(url, error) from None
+            raise
 
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, bars:
         registry = pooch.create(folder, "", registry={name: None}, urls={name: url}, retry_if_failed=_ATTEMPTS - 1)
         try:
             return Path(registry.fetch(name, downloader=fetch)).read_bytes()
@@ -73,42 +69,22 @@ def _failure(url: str, reason: Exception) -> DataError:
     )
 
 
-@dataclass
 class _Bar:
-    """Passes the progress of one attempt on, in the form in which pooch reports it."""
+    """The progress of one attempt, in the form in which pooch reports it."""
 
-    name: str
-    report: Progress
-    total: int = 0
-    """Bytes of the file, or 0 if the server does not state them."""
-    done: int = 0
+    def __init__(self, bars: Progress, name: str) -> None:
+        self._bars, self._task = bars, bars.add_task(name, total=None)
+        self.total = 0
+        """Bytes of the file, or 0 if the server does not state them."""
 
     def update(self, size: int) -> None:
-        """Count a chunk; the last one may be shorter than its nominal size."""
-        self.done = min(self.done + size, self.total or sys.maxsize)
-        self.report(self.name, self.done, self.total or None)
+        """Count a chunk."""
+        self._bars.update(self._task, advance=size, total=self.total or None)
 
     def reset(self) -> None:
         """Start again, before the full size is reported at the end."""
-        self.done = 0
+        self._bars.reset(self._task)
 
     def close(self) -> None:
-        """Do nothing; the caller closes the bar."""
-
-
-@contextmanager
-def _reporting(progress: Progress | None) -> Iterator[Progress]:
-    """The caller's progress, a bar on a terminal, or nothing."""
-    if progress is not None:
-        yield progress
-    elif not sys.stderr.isatty():
-        yield lambda _name, _done, _total: None
-    else:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-        from rich.progress import Progress as Bar
-
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("")
-            yield lambda name, done, total: bar.update(task, description=name, completed=done, total=total)
+        """Remove the bar."""
+        self._bars.remove_task(self._task)

@@ -136,11 +136,12 @@ def _begin(
     _chooser(job)
     corpus = load_corpus(recipe.data, data_dir)
     for side in ("source", "target"):
-        found = getattr(corpus, f"{side}_language") or getattr(recipe, f"{side}_language")
+        language = getattr(corpus, f"{side}_language") or getattr(recipe, f"{side}_language")
         expected = getattr(teacher.bundle.manifest, f"{side}_language")
-        if found and expected and found != expected:
+        if language and expected and language != expected:
             raise ConfigError(
-                f"The teacher's {side} language is `{expected}`, but the corpus's is `{found}`; choose another corpus."
+                f"The teacher's {side} language is `{expected}`, but the corpus's is `{language}`; choose another "
+                "corpus."
             )
     with staged_folder(out) as folder:
         progress = Progress(job=job, data=recipe.data, report=write_parts(corpus, folder))

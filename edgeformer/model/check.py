@@ -131,8 +131,8 @@ class _Check:
 
     def alone(self, row: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return unpadded source, length and target of a row as a batch of one."""
-        one, length = slice(row, row + 1), self.row_length[row : row + 1]
-        return self.row_source[one, : int(length)], length, self.target[one]
+        index, length = slice(row, row + 1), self.row_length[row : row + 1]
+        return self.row_source[index, : int(length)], length, self.target[index]
 
     def check_forward(self) -> Tensor:
         """Compute logits ``(R, T, V)`` of all rows, which must match those of each row on its own."""
@@ -176,12 +176,12 @@ class _Check:
             self.table = msgspec.convert(msgspec.to_builtins(table), tuple[StateTensor, ...])
         except (msgspec.ValidationError, TypeError) as error:
             self.stop(f"`state_table` must return a tuple of StateTensor: {error}")
-        found = state_problems(self.table)
+        problems = state_problems(self.table)
         for tensor in self.table:
             if tensor.name in _INPUTS | _OUTPUTS or tensor.name.startswith(("past.", "present.")):
-                found.append(f"state `{tensor.name}` needs another name, since an input or output has this one")
-        if found:
-            self.stop(*found)
+                problems.append(f"state `{tensor.name}` needs another name, since an input or output has this one")
+        if problems:
+            self.stop(*problems)
 
     def check_steps(self, expected: Tensor | None) -> None:
         """Compare stepwise logits with ``forward``: all rows, then single sentences, then several beams each."""
@@ -222,8 +222,8 @@ class _Check:
         beams = len(target) // len(source)
         sizes = {SENTENCES: len(source), ROWS: len(target), SOURCE_AXIS: source.shape[1], PAST_AXIS: 0}
         encoded = self.call(f"`encode`{label}", self.model.encode, source, length)
-        wanted = [tensor for tensor in self.table if tensor.from_encoder]
-        state = dict(self.state(f"`encode`{label}", encoded, wanted, {**sizes, ROWS: len(source)}))
+        from_encoder = [tensor for tensor in self.table if tensor.from_encoder]
+        state = dict(self.state(f"`encode`{label}", encoded, from_encoder, {**sizes, ROWS: len(source)}))
         for tensor in self.table:
             if tensor.kind == "cache":
                 dtype = getattr(torch, tensor.dtype)
@@ -235,8 +235,8 @@ class _Check:
             sizes[PAST_AXIS] = position + 1
             logits, new_state = self.step("step", label, token, position, state, sizes)[:2]
             if self.model.has_attention:
-                other, _, attention = self.step("step_with_attention", label, token, position, state, sizes)
-                attended.append(other)
+                attended_logits, _, attention = self.step("step_with_attention", label, token, position, state, sizes)
+                attended.append(attended_logits)
                 weights.append(attention)
             outputs.append(logits)
             state |= new_state
@@ -250,19 +250,19 @@ class _Check:
         self, name: str, label: str, token: Tensor, position: int, state: State, sizes: Mapping[str, int]
     ) -> tuple[Tensor, State, Tensor]:
         """Call a step method and check its logits ``(R, V)``, new state and, if it returns them, weights ``(R, S)``."""
-        given = {key: value.clone() for key, value in state.items()}
-        passed, where = dict(given), torch.tensor(position, device=self.device)
-        result = self.call(f"`{name}`{label}", getattr(self.model, name), token, where, passed)
-        for key in {**given, **passed}:
-            if passed.get(key) is not given.get(key) or given[key]._version:
+        copies = {key: value.clone() for key, value in state.items()}
+        passed, position_tensor = dict(copies), torch.tensor(position, device=self.device)
+        result = self.call(f"`{name}`{label}", getattr(self.model, name), token, position_tensor, passed)
+        for key in {**copies, **passed}:
+            if passed.get(key) is not copies.get(key) or copies[key]._version:
                 self.note(f"`{name}` changes state `{key}` in place")
         parts = ("logits", "state", "weights") if name == "step_with_attention" else ("logits", "state")
         if not isinstance(result, tuple) or len(result) != len(parts):
             self.stop(f"`{name}` must return a tuple of {' and '.join(parts)}")
         shape = (sizes[ROWS], self.model.target_vocab_size)
         logits = self.tensor(f"logits of `{name}`{label}", result[0], "float32", shape)
-        wanted = [tensor for tensor in self.table if tensor.kind != "constant"]
-        new_state = self.state(f"`{name}`{label}", result[1], wanted, sizes)
+        updated = [tensor for tensor in self.table if tensor.kind != "constant"]
+        new_state = self.state(f"`{name}`{label}", result[1], updated, sizes)
         if len(parts) == 2:
             return logits, new_state, logits.new_empty(0)
         shape = (sizes[ROWS], sizes[SOURCE_AXIS])
@@ -276,13 +276,13 @@ class _Check:
         if not bool(((weights.sum(2) - 1).abs() <= 1e-3).all()):
             self.note("weights of `step_with_attention` must add up to 1")
 
-    def state(self, method: str, state: Any, wanted: list[StateTensor], sizes: Mapping[str, int]) -> State:
+    def state(self, method: str, state: Any, tensors: list[StateTensor], sizes: Mapping[str, int]) -> State:
         """Return the result of a method if it consists of the expected tensors; stop otherwise."""
-        names = [tensor.name for tensor in wanted]
+        names = [tensor.name for tensor in tensors]
         if not isinstance(state, dict) or set(state) != set(names):
-            found = _listed(state) if isinstance(state, dict) else type(state).__name__
-            self.stop(f"{method} must return a dict of {_listed(names)}, but returns {found}")
-        for tensor in wanted:
+            returned = _listed(state) if isinstance(state, dict) else type(state).__name__
+            self.stop(f"{method} must return a dict of {_listed(names)}, but returns {returned}")
+        for tensor in tensors:
             what = f"state `{tensor.name}` of {method}"
             self.tensor(what, state[tensor.name], tensor.dtype, tensor.shape(sizes))
         return state
@@ -291,14 +291,14 @@ class _Check:
         """Return the value if it is a tensor of the given dtype and shape; stop otherwise."""
         if not isinstance(value, Tensor):
             self.stop(f"{what} must be a tensor, but is {type(value).__name__}")
-        found = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
-        if found != f"{dtype} {shape}":
-            self.stop(f"{what} must be {dtype} {shape}, but is {found}")
+        actual = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+        if actual != f"{dtype} {shape}":
+            self.stop(f"{what} must be {dtype} {shape}, but is {actual}")
         return value
 
-    def compare(self, found: Tensor, expected: Tensor, problem: str) -> None:
+    def compare(self, actual: Tensor, expected: Tensor, problem: str) -> None:
         """Compare logits ``(…, T, V)``; NaN counts as a difference."""
-        difference = (found - expected).abs().nan_to_num(float("inf"))
+        difference = (actual - expected).abs().nan_to_num(float("inf"))
         by_step = difference.reshape(-1, *difference.shape[-2:]).amax((0, 2))
         wrong = (by_step > self.tolerance).nonzero()
         if len(wrong):

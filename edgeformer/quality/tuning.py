@@ -26,7 +26,7 @@ from edgeformer.quality.translators import is_bundle
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import TextOrigin
-from edgeformer_runtime.decoding.search import normalised
+from edgeformer_runtime.decoding.search import normalized_score
 from edgeformer_runtime.translator import AnyTranslator, Translation
 
 PENALTIES = tuple(tenth / 10 for tenth in range(21))
@@ -139,7 +139,7 @@ def best_text(translation: Translation, length_penalty: float) -> str:
     """
     return max(
         translation.hypotheses,
-        key=lambda best: normalised(best.score or 0.0, len(best.ids) + best.finished, length_penalty),
+        key=lambda best: normalized_score(best.score or 0.0, len(best.ids) + best.finished, length_penalty),
     ).text
 
 

@@ -276,10 +276,10 @@ def _require_family(path: Path, tree: Any) -> None:
         raise CheckpointError(f"{needs}. {error}") from error
 
 
-def library_versions() -> dict[str, str]:
-    """Return the versions of Python and of the libraries that a result depends on."""
+def library_versions(*others: str) -> dict[str, str]:
+    """Return the versions of Python and of the libraries that a result depends on, and of ``others`` if installed."""
     versions = {"python": platform.python_version()}
-    for name in _LIBRARIES:
+    for name in (*_LIBRARIES, *others):
         try:
             versions[name] = version(name)
         except PackageNotFoundError:

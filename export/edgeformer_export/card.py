@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from edgeformer.data.catalogue import CORPORA
+from edgeformer.data.catalog import CORPORA
+from edgeformer.markdown import markdown_table
 from edgeformer_export.choice_table import COLUMNS, explanation, rows, threads_in_words
 from edgeformer_runtime.bundle.choice import Choice
 from edgeformer_runtime.bundle.manifest import Manifest
@@ -84,7 +85,7 @@ def _facts(manifest: Manifest, nbytes: int) -> list[str]:
 def _quality(manifest: Manifest) -> list[str]:
     choice = manifest.report.choice
     if choice is not None:
-        lines = _table(COLUMNS, rows(choice))
+        lines = markdown_table(COLUMNS, rows(choice))
         return [*lines, "", *(f"- {line}" for line in [*explanation(choice), *choice.remarks])]
     lines = [
         "Not measured for this bundle. `edgeformer evaluate . --source TEXT --reference TRANSLATION` measures it; "
@@ -138,7 +139,7 @@ def _weights(manifest: Manifest) -> list[str]:
         stored, original = sum(tensor.bytes for tensor in tensors), sum(tensor.fp32_bytes for tensor in tensors)
         lines.append((precision, f"{len(tensors)}", f"{stored:,}", f"{original:,}", _noisiest(tensors)))
     return [
-        *_table(("precision", "layers", "bytes", "bytes in fp32", "lowest signal-to-noise ratio, dB"), lines),
+        *markdown_table(("precision", "layers", "bytes", "bytes in fp32", "lowest signal-to-noise ratio, dB"), lines),
         "",
         "Biases, norms and position tables are fp32. `edgeformer inspect .` lists every layer.",
     ]
@@ -176,7 +177,3 @@ def _limits(manifest: Manifest) -> list[str]:
         f"- Made for {domain}. Quality on other text was not measured.",
         "- One sentence at a time; nothing is carried over from the previous sentence.",
     ]
-
-
-def _table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *lines)]

@@ -105,7 +105,7 @@ def export_run(
             "graphs."
         )
     with atomic_folder(out, overwrite=overwrite) as folder:
-        for_cuda = PRECISIONS[precision].optimised_for == "cuda"
+        for_cuda = PRECISIONS[precision].optimized_for == "cuda"
         model_graphs = model_graphs or ModelGraphs(run, target, for_cuda=for_cuda, progress=progress)
         manifest = write_graphs(model_graphs, folder, precision, keep or {}, progress)
         # Only examples, card and measurements are missing now; the bundle itself can be run to produce them.
@@ -143,7 +143,7 @@ def write_graphs(
     Raises:
         ExportError: there is nothing to quantize, or ``keep`` names a layer that does not exist.
     """
-    layers = model_graphs.optimised(precision).layers
+    layers = model_graphs.optimized(precision).layers
     assigned = assign(layers, precision, keep)
     quantized = model_graphs.quantized(precision, assigned)
     quantization = None
@@ -228,7 +228,7 @@ def _write_golden(model_graphs: ModelGraphs, translator: Translator, precision: 
     model, pairs, special = model_graphs.model, model_graphs.pairs, model_graphs.special
     middle = pairs[len(pairs) // 2]
     fed = Trace(source=tuple(middle.source), target=(special.bos, *middle.target)[:MATCHED_STEPS])
-    modules = match_modules(model, model_graphs.optimised(precision).graphs, model_graphs.traced.table, special, fed)
+    modules = match_modules(model, model_graphs.optimized(precision).graphs, model_graphs.traced.table, special, fed)
     golden = make_golden(translator, _golden_texts(pairs))
     golden = record_inner(model, translator.bundle, golden, modules, translator.session.device)
     (translator.bundle.path / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))

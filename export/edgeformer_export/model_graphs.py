@@ -22,7 +22,7 @@ from edgeformer_export.quantize.calibration import QuantizationRange, calibrate
 from edgeformer_export.quantize.layers import Layer, find_layers
 from edgeformer_export.quantize.static import QuantizeStatic, activations, projection_digests
 from edgeformer_export.sample import sample_pairs, spread
-from edgeformer_export.stages import CALIBRATE, OPTIMISE, TRACE, StageProgress, silent
+from edgeformer_export.stages import CALIBRATE, OPTIMIZE, TRACE, StageProgress, silent
 from edgeformer_export.tracing.to_onnx import Graphs, Traced, to_onnx
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens, Target
@@ -36,7 +36,7 @@ Passes = Mapping[str, tuple[PassRecord, ...]]
 
 
 @dataclass(frozen=True)
-class OptimisedGraphs:
+class OptimizedGraphs:
     """Graphs before quantization."""
 
     graphs: Graphs
@@ -87,7 +87,7 @@ class ModelGraphs:
         self.model = run.load_model()
         check_model(self.model, full_length=True)
         self.pairs = sample_pairs(run, self.model)
-        self._optimised = cache(self._optimise)
+        self._optimized = cache(self._optimize)
         self._ranges = cache(self._calibrate)
 
     @cached_property
@@ -96,16 +96,16 @@ class ModelGraphs:
         self._progress(TRACE, 0.0)
         return to_onnx(self.model, self.target, for_cuda=self._for_cuda)
 
-    def optimised(self, precision: Precision) -> OptimisedGraphs:
+    def optimized(self, precision: Precision) -> OptimizedGraphs:
         """Return the optimized graphs, ready to be quantized to a precision.
 
         Raises:
             ValueError: the graphs were traced for a device other than the one the precision is optimized for.
         """
         traits = PRECISIONS[precision]
-        if (traits.optimised_for == "cuda") != self._for_cuda:
+        if (traits.optimized_for == "cuda") != self._for_cuda:
             raise ValueError(f"graphs with for_cuda={self._for_cuda} have no {precision}")
-        return self._optimised(traits.in_blocks)
+        return self._optimized(traits.in_blocks)
 
     def quantized(self, precision: Precision, assigned: Assigned) -> QuantizedGraphs:
         """Return copies of the graphs with quantized weights.
@@ -114,8 +114,8 @@ class ModelGraphs:
             precision: the bundle's precision; determines which operators are fused.
             assigned: the precision of each operator; unlisted operators stay in fp32.
         """
-        optimised = self.optimised(precision)
-        graphs, passes = copies(optimised.graphs), dict(optimised.passes)
+        optimized = self.optimized(precision)
+        graphs, passes = copies(optimized.graphs), dict(optimized.passes)
         if not PRECISIONS[precision].is_quantized:
             return QuantizedGraphs(graphs, passes, changed=False)
         ranges = self._ranges(PRECISIONS[precision].in_blocks)
@@ -133,27 +133,27 @@ class ModelGraphs:
     ) -> list[ir.passes.PassBase]:
         """List the passes for the precisions assigned to a graph's operators, weights in blocks first."""
         blocks: list[ir.passes.PassBase] = []
-        others: list[ir.passes.PassBase] = []
+        static: list[ir.passes.PassBase] = []
         for precision, traits in PRECISIONS.items():
-            names = {name for name, given in assigned.items() if given == precision}
+            names = {name for name, assigned_precision in assigned.items() if assigned_precision == precision}
             if names and traits.block_size is not None:
                 blocks.append(QuantizeBlocks(traits.bits, traits.block_size, only=names))
             elif names and traits.is_quantized:
-                others.append(QuantizeStatic(ranges, self.target, projections, only=names))
-        return blocks + others
+                static.append(QuantizeStatic(ranges, self.target, projections, only=names))
+        return blocks + static
 
-    def _optimise(self, in_blocks: bool) -> OptimisedGraphs:
+    def _optimize(self, in_blocks: bool) -> OptimizedGraphs:
         graphs, passes = copies(self.traced.graphs), {}
-        self._progress(OPTIMISE, 0.0)
+        self._progress(OPTIMIZE, 0.0)
         for file in graphs:
-            chosen = optimisations(file, self.target, in_blocks=in_blocks, for_cuda=self._for_cuda)
+            chosen = optimizations(file, self.target, in_blocks=in_blocks, for_cuda=self._for_cuda)
             graphs[file], records = run_passes(graphs[file], chosen)
             passes[file] = tuple(records)
         layers = () if self._for_cuda else tuple(find_layers(self.model, graphs))
-        return OptimisedGraphs(graphs, passes, layers)
+        return OptimizedGraphs(graphs, passes, layers)
 
     def _calibrate(self, in_blocks: bool) -> dict[str, dict[str, QuantizationRange]]:
-        graphs = self._optimised(in_blocks).graphs
+        graphs = self._optimized(in_blocks).graphs
         return calibrate(
             graphs,
             {file: activations(graph.graph) for file, graph in graphs.items()},
@@ -169,7 +169,7 @@ def copies(graphs: Graphs) -> Graphs:
     return {file: ir.from_proto(ir.to_proto(graph)) for file, graph in graphs.items()}
 
 
-def optimisations(file: str, target: Target, *, in_blocks: bool, for_cuda: bool) -> list[ir.passes.PassBase]:
+def optimizations(file: str, target: Target, *, in_blocks: bool, for_cuda: bool) -> list[ir.passes.PassBase]:
     """List the optimization passes in order; they change results only by rounding.
 
     The tracer has already folded constants, merged equal subexpressions and removed unused nodes.

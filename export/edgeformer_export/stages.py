@@ -15,7 +15,7 @@ class Stage:
 
 
 TRACE = Stage("Tracing the graphs")
-OPTIMISE = Stage("Optimizing the graphs")
+OPTIMIZE = Stage("Optimizing the graphs")
 CALIBRATE = Stage("Calibrating activations")
 WRITE = Stage("Writing the bundle")
 COMPARE = Stage("Comparing with PyTorch")

@@ -140,8 +140,8 @@ def state_problems(state: tuple[StateTensor, ...]) -> list[str]:
             continue
         first = {"constant": (SENTENCES, ROWS)}.get(tensor.kind, (ROWS,))
         if tensor.axes[0] not in first:
-            wanted = " or ".join(first)
-            problems.append(f"{label} must have first axis {wanted}, but has {tensor.axes[0]}")
+            allowed_first = " or ".join(first)
+            problems.append(f"{label} must have first axis {allowed_first}, but has {tensor.axes[0]}")
         rest = tensor.axes[1:]
         letters = [axis for axis in rest if isinstance(axis, str)]
         allowed = {"constant": {SOURCE_AXIS}, "cache": {PAST_AXIS, CAPACITY_AXIS}, "recurrent": {SOURCE_AXIS}}[tensor.kind]

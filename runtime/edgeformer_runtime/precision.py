@@ -75,7 +75,7 @@ class PrecisionTraits:
     """Type of activations and state between operators."""
     devices: tuple[str, ...]
     """Devices that can run it."""
-    optimised_for: str
+    optimized_for: str
     """Device for whose kernels the graphs are traced."""
     portable: bool
     """Whether standard ONNX operators suffice (``--target portable``)."""
@@ -129,7 +129,7 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         purpose="Weights as trained, for CPU and CUDA.",
         bits=32,
         devices=("cpu", "cuda"),
-        optimised_for="cpu",
+        optimized_for="cpu",
         portable=True,
         min_onnxruntime="1.22",
         encoder="fp32",
@@ -151,7 +151,7 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         bits=16,
         dtype="float16",
         devices=("cpu", "cuda"),
-        optimised_for="cuda",
+        optimized_for="cuda",
         portable=True,
         min_onnxruntime="1.22",
         encoder="fp16",
@@ -173,7 +173,7 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         "training text.",
         bits=8,
         devices=("cpu",),
-        optimised_for="cpu",
+        optimized_for="cpu",
         portable=True,
         operators=("MatMulIntegerToFloat", "QGemm"),
         min_onnxruntime="1.22",
@@ -188,7 +188,7 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         bits=8,
         block_size=BLOCK_SIZE,
         devices=("cpu",),
-        optimised_for="cpu",
+        optimized_for="cpu",
         portable=False,
         operators=("MatMulNBits", "GatherBlockQuantized"),
         min_onnxruntime="1.23",
@@ -202,7 +202,7 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         bits=4,
         block_size=BLOCK_SIZE,
         devices=("cpu",),
-        optimised_for="cpu",
+        optimized_for="cpu",
         portable=False,
         operators=("MatMulNBits", "GatherBlockQuantized"),
         min_onnxruntime="1.23",

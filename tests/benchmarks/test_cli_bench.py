@@ -86,14 +86,17 @@ def test_bundles_are_compared_with_torch(small_bundle: Path, small_bundle_int8: 
     sentences = len({case.text for case in golden_cases(open_bundle(small_bundle))})
     assert (result["sentences"], result["beam_size"], result["batch_size"], result["rounds"]) == (sentences, 1, 2, 1)
     fp32, int8, torch = result["systems"]
-    assert [one["system"] for one in (fp32, int8, torch)] == [*map(str, bundles), "torch eager"]  # of one folder name
+    assert [system["system"] for system in (fp32, int8, torch)] == [
+        *map(str, bundles),
+        "torch eager",
+    ]  # of one folder name
     assert result["reference"] == "torch eager"
     assert (fp32["identical"], torch["identical"], torch["speed"]) == (sentences, sentences, 1)
-    for one in (fp32, int8):
-        assert one["version"] == f"onnxruntime {onnxruntime.__version__}"
-        assert one["timing"]["calls"] == -(-sentences // 2)
-        assert one["speed"] == pytest.approx(torch["timing"]["median_ms"] / one["timing"]["median_ms"])
-        assert one["sentences_per_second"] > 0
+    for system in (fp32, int8):
+        assert system["version"] == f"onnxruntime {onnxruntime.__version__}"
+        assert system["timing"]["calls"] == -(-sentences // 2)
+        assert system["speed"] == pytest.approx(torch["timing"]["median_ms"] / system["timing"]["median_ms"])
+        assert system["sentences_per_second"] > 0
 
 
 def test_bundles_are_compared_with_ctranslate2(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
@@ -103,12 +106,12 @@ def test_bundles_are_compared_with_ctranslate2(small_bundle: Path, taught_run: R
     result = run("bench", small_bundle, *options, *QUICK)
     assert result.exit_code == 0, result.output
     content = json.loads(report.read_text(encoding="utf-8"))
-    systems = {one["system"]: one for one in content["systems"]}
+    systems = {system["system"]: system for system in content["systems"]}
     assert content["reference"] == "CTranslate2 int8"
     assert systems["CTranslate2 float32"]["identical"] == content["sentences"]
-    for name, one in systems.items():
+    for name, system in systems.items():
         assert name.split()[0] in result.stdout
-        assert f"{one['timing']['median_ms']:.2f}" in result.stdout
+        assert f"{system['timing']['median_ms']:.2f}" in result.stdout
 
 
 def test_errors_of_comparisons(small_bundle: Path, small_bundle_int8: Path, taught_run: Run, tmp_path: Path) -> None:

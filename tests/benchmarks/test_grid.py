@@ -38,8 +38,8 @@ def run(*arguments: str | Path) -> Result:
 
 
 def content(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "bench.json").read_text(encoding="utf-8"))
-    return found
+    report: dict[str, Any] = json.loads((folder / "bench.json").read_text(encoding="utf-8"))
+    return report
 
 
 @pytest.fixture(autouse=True)
@@ -188,7 +188,7 @@ def test_text_of_a_trained_run_and_resume(taught_run: Run, texts: Path, tmp_path
     settings = [cell["setting"] for cell in first["cells"]]
     assert [setting["order"] for setting in settings] == ["as given", "sorted by length"]
     assert {setting["batch"] for setting in settings} == {12}
-    assert [one["system"] for one in first["models"][0]["systems"]] == ["edgeformer fp32", "edgeformer int8"]
+    assert [facts["system"] for facts in first["models"][0]["systems"]] == ["edgeformer fp32", "edgeformer int8"]
     assert first["models"][0]["systems"][0]["identical"] == {"greedy": 12, "beam 4": 12}
     assert "12 sentences, sorted by length, beam 4" in (out / "bench.md").read_text(encoding="utf-8")
 
@@ -215,17 +215,17 @@ def test_grid(taught_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     out = tmp_path / "out"
     result = run("--out", out, *sizes, *OURS, "--system", "torch", *QUICK)
     assert result.exit_code == 0, result.output
-    found = content(out)
+    report = content(out)
     shapes = [
         (cell["setting"]["batch"], cell["setting"]["source_length"], cell["setting"]["target_length"])
-        for cell in found["cells"]
+        for cell in report["cells"]
     ]
     assert shapes == [(1, 4, 6), (32, 4, 6), (1, 6, 9), (32, 6, 9)]
-    for cell in found["cells"]:
-        assert [one["system"] for one in cell["results"]] == ["edgeformer fp32", "edgeformer int8", "torch eager"]
-        for one in cell["results"]:
-            assert 0 < one["first_token_ms"] < one["timing"]["max_ms"]
-    fp32, int8, torch = found["models"][0]["systems"]
+    for cell in report["cells"]:
+        assert [entry["system"] for entry in cell["results"]] == ["edgeformer fp32", "edgeformer int8", "torch eager"]
+        for entry in cell["results"]:
+            assert 0 < entry["first_token_ms"] < entry["timing"]["max_ms"]
+    fp32, int8, torch = report["models"][0]["systems"]
     assert torch["identical"] == fp32["identical"] == {"greedy": 8, "beam 4": 8}
     assert 0 < int8["step_bytes"] < fp32["step_bytes"] == torch["step_bytes"]
     assert int8["start"]["bytes"] < fp32["start"]["bytes"]
@@ -247,9 +247,9 @@ def test_errors(tmp_path: Path, texts: Path) -> None:
 
 
 def test_random_weights_with_a_large_vocabulary(tmp_path: Path) -> None:
-    found = models.random_run(tmp_path / "run", "tiny", 5000)
-    assert found.source_tokenizer.vocab_size == found.build_model().target_vocab_size == 5000
-    tokenizer = Tokenizer.from_file(found.source_tokenizer_path)
+    run = models.random_run(tmp_path / "run", "tiny", 5000)
+    assert run.source_tokenizer.vocab_size == run.build_model().target_vocab_size == 5000
+    tokenizer = Tokenizer.from_file(run.source_tokenizer_path)
     text = "Monday, March 3, 2031"
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert len(tokenizer.encode(text)) < len(text)
@@ -267,6 +267,6 @@ def test_bytes_of_a_step(small_bundle: Path, taught_run: Run) -> None:
     ]
     decoder = [parameter for name, parameter in model.named_parameters() if name.startswith("decoder_layers")]
     table = model.get_submodule("projection").get_parameter("weight")
-    weights = sum(one.numel() for one in decoder) - sum(one.numel() for one in cross) + table.numel()
+    weights = sum(weight.numel() for weight in decoder) - sum(weight.numel() for weight in cross) + table.numel()
     # The graph has a few constants of its own, such as shapes.
     assert models.step_bytes(small_bundle) == pytest.approx(4 * weights, rel=0.02)

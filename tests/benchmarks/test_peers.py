@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -153,9 +154,9 @@ def test_a_missing_package_is_named_with_its_extra(taught_run: Run, tmp_path: Pa
 
 
 def test_a_process_that_dies_tells_its_last_words(small_bundle: Path) -> None:
-    with PeerProcess(Spec(kind="bundle", model=str(small_bundle))) as process:
+    with closing(PeerProcess(Spec(kind="bundle", model=str(small_bundle)))) as process:
         assert process.version.startswith("onnxruntime ")
-        process._process.kill()
+        process.process.kill()
         with pytest.raises(PeerError, match=r"ended with -?[0-9]+: it left no message"):
             process.ask("memory")
 
@@ -171,7 +172,7 @@ def test_contest(taught_run: Run, small_bundle: Path, tmp_path: Path) -> None:
     ]
     workload = Workload(beam_size=1, sources=encoded(taught_run)[:2], length=10)
     done: list[float] = []
-    with Contest(contenders) as contest:
+    with closing(Contest(contenders)) as contest:
         assert contest.errors.keys() == {"gone"}
         scores = contest.run([workload, workload], rounds=2, first_token=True, progress=done.append)
         assert "does not exist" in scores["gone"].error
@@ -189,7 +190,7 @@ def test_contest(taught_run: Run, small_bundle: Path, tmp_path: Path) -> None:
 
 def test_texts_and_time_limit(small_bundle: Path) -> None:
     workload = Workload(beam_size=2, texts=TEXTS)
-    with Contest([Contender("bundle", (Spec(kind="bundle", model=str(small_bundle)),))]) as contest:
+    with closing(Contest([Contender("bundle", (Spec(kind="bundle", model=str(small_bundle)),))])) as contest:
         assert contest.outputs(workload)["bundle"][0].strip()
         scores = contest.run([workload], rounds=50, seconds=0.0)
     assert len(scores["bundle"].seconds) == 3

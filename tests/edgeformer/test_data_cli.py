@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from edgeformer.cli import main
 from edgeformer.config import DataConfig
-from edgeformer.data.catalogue import CORPORA
+from edgeformer.data.catalog import CORPORA
 from edgeformer.data.corpora import load_corpus
 from edgeformer.data.text import read_pairs
 
@@ -32,7 +32,7 @@ def test_list() -> None:
 def test_list_json() -> None:
     records = json.loads(invoke("list", "--json").output)
     assert [record["name"] for record in records] == list(CORPORA)
-    assert all(record["licence"] and record["pairs"] > 0 for record in records)
+    assert all(record["license"] and record["pairs"] > 0 for record in records)
 
 
 @pytest.mark.usefixtures("dates_made_once")

@@ -103,7 +103,7 @@ def test_independent_of_hash_seed() -> None:
 def test_too_large_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     from edgeformer.data import dates
 
-    monkeypatch.setattr(dates, "_MAKERS", {lambda random: (str(random.randrange(10)), "x"): 1})
+    monkeypatch.setattr(dates, "MAKERS", {lambda random: (str(random.randrange(10)), "x"): 1})
     with pytest.raises(DataError, match="has fewer than 50 distinct pairs"):
         generate_dates(size=50)
 
@@ -115,7 +115,7 @@ def test_ambiguous_sources_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
         number = random.randrange(200)
         return ("ambiguous", random.choice("xy")) if number < 100 else (str(number), str(number))
 
-    monkeypatch.setattr(dates, "_MAKERS", {maker: 1})
+    monkeypatch.setattr(dates, "MAKERS", {maker: 1})
     pairs = dict(generate_dates(size=60))
     assert len(pairs) == 60
     assert "ambiguous" not in pairs

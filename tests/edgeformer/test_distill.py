@@ -83,7 +83,7 @@ def original() -> Any:
 
 def usable(translator: Translator, source: str, **options: Any) -> list[str]:
     (translation,) = translator.translate([source], **options)
-    return [found.text for found in translation.hypotheses if found.finished]
+    return [hypothesis.text for hypothesis in translation.hypotheses if hypothesis.finished]
 
 
 def test_training_targets_are_the_teachers_and_the_rest_is_as_it_was(
@@ -97,10 +97,10 @@ def test_training_targets_are_the_teachers_and_the_rest_is_as_it_was(
     expected: dict[tuple[str, str], None] = {}
     unfinished = 0
     for source, target in before.train:
-        found = translations.get(source)
-        use = found is not None and found.best.finished
-        unfinished += found is not None and not use
-        expected[source, found.text if found and use else target] = None
+        translation = translations.get(source)
+        use = translation is not None and translation.best.finished
+        unfinished += translation is not None and not use
+        expected[source, translation.text if translation and use else target] = None
     assert corpus.train == list(expected)
     assert (LONG, "trop long") in corpus.train
     assert sum(target != dict(PAIRS).get(source) for source, target in corpus.train) > 20, "the teacher is no echo"
@@ -118,10 +118,10 @@ def test_what_a_corpus_was_made_with_goes_into_its_provenance(folder: Path, smal
     assert provenance["sha256"] == {path.name: file_sha256(path) for path in (folder / "out").glob("t*.*")} | {
         path.name: file_sha256(path) for path in (folder / "out").glob("valid.*")
     }
-    found = provenance["distilled"]
-    assert (found["teacher"], found["beam_size"], found["length_penalty"]) == ("bundle", 3, 0.5)
-    assert found["teacher_sha256"] == file_sha256(small_bundle / "manifest.json")
-    assert found["corpus_sha256"] == {"text.tsv": file_sha256(folder / "text.tsv")}
+    job = provenance["distilled"]
+    assert (job["teacher"], job["beam_size"], job["length_penalty"]) == ("bundle", 3, 0.5)
+    assert job["teacher_sha256"] == file_sha256(small_bundle / "manifest.json")
+    assert job["corpus_sha256"] == {"text.tsv": file_sha256(folder / "text.tsv")}
     assert "distilled" not in msgspec.to_builtins(original().provenance), "runs from before keep comparing equal"
 
 

@@ -16,7 +16,7 @@ def test_a_perfect_translation_scores_full_marks() -> None:
     assert "nc:6" in scores.chrf_signature
 
 
-def test_pretokenised_text_is_not_tokenised_again() -> None:
+def test_pretokenized_text_is_not_tokenized_again() -> None:
     hypothesis, reference = ["un groupe d&apos; hommes ."], ["un groupe d&apos; hommes !"]
     assert "tok:none" in score(hypothesis, reference, "none").bleu_signature
     assert score(hypothesis, reference, "none").bleu != score(hypothesis, reference).bleu

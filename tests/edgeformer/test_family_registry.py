@@ -37,7 +37,7 @@ def no_model(config: msgspec.Struct, source_vocab_size: int, target_vocab_size: 
 @pytest.fixture(autouse=True)
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone afterwards."""
-    monkeypatch.setattr(families, "_REGISTERED", {})
+    monkeypatch.setattr(families, "REGISTERED", {})
 
 
 def declare(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, value: str, name: str = "own") -> Path:
@@ -47,7 +47,7 @@ def declare(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, value: s
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "own_package", raising=False)
     entry = EntryPoint(name=name, value=value, group="edgeformer.families")
-    monkeypatch.setattr(families, "_installed", lambda: {name: entry})
+    monkeypatch.setattr(families, "installed_families", lambda: {name: entry})
     return path
 
 

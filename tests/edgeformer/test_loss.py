@@ -23,8 +23,8 @@ def reference(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[float, 
         for scores, label in zip(row, row_labels, strict=True):
             if label == 0:
                 continue
-            normaliser = math.log(math.fsum(math.exp(score) for score in scores))
-            log_probabilities = [score - normaliser for score in scores]
+            normalizer = math.log(math.fsum(math.exp(score) for score in scores))
+            log_probabilities = [score - normalizer for score in scores]
             nll -= log_probabilities[label]
             target = [smoothing / len(scores) + (1 - smoothing) * (index == label) for index in range(len(scores))]
             loss -= math.fsum(p * q for p, q in zip(target, log_probabilities, strict=True))
@@ -116,8 +116,8 @@ def test_projection_and_loss_in_one(smoothing: float, bias: bool, chunk: int, mo
     torch.testing.assert_close(joined.nll, apart.nll)
     assert joined.tokens == apart.tokens == 9
     expected = torch.autograd.grad(2.5 * apart.loss, leaves)
-    for found, one in zip(torch.autograd.grad(2.5 * joined.loss, leaves), expected, strict=True):
-        torch.testing.assert_close(found, one, atol=1e-5, rtol=1e-5)
+    for actual, reference in zip(torch.autograd.grad(2.5 * joined.loss, leaves), expected, strict=True):
+        torch.testing.assert_close(actual, reference, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -130,16 +130,16 @@ def test_projection_and_loss_in_bf16(bias: bool) -> None:
     assert joined.loss.dtype == torch.float32
     torch.testing.assert_close(joined.loss, apart.loss, rtol=1e-2, atol=0)
     expected = torch.autograd.grad(apart.loss, leaves)
-    for found, one in zip(torch.autograd.grad(joined.loss, leaves), expected, strict=True):
-        assert found.dtype == torch.float32
-        assert (found - one).norm() < 2e-2 * one.norm()
+    for actual, reference in zip(torch.autograd.grad(joined.loss, leaves), expected, strict=True):
+        assert actual.dtype == torch.float32
+        assert (actual - reference).norm() < 2e-2 * reference.norm()
 
 
 def test_projection_of_padding_alone_is_zero() -> None:
     features, projection, labels = projected_example(bias=True)
     sums = projected_cross_entropy(features, projection, torch.zeros_like(labels), 0.1)
     assert (sums.loss.item(), sums.nll.item(), sums.tokens.item()) == (0, 0, 0)
-    assert not any(one.any() for one in torch.autograd.grad(sums.loss, [features, *projection.parameters()]))
+    assert not any(gradient.any() for gradient in torch.autograd.grad(sums.loss, [features, *projection.parameters()]))
 
 
 def test_projection_to_large_logits_stays_finite() -> None:

@@ -19,7 +19,7 @@ def test_unit_follows_its_equations() -> None:
             tensor.numpy().astype(np.float64)
             for tensor in (unit.forget.weight, unit.forget.bias, unit.candidate.weight)
         )
-        found = unit(x).numpy()
+        actual = unit(x).numpy()
         state, steps = unit.initial(2), []
         for position in range(5):
             y, state = unit.step(x[:, position, None], state)
@@ -29,7 +29,7 @@ def test_unit_follows_its_equations() -> None:
         now = x[:, position].numpy().astype(np.float64)
         forget = 1 / (1 + np.exp(-(now @ forget_weight.T + bias)))
         cell = forget * cell + (1 - forget) * (now @ weight.T)
-        np.testing.assert_allclose(found[:, position], np.maximum(cell, 0), atol=1e-6)
+        np.testing.assert_allclose(actual[:, position], np.maximum(cell, 0), atol=1e-6)
         np.testing.assert_allclose(steps[position], np.maximum(cell, 0), atol=1e-6)
     np.testing.assert_allclose(state["ssru_cell.0"][:, 0], cell, atol=1e-6)
 

@@ -36,14 +36,14 @@ def example(queries: int, keys: int, dtype: torch.dtype) -> tuple[Tensor, Tensor
 )
 def test_equals_torch(dtype: torch.dtype, queries: int, keys: int, causal: bool, padded: bool) -> None:
     *inputs, padding = example(queries, keys, dtype)
-    found = []
+    results = []
     for kernel, precision in ((training_attention, dtype), (torch_attention, torch.float32)):
-        leaves = [one.to(precision).requires_grad_() for one in inputs]
+        leaves = [tensor.to(precision).requires_grad_() for tensor in inputs]
         context = kernel(*leaves, padding=padding if padded else None, causal=causal, scale=0.4, dropout=0.0)
         assert context.dtype == precision
         gradient = torch.linspace(-1, 1, context.numel()).view_as(context).to(precision)
-        found.append([context, *torch.autograd.grad(context, leaves, gradient)])
-    for ours, expected in zip(*found, strict=True):
+        results.append([context, *torch.autograd.grad(context, leaves, gradient)])
+    for ours, expected in zip(*results, strict=True):
         torch.testing.assert_close(ours.float(), expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 

@@ -86,10 +86,10 @@ def test_the_picture_shows_loss_bleu_and_learning_rate(tmp_path: Path) -> None:
     drawn = pixels(picture)
     height, width, _ = drawn.shape
     assert (height, width) == (1350, 1200)
-    for top, colour in ((0, "1f77b4"), (0, "ff7f0e"), (450, "ff7f0e"), (900, "2ca02c")):
+    for top, color in ((0, "1f77b4"), (0, "ff7f0e"), (450, "ff7f0e"), (900, "2ca02c")):
         panel = drawn[top : top + 450].astype(int)
-        near = np.abs(panel - list(bytes.fromhex(colour))).sum(2) < 60
-        assert near.sum() > 300, (top, colour)
+        near = np.abs(panel - list(bytes.fromhex(color))).sum(2) < 60
+        assert near.sum() > 300, (top, color)
         assert np.ptp(near.nonzero()[1]) > width / 2  # the line crosses the panel
     figure = training_figure(read_metrics(tmp_path / "metrics.csv"))
     labels = [axes.get_ylabel() for axes in figure.axes]

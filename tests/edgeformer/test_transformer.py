@@ -106,7 +106,7 @@ def test_shared_heads_follow_the_document() -> None:
     with torch.no_grad():
         heads = x.view(2, 5, 4, 8)
         attention = layer.attention
-        query, key, value = (heads @ one.weight.T for one in (attention.query, attention.key, attention.value))
+        query, key, value = (heads @ layer.weight.T for layer in (attention.query, attention.key, attention.value))
         energy = torch.einsum("nqhd,nkhd->nhqk", query, key)
         energy = energy.masked_fill(padding[:, None, None, :] == 0, -torch.inf)
         weights = torch.softmax(energy / 32**0.5, dim=3)

@@ -113,7 +113,7 @@ def test_a_difference_counts_if_it_is_larger_than_its_error(
 
     monkeypatch.setattr(module, "best_text", text)
     result = module.tune(bundle, open_translator(bundle, threads=1), data)
-    assert max(result.candidates, key=lambda one: one.bleu).length_penalty == 1.5
+    assert max(result.candidates, key=lambda candidate: candidate.bleu).length_penalty == 1.5
     assert result.chosen.length_penalty == chosen
 
 

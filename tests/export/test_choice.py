@@ -40,12 +40,12 @@ CANDIDATES = [
 
 
 def chosen(candidates: list[Measured], **settings: Any) -> str:
-    (name,) = [one.name for one in decide(candidates, Rule(**settings)) if one.chosen]
+    (name,) = [candidate.name for candidate in decide(candidates, Rule(**settings)) if candidate.chosen]
     return name
 
 
 @pytest.mark.parametrize(
-    ("optimise", "max_drop", "noise", "expected"),
+    ("optimize", "max_drop", "noise", "expected"),
     [
         ("latency", 0.2, 0.0, "int4+2"),  # int8-block is within a tenth of it, and larger
         ("latency", 1.0, 0.0, "int4"),
@@ -57,14 +57,14 @@ def chosen(candidates: list[Measured], **settings: Any) -> str:
     ],
 )
 def test_the_best_inside_the_budget_is_chosen(
-    optimise: Objective, max_drop: float, noise: float, expected: str
+    optimize: Objective, max_drop: float, noise: float, expected: str
 ) -> None:
     for candidates in (CANDIDATES, CANDIDATES[::-1]):
-        assert chosen(candidates, max_drop=max_drop, optimise=optimise, noise=noise) == expected
+        assert chosen(candidates, max_drop=max_drop, optimize=optimize, noise=noise) == expected
 
 
 def test_equals_are_told_apart_by_size_then_drop_then_name() -> None:
-    settings: dict[str, Any] = {"max_drop": 1, "optimise": "latency", "noise": 0.0}
+    settings: dict[str, Any] = {"max_drop": 1, "optimize": "latency", "noise": 0.0}
     reference = measured("fp32", 0.0, 20, 9)
     assert chosen([reference, measured("b", 0.2, 10, 1), measured("a", 0.1, 10.4, 2)], **settings) == "b"
     assert chosen([reference, measured("b", 0.2, 10, 1), measured("a", 0.1, 10.4, 1)], **settings) == "a"
@@ -72,20 +72,25 @@ def test_equals_are_told_apart_by_size_then_drop_then_name() -> None:
 
 
 def test_noise_below_the_tie_does_not_change_the_choice() -> None:
-    """Every order of times that lie within a few per cent of each other gives the same candidate."""
+    """Every order of times that lie within a few percent of each other gives the same candidate."""
     for factors in ((0.98, 1.0, 1.01), (1.01, 0.99, 1.0), (1.0, 1.02, 0.98)):
         candidates = [measured("fp32", 0.0, 9.0, 12.0)]
         candidates += [
             measured(name, drop, 6 * factor, 4.0)
             for (name, drop), factor in zip((("a", 0.1), ("b", 0.02), ("c", 0.05)), factors, strict=True)
         ]
-        assert chosen(candidates, max_drop=0.2, optimise="latency", noise=0.02) == "b"
+        assert chosen(candidates, max_drop=0.2, optimize="latency", noise=0.02) == "b"
 
 
 def test_what_is_dominated_is_not_on_the_front() -> None:
-    decided = {one.name: one for one in decide(CANDIDATES, Rule(max_drop=0.2))}
-    assert {name for name, one in decided.items() if one.on_front} == {"int8-block", "int4", "int4+2", "int8-dyn"}
-    assert {name for name, one in decided.items() if not one.in_budget} == {"int4"}
+    decided = {candidate.name: candidate for candidate in decide(CANDIDATES, Rule(max_drop=0.2))}
+    assert {name for name, candidate in decided.items() if candidate.on_front} == {
+        "int8-block",
+        "int4",
+        "int4+2",
+        "int8-dyn",
+    }
+    assert {name for name, candidate in decided.items() if not candidate.in_budget} == {"int4"}
 
 
 def test_a_choice_stays_unless_another_is_clearly_better() -> None:
@@ -126,7 +131,7 @@ def choice_of(candidates: list[Measured]) -> Choice:
     rule = Rule(max_drop=0.2, noise=0.02)
     decided = decide(candidates, rule)
     return Choice(
-        chosen=next(one.name for one in decided if one.chosen),
+        chosen=next(candidate.name for candidate in decided if candidate.chosen),
         max_bleu_drop=0.2,
         optimise="latency",
         candidates=decided,

@@ -94,8 +94,8 @@ def test_graphs_run_there(case: Opened) -> None:
 def test_logits_are_torchs(case: Opened) -> None:
     sources = random_sources([1, 2, 9, 40, 256, 5, 5])
     targets = [ids[:-1] for ids in random_sources([1, 4, 30, 12, 7, 39, 2], seed=1)]
-    found = compare_logits(case.model, case.cuda.session, list(zip(sources, targets, strict=True)))
-    assert found.max_difference <= PRECISIONS[case.precision].tolerances.logits * max(1.0, found.largest / 10)
+    parity = compare_logits(case.model, case.cuda.session, list(zip(sources, targets, strict=True)))
+    assert parity.max_difference <= PRECISIONS[case.precision].tolerances.logits * max(1.0, parity.largest / 10)
 
 
 def test_attention_and_output_are_torchs(case: Opened) -> None:
@@ -106,8 +106,8 @@ def test_attention_and_output_are_torchs(case: Opened) -> None:
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_rows_that_leave_at_different_steps_leave_the_others_as_they_are(taught: Opened, beam_size: int) -> None:
-    on_cuda, expected = (one.translate(TEXTS, beam_size=beam_size) for one in (taught.cuda, taught.cpu))
-    assert len({len(one.best.ids) for one in expected}) > 1
+    on_cuda, expected = (translator.translate(TEXTS, beam_size=beam_size) for translator in (taught.cuda, taught.cpu))
+    assert len({len(translation.best.ids) for translation in expected}) > 1
     same = [a.best.ids == b.best.ids for a, b in zip(on_cuda, expected, strict=True)]
     # In float16, two tokens may be so close that another order of additions decides between them.
     assert sum(same) >= len(same) * (1 if taught.precision == "fp32" else 0.9)
@@ -129,9 +129,9 @@ def test_threads_share_one_session(case: Opened) -> None:
     works = [random_sources([2, 5, 9, 3], seed) for seed in range(6)]
     expected = [decode(case.cuda.session, work, options) for work in works]
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda work: decode(case.cuda.session, work, options), works))
-    for one, other in zip(found, expected, strict=True):
-        assert [best.ids for best, *_ in one] == [best.ids for best, *_ in other]
+        results = list(pool.map(lambda work: decode(case.cuda.session, work, options), works))
+    for actual, reference in zip(results, expected, strict=True):
+        assert [best.ids for best, *_ in actual] == [best.ids for best, *_ in reference]
 
 
 def test_the_state_stays_there(case: Opened) -> None:

@@ -331,7 +331,7 @@ def test_traced_graphs_compute_the_same(
     before = Counter(node.op_type for node in graphs[file].graph)
     after = transformed(graphs[file], one_pass(), feeds_of(graphs[file].graph))
     if one_pass is FuseSkipNorm:
-        first = 1 if variant in {"pre_norm", "ssru"} else 0  # what it normalises is the embedding, and no sum
+        first = 1 if variant in {"pre_norm", "ssru"} else 0  # what it normalizes is the embedding, and no sum
         assert after["LayerNormalization"] == first
         assert after["SkipLayerNormalization"] == before["LayerNormalization"] - first
     elif one_pass is VectorNorm:

@@ -98,15 +98,15 @@ def test_the_state_table_tells_so(exported: Exported) -> None:
     table = exported.run.load_model().state_table()
     assert {tensor.dtype for tensor in table} <= {"float32", "int32"}
     half = {"float32": "float16"}
-    assert [(one.name, one.dtype) for one in manifest.state] == [
-        (one.name, half.get(one.dtype, one.dtype)) for one in table
+    assert [(tensor.name, tensor.dtype) for tensor in manifest.state] == [
+        (tensor.name, half.get(tensor.dtype, tensor.dtype)) for tensor in table
     ]
     state = Translator.open(exported.bundle).session.start(np.array([[5, 6, 3]]), np.array([3]))
     state.select(np.array([0, 0]), None)
     for _ in range(2):
         logits = state.step(np.array([5, 6]))
     assert logits.dtype == np.float32
-    assert {str(value.numpy().dtype) for value in state.tensors.values()} == {one.dtype for one in manifest.state}
+    assert {str(value.numpy().dtype) for value in state.tensors.values()} == {tensor.dtype for tensor in manifest.state}
 
 
 def test_caches_are_written_in_place_for_widths_that_cuda_knows(exported: Exported) -> None:
@@ -223,7 +223,7 @@ def test_fills_of_masks_stay_finite_and_guards_stay_above_zero() -> None:
         node.outputs[0].type, node.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([4])
     quotient.outputs[0].name = contract.ATTENTION
     model = half([where, softmax, guarded, quotient], [mask, x], [fill, guard], quotient.outputs[0])
-    constants = {str(one.name): one.const_value for one in model.graph.initializers.values()}
+    constants = {str(tensor.name): tensor.const_value for tensor in model.graph.initializers.values()}
     kept = {name: tensor.numpy() for name, tensor in constants.items() if tensor is not None}
     assert {name: array.dtype for name, array in kept.items()} == dict.fromkeys(("fill", "guard"), np.float16)
     assert kept["fill"] == -65504

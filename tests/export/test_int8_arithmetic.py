@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -58,8 +59,8 @@ def test_the_largest_numbers_do_not_saturate(
     op: str, target: Target, expected: str, rows: int, exact: bool | None
 ) -> None:
     model, weight = extreme(op, target, expected)
-    wanted = onnx_arithmetic.products_saturate() if exact is None else exact
-    session = ort.InferenceSession(model, options(exact=wanted), providers=["CPUExecutionProvider"])
+    is_exact = onnx_arithmetic.products_saturate() if exact is None else exact
+    session = ort.InferenceSession(model, options(exact=is_exact), providers=["CPUExecutionProvider"])
     x = np.ones((rows, WIDTH), np.float32)  # 255 each
     np.testing.assert_allclose(session.run(None, {"x": x})[0], x @ weight, rtol=1e-6)
 
@@ -71,15 +72,17 @@ def test_the_entry_stores_the_weights_of_every_operator_as_uint8(
 ) -> None:
     """So that the next release of onnxruntime that leaves one out is noticed on any x86 machine."""
     model, _ = extreme(op, target, expected)
-    found = {}
+    types = {}
     for exact in (False, True):
         made = options(exact=exact)
         made.optimized_model_filepath = str(tmp_path / f"{exact}.onnx")
         made.log_severity_level = 4  # it warns that such a file suits this machine only
         ort.InferenceSession(model, made, providers=["CPUExecutionProvider"])
-        weights = [one for one in onnx.load(tmp_path / f"{exact}.onnx").graph.initializer if len(one.dims) == 2]
-        found[exact] = [one.data_type for one in weights]
-    assert found == {False: [TensorProto.INT8], True: [TensorProto.UINT8]}
+        weights = [
+            tensor for tensor in onnx.load(tmp_path / f"{exact}.onnx").graph.initializer if len(tensor.dims) == 2
+        ]
+        types[exact] = [tensor.data_type for tensor in weights]
+    assert types == {False: [TensorProto.INT8], True: [TensorProto.UINT8]}
 
 
 @pytest.mark.parametrize("saturates", [False, True])
@@ -87,12 +90,15 @@ def test_an_int8_session_asks_for_exact_products_where_they_saturate(
     small_bundle_int8: Path, monkeypatch: pytest.MonkeyPatch, saturates: bool
 ) -> None:
     monkeypatch.setattr(onnx_session, "products_saturate", lambda: saturates)
-    session = OnnxSession(open_bundle(small_bundle_int8))
-    if saturates:
-        assert session._options.get_session_config_entry(KEY) == "1"
-    else:
-        with pytest.raises(RuntimeError, match=KEY):
-            session._options.get_session_config_entry(KEY)
+    with mock.patch.object(ort, "InferenceSession", wraps=ort.InferenceSession) as opened:
+        OnnxSession(open_bundle(small_bundle_int8))
+    for call in opened.call_args_list:
+        if saturates:
+            assert call.args[1].get_session_config_entry(KEY) == "1"
+        else:
+            with pytest.raises(RuntimeError, match=KEY):
+                call.args[1].get_session_config_entry(KEY)
+    assert opened.call_count >= 2
 
 
 def test_both_kinds_of_kernel_give_the_same_logits(small_bundle_int8: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,8 +48,8 @@ def test_parts_are_found_in_the_graphs_with_the_error_of_each(exported: tuple[st
         found = list(modules[file].values())
         assert wanted <= set(found)
         assert len(set(found)) == len(found)
-    assert all(1e-6 <= one.error < 1e-4 for one in golden.tensors)
-    outputs = {(one.file, one.tensor) for one in golden.tensors if one.module is None}
+    assert all(1e-6 <= tensor.error < 1e-4 for tensor in golden.tensors)
+    outputs = {(tensor.file, tensor.tensor) for tensor in golden.tensors if tensor.module is None}
     table = bundle.manifest.state
     assert {(ENCODER_FILE, tensor.name) for tensor in table if tensor.from_encoder} <= outputs
     assert {(DECODER_FILE, tensor.output_name) for tensor in table if tensor.kind == "recurrent"} <= outputs
@@ -82,7 +82,7 @@ def test_without_known_parts_the_graph_and_its_tensor_are_named(exported: tuple[
     bundle, model = open_bundle(path), run.load_model()
     golden = read_golden(bundle)
     next(iter(model.source_embedding.parameters())).data.mul_(1.5)  # type: ignore[union-attr]
-    for parts in ((), tuple(one for one in golden.tensors if one.module is None)):
+    for parts in ((), tuple(tensor for tensor in golden.tensors if tensor.module is None)):
         first = locate(model, bundle, replace(golden, tensors=parts), "cpu", (20, 30, 40, 3), (2, 21))
         assert first is not None
         assert first.module is None

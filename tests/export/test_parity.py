@@ -101,9 +101,11 @@ def test_torch_and_onnx_report_the_same_scores(exported: Exported) -> None:
     options = DecodeOptions(beam_size=3, n_best=3, max_length=12)
     ours = decode(exported.translator.session, sources, options)
     theirs = decode(TorchSession(exported.model), sources, options)
-    for one, other in zip(ours, theirs, strict=True):
-        assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]
-        assert [hypothesis.score for hypothesis in one] == pytest.approx([hyp.score for hyp in other], abs=1e-5)
+    for hypotheses, reference in zip(ours, theirs, strict=True):
+        assert [hypothesis.ids for hypothesis in hypotheses] == [hypothesis.ids for hypothesis in reference]
+        assert [hypothesis.score for hypothesis in hypotheses] == pytest.approx(
+            [hyp.score for hyp in reference], abs=1e-5
+        )
 
 
 @exports(*FP32, *INT8)
@@ -142,9 +144,9 @@ def test_int8_stays_close_to_torch(exported: Exported) -> None:
 
 @exports(("post_norm", "ort", "fp32"))
 def test_a_wrong_model_is_told_with_sentence_and_step(exported: Exported, tmp_path: Path) -> None:
-    other = small_run(tmp_path / "run", "post_norm", seed=1).load_model()
-    sources = random_sources(other, [6, 9])
-    report = compare(other, exported.translator.session, sources, [DecodeOptions(beam_size=1)], "fp32")
+    other_model = small_run(tmp_path / "run", "post_norm", seed=1).load_model()
+    sources = random_sources(other_model, [6, 9])
+    report = compare(other_model, exported.translator.session, sources, [DecodeOptions(beam_size=1)], "fp32")
     assert report.logits.max_difference > 0.1
     assert report.tokens[0].first is not None
     logits, attention, tokens = report.problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 import onnx_ir as ir
@@ -10,10 +11,12 @@ import pytest
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
-from edgeformer_export.model_graphs import optimisations
+from edgeformer_export.model_graphs import optimizations
+from edgeformer_export.passes import pipeline
 from edgeformer_export.passes.patterns import find_linears, find_lookups
 from edgeformer_export.passes.pipeline import SMALL_CONSTANTS, PassFailedError, node_count, run_passes, weight_bytes
 from edgeformer_export.passes.simplify import Simplify
+from edgeformer_export.passes.strip import Strip
 from edgeformer_export.passes.structure import structure
 from edgeformer_export.quantize.blocks import QuantizeBlocks
 from edgeformer_export.quantize.calibration import Observer, QuantizationRange
@@ -208,18 +211,18 @@ def test_portable_graphs_have_standard_operators_only(store: Store, variant: str
 
 @pytest.mark.parametrize("target", ["ort", "portable"])
 @pytest.mark.parametrize("in_blocks", [False, True])
-def test_optimised_graphs_hold_no_waste(store: Store, target: Target, in_blocks: bool) -> None:
+def test_optimized_graphs_hold_no_waste(store: Store, target: Target, in_blocks: bool) -> None:
     graphs = store.traced("post_norm", target).graphs
     for file, model in graphs.items():
         nodes, size = node_count(model), weight_bytes(model)
-        passes = optimisations(file, target, in_blocks=in_blocks, for_cuda=False)
-        optimised, records = run_passes(model, passes)
-        assert [record.name for record in records] == [type(one).__name__ for one in passes]
-        kinds = Counter(node.op_type for node in optimised.graph)
+        passes = optimizations(file, target, in_blocks=in_blocks, for_cuda=False)
+        optimized, records = run_passes(model, passes)
+        assert [record.name for record in records] == [type(graph_pass).__name__ for graph_pass in passes]
+        kinds = Counter(node.op_type for node in optimized.graph)
         assert not kinds & Counter({"Identity": 1, "Dropout": 1})
         # A norm of vector instructions is four nodes instead of one; nothing else adds any.
-        assert node_count(optimised) - 3 * kinds["SimplifiedLayerNormalization"] <= nodes
-        assert weight_bytes(optimised) <= size + SMALL_CONSTANTS
+        assert node_count(optimized) - 3 * kinds["SimplifiedLayerNormalization"] <= nodes
+        assert weight_bytes(optimized) <= size + SMALL_CONSTANTS
 
 
 class Grow(ir.passes.InPlacePass):
@@ -317,6 +320,14 @@ def test_names_and_metadata_are_no_change() -> None:
     assert (record.outcome, record.removed, record.added, record.rewired) == ("unchanged", {}, {}, 0)
 
 
+def test_each_state_of_a_graph_is_digested_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    digested = mock.Mock(wraps=structure)
+    monkeypatch.setattr(pipeline, "structure", digested)
+    _, records = run_passes(small_linear(), [Simplify(), Rename(), Grow(), Rename(), Strip()])
+    assert [record.name for record in records if record.outcome == "rejected"] == ["Grow"]
+    assert digested.call_count == 1 + 4  # the first graph, and what the other passes made of it
+
+
 def test_interface_and_conditions_are_checked() -> None:
     with pytest.raises(
         PassFailedError, match=r"Pass RenameOutput failed \(passes before it: none\): it changed .*outp"
@@ -373,7 +384,7 @@ def test_what_onnxsim_removes_is_recorded(
 def test_the_tracer_leaves_no_duplicates_and_nothing_unused(store: Store, variant: str) -> None:
     """So the pipeline needs no passes for that."""
     for file, model in store.traced(variant).graphs.items():
-        model, _ = run_passes(model, optimisations(file, "portable", in_blocks=False, for_cuda=False))
+        model, _ = run_passes(model, optimizations(file, "portable", in_blocks=False, for_cuda=False))
         cleaning = [
             common.CommonSubexpressionEliminationPass(),
             common.DeduplicateInitializersPass(),

@@ -185,7 +185,7 @@ def test_a_tied_table_is_stored_once_for_both_graphs(store: Store, tmp_path: Pat
     packed, scales = ([lookup.inputs[index] for lookup in lookups] for index in (0, 2))
     for tied in ([*packed, projection.inputs[1]], [*scales, projection.inputs[2]]):
         tensors = [value.const_value for value in tied if value is not None]
-        assert len({(one.offset, one.length) for one in tensors if isinstance(one, ir.ExternalTensor)}) == 1
+        assert len({(tensor.offset, tensor.length) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)}) == 1
 
 
 @pytest.mark.parametrize("variant", ["post_norm", "untied_silu", "lstm_mlp"])

@@ -90,10 +90,10 @@ def test_another_tokenizer_is_named(small_bundle: Path, taught_run: Run, tmp_pat
     words = [word for source, _ in PAIRS for word in reversed(source.split())]
     other = train_tokenizer(words, taught_run.recipe.tokenizer)
     (bundle / "tokenizer.json").write_text(other.to_str(), encoding="utf-8")
-    found = problems(rehash(bundle))
-    assert "the source tokenizer `tokenizer.json` is not the one of the examples: token " in found[0]
-    assert "the target tokenizer `tokenizer.json` is not the one of the examples" in found[1]
-    assert len(found) == 2
+    reported = problems(rehash(bundle))
+    assert "the source tokenizer `tokenizer.json` is not the one of the examples: token " in reported[0]
+    assert "the target tokenizer `tokenizer.json` is not the one of the examples" in reported[1]
+    assert len(reported) == 2
     assert "its source tokenizer differs from the bundle's" in error("verify", bundle, "--checkpoint", taught_run.path)
 
 
@@ -102,12 +102,12 @@ def test_against_torch_a_scaled_block_is_found_in_its_layer(
     small_bundle: Path, taught_run: Run, tmp_path: Path, file: str, tensor: str, part: str
 ) -> None:
     bundle = scale_block(copy_of(small_bundle, tmp_path), file, tensor)
-    found = problems(bundle, "--checkpoint", taught_run.path, "--beam", "1")
-    assert f"first difference in example 4: {part}" in found[0]
-    assert "against torch, in sentence " in found[-1]
-    assert f", first difference is in {part}, relative difference 0." in found[-1]
-    assert ", tolerance 0.001)" in found[-1]
-    assert found[-1].endswith("step 1") == (file == DECODER_FILE)
+    reported = problems(bundle, "--checkpoint", taught_run.path, "--beam", "1")
+    assert f"first difference in example 4: {part}" in reported[0]
+    assert "against torch, in sentence " in reported[-1]
+    assert f", first difference is in {part}, relative difference 0." in reported[-1]
+    assert ", tolerance 0.001)" in reported[-1]
+    assert reported[-1].endswith("step 1") == (file == DECODER_FILE)
 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
@@ -126,12 +126,12 @@ def test_against_torch_a_scaled_matrix_of_integers_is_found_in_its_layer(
 def test_against_torch_a_dropped_mask_is_found_in_its_layer(
     small_bundle: Path, taught_run: Run, tmp_path: Path
 ) -> None:
-    found = problems(drop_mask(copy_of(small_bundle, tmp_path), ENCODER_FILE), "--checkpoint", taught_run.path)
-    assert "first difference is in encoder layer 1, attention, output" in found[-1]
+    reported = problems(drop_mask(copy_of(small_bundle, tmp_path), ENCODER_FILE), "--checkpoint", taught_run.path)
+    assert "first difference is in encoder layer 1, attention, output" in reported[-1]
 
 
 def test_a_model_with_other_weights_is_told_from_its_first_part_on(small_bundle: Path, tmp_path: Path) -> None:
     """The bundle is sound, but it is not the bundle of that run."""
-    found = problems(small_bundle, "--checkpoint", small_run(tmp_path / "other", seed=7).path, "--beam", "1")
-    assert "logits differ by up to" in found[0]
-    assert "first difference is in source embedding, tokens (`source_embedding.tokens`" in found[-1]
+    reported = problems(small_bundle, "--checkpoint", small_run(tmp_path / "other", seed=7).path, "--beam", "1")
+    assert "logits differ by up to" in reported[0]
+    assert "first difference is in source embedding, tokens (`source_embedding.tokens`" in reported[-1]

@@ -44,7 +44,7 @@ def test_a_translation_knows_its_source() -> None:
 def test_it_is_the_loop_between_two_tokenizers(workers: int) -> None:
     session = ToySession()
     translations = translator_of(session, workers=workers).translate(["a c", "b", "d d d"], max_batch_tokens=1)
-    hypotheses = decode(session, [found.source.ids for found in translations], DEFAULTS)
+    hypotheses = decode(session, [translation.source.ids for translation in translations], DEFAULTS)
     for translation, (best,) in zip(translations, hypotheses, strict=True):
         assert (translation.best.ids, translation.score) == (best.ids, best.score)
         assert translation.text == word_tokenizer().decode(best.ids)
@@ -53,15 +53,15 @@ def test_it_is_the_loop_between_two_tokenizers(workers: int) -> None:
 
 def test_options_replace_the_defaults_and_changes_replace_both() -> None:
     translator = translator_of(ToySession())
-    given = DecodeOptions(beam_size=3, n_best=2)
+    options = DecodeOptions(beam_size=3, n_best=2)
     translations = [
         translator.translate(["a"])[0],
-        translator.translate(["a"], given)[0],
-        translator.translate(["a"], given, n_best=3)[0],
+        translator.translate(["a"], options)[0],
+        translator.translate(["a"], options, n_best=3)[0],
     ]
     assert [len(translation.hypotheses) for translation in translations] == [1, 2, 3]
     with pytest.raises(OptionError, match="`n_best` must be at most `beam_size`"):
-        translator.translate(["a"], given, beam_size=1)
+        translator.translate(["a"], options, beam_size=1)
 
 
 def test_a_text_beyond_the_limit_is_refused_before_any_work() -> None:
@@ -87,9 +87,10 @@ def test_a_truncated_text_keeps_its_end_token() -> None:
 def test_blank_texts_are_not_decoded() -> None:
     session, counters = ToySession(), Counters()
     translations = translator_of(session).translate(["", "\t \n"], counters=counters)
-    assert [(found.text, found.tokens, found.score, found.best.finished) for found in translations] == [
-        ("", (), 0.0, True)
-    ] * 2
+    assert [
+        (translation.text, translation.tokens, translation.score, translation.best.finished)
+        for translation in translations
+    ] == [("", (), 0.0, True)] * 2
     assert counters.sentences == 0
     assert session.rows == []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +12,9 @@ import pytest
 from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.decoding.batching import pad
-from edgeformer_runtime.engine import onnx_session
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.translator import Translator
-from tests.bundles import copy_of, without_attention
+from tests.bundles import copy_of, opened_graphs, without_attention
 from tests.toy import Ids
 
 TEXTS = [
@@ -34,24 +32,25 @@ def pairs(translator: Translator, texts: list[str]) -> tuple[list[Ids], list[Ids
     translations = translator.translate(texts, beam_size=2)
     assert all(translation.best.finished for translation in translations)
     eos = translator.session.special.eos
-    return [found.source.ids for found in translations], [(*found.best.ids, eos) for found in translations]
+    sources = [translation.source.ids for translation in translations]
+    return sources, [(*translation.best.ids, eos) for translation in translations]
 
 
 @pytest.mark.parametrize("max_length", [None, 2])
 def test_every_target_token_has_one_unit_of_weight(translator: Translator, max_length: int | None) -> None:
     translations = translator.translate(TEXTS, beam_size=2, max_length=max_length)
     end = translator.source_tokenizer.tokens([translator.session.special.eos])[0]
-    for text, translation, found in zip(TEXTS, translations, translator.attention(translations), strict=True):
+    for text, translation, attention in zip(TEXTS, translations, translator.attention(translations), strict=True):
         best = translation.best
         source = translator.source_tokenizer
-        assert found.finished == best.finished == (max_length is None)
-        assert found.target_tokens == (*best.tokens, *[end] * best.finished)
-        assert found.source_tokens == (*source.tokens(source.encode(text)), end)
-        assert found.weights.shape == (len(found.target_tokens), len(found.source_tokens))
-        assert found.weights.dtype == np.float32
-        assert found.weights.min() >= 0
-        np.testing.assert_allclose(found.weights.sum(1), 1, atol=SAME)
-        assert max_length is None or len(found.weights) == max_length
+        assert attention.finished == best.finished == (max_length is None)
+        assert attention.target_tokens == (*best.tokens, *[end] * best.finished)
+        assert attention.source_tokens == (*source.tokens(source.encode(text)), end)
+        assert attention.weights.shape == (len(attention.target_tokens), len(attention.source_tokens))
+        assert attention.weights.dtype == np.float32
+        assert attention.weights.min() >= 0
+        np.testing.assert_allclose(attention.weights.sum(1), 1, atol=SAME)
+        assert max_length is None or len(attention.weights) == max_length
 
 
 def test_it_depends_on_source_and_target(translator: Translator) -> None:
@@ -83,9 +82,9 @@ def test_a_pair_has_the_same_weights_alone_and_among_others(translator: Translat
     among = attention_weights(
         translator.session, [sources[n] for n in order], [targets[n] for n in order], max_batch_tokens
     )
-    for index, found in zip(order, among, strict=True):
+    for index, weights in zip(order, among, strict=True):
         (alone,) = attention_weights(translator.session, [sources[index]], [targets[index]])
-        np.testing.assert_allclose(found, alone, atol=SAME)
+        np.testing.assert_allclose(weights, alone, atol=SAME)
 
 
 def test_any_pair_can_be_asked_for(translator: Translator) -> None:
@@ -107,18 +106,18 @@ def test_a_prefix_has_the_first_rows(translator: Translator) -> None:
 def test_blank_texts_have_none(translator: Translator) -> None:
     texts = ["", TEXTS[1], " "]
     translations = translator.translate(texts)
-    blank, found, other = translator.attention(translations)
+    blank, attention, other = translator.attention(translations)
     for empty in (blank, other):
         assert (empty.source_tokens, empty.target_tokens, empty.weights.shape) == ((), (), (0, 0))
         assert empty.alignment == ()
-    np.testing.assert_array_equal(found.weights, translator.attention(translations[1:2])[0].weights)
+    np.testing.assert_array_equal(attention.weights, translator.attention(translations[1:2])[0].weights)
 
 
 @pytest.mark.parametrize(("finished", "expected"), [(True, ((1, 0), (0, 1))), (False, ((1, 0), (0, 1), (1, 2)))])
 def test_the_alignment_leaves_end_tokens_out(finished: bool, expected: tuple[tuple[int, int], ...]) -> None:
     weights = np.array([[0.1, 0.7, 0.2], [0.3, 0.1, 0.6], [0.0, 0.1, 0.9]], np.float32)
-    found = Attention(("a", "b", "</s>"), ("x", "y", "</s>" if finished else "z"), weights, finished)
-    assert found.alignment == expected
+    attention = Attention(("a", "b", "</s>"), ("x", "y", "</s>" if finished else "z"), weights, finished)
+    assert attention.alignment == expected
 
 
 def test_an_end_token_alone_is_aligned_with_nothing() -> None:
@@ -138,22 +137,15 @@ def test_a_bundle_without_weights_translates_and_says_what_it_lacks(small_bundle
 
 
 def test_the_graph_is_opened_on_demand_and_once(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
-    original = onnx_session._open
-
-    def record(path: Path, device: str, options: Any) -> Any:
-        opened.append(path.name)
-        return original(path, device, options)
-
-    monkeypatch.setattr(onnx_session, "_open", record)
+    opened = opened_graphs(monkeypatch)
     translator = Translator.open(small_bundle, threads=1)
     translations = translator.translate(TEXTS)
     assert opened == [DECODER_FILE, ENCODER_FILE]
     with ThreadPoolExecutor(8) as pool:
         results = [pool.submit(translator.attention, translations) for _ in range(8)]
     for result in results:
-        for found, expected in zip(result.result(), results[0].result(), strict=True):
-            np.testing.assert_array_equal(found.weights, expected.weights)
+        for attention, expected in zip(result.result(), results[0].result(), strict=True):
+            np.testing.assert_array_equal(attention.weights, expected.weights)
     assert opened[2:] == [ATTENTION_FILE]
 
 

@@ -44,8 +44,8 @@ def test_the_darkest_cells_are_where_the_model_looks() -> None:
     top, left = rows.min(), columns.min()
     for target in range(3):
         for source in range(4):
-            centre = pixels[top + CELL // 2 + target * CELL, left + CELL // 2 + source * CELL].tolist()
-            assert (centre == DARK) == (source == target), (source, target)
+            center = pixels[top + CELL // 2 + target * CELL, left + CELL // 2 + source * CELL].tolist()
+            assert (center == DARK) == (source == target), (source, target)
 
 
 def test_no_weight_is_white() -> None:

@@ -55,11 +55,11 @@ def pick(request: pytest.FixtureRequest, engine: OnnxBestTokens) -> BestTokens:
 def test_largest_is_the_beginning_of_a_stable_sort(case: Case) -> None:
     logits, count = case
     logits += np.float32(0.1)  # exact values: here nothing is rounded
-    given = logits.copy()
+    original = logits.copy()
     best, position = largest(logits, count)
-    expected = np.argsort(-given, axis=1, kind="stable")[:, :count]
+    expected = np.argsort(-original, axis=1, kind="stable")[:, :count]
     np.testing.assert_array_equal(position, expected)
-    np.testing.assert_array_equal(best, np.take_along_axis(given, expected, axis=1))
+    np.testing.assert_array_equal(best, np.take_along_axis(original, expected, axis=1))
 
 
 @FEW
@@ -152,9 +152,9 @@ def test_a_sentence_with_a_row_that_holds_no_number_has_no_best(pick: BestTokens
 @pytest.mark.parametrize("width", [700, 4093])
 def test_the_engine_leaves_the_logits_as_they_are(engine: OnnxBestTokens, width: int) -> None:
     logits = np.random.default_rng(0).normal(size=(4, width)).astype(np.float32)
-    given = logits.copy()
+    original = logits.copy()
     engine(logits, np.zeros((1, 4)), 5)
-    np.testing.assert_array_equal(logits, given)
+    np.testing.assert_array_equal(logits, original)
 
 
 @pytest.mark.parametrize("sentences", [1, 5, 8])
@@ -167,8 +167,8 @@ def test_blocks_of_sentences_give_what_all_together_give(
     log_probability = -random.random((sentences, 3))
     whole = engine(logits, log_probability, 6)
     monkeypatch.setattr(onnx_best_tokens, "CACHED", block * logits[:3].size + 1)
-    for one, other in zip(whole, engine(logits, log_probability, 6), strict=True):
-        assert np.array_equal(one, other)
+    for part, reference in zip(whole, engine(logits, log_probability, 6), strict=True):
+        assert np.array_equal(part, reference)
 
 
 @pytest.mark.parametrize("vocab_size", range(1, 3000, 7))

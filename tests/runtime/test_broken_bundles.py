@@ -34,12 +34,12 @@ def test_a_scaled_block_of_a_weight_is_found_in_its_layer(
     small_bundles: dict[Precision, Path], tmp_path: Path, precision: Precision, file: str, tensor: str, part: str
 ) -> None:
     bundle = scale_block(copy_of(small_bundles[precision], tmp_path), file, tensor)
-    found = problems(bundle)
-    assert f"first difference in example 4: {part}, relative difference 0." in found[0]
-    assert ("step 1" in found[0]) == (file == DECODER_FILE)
-    assert "padding" not in found[0]
+    reported = problems(bundle)
+    assert f"first difference in example 4: {part}, relative difference 0." in reported[0]
+    assert ("step 1" in reported[0]) == (file == DECODER_FILE)
+    assert "padding" not in reported[0]
     text = run("verify", bundle).stdout
-    assert f"FAILED {found[0]}." in text
+    assert f"FAILED {reported[0]}." in text
     assert text.endswith("FAILED\n")
 
 
@@ -53,9 +53,9 @@ def test_a_scaled_block_of_the_output_projection_is_found_in_the_logits(
 
 def test_weights_that_are_no_numbers_are_found_in_their_layer(small_bundle: Path, tmp_path: Path) -> None:
     bundle = scale_block(copy_of(small_bundle, tmp_path), ENCODER_FILE, "linear_9", nan)
-    found = problems(bundle)
-    assert "encoder layer 2, attention, output (`encoder_layers.1.attention.output`, not finite" in found[0]
-    assert "beam 1: At step 1 no token has a finite logit" in found[1]
+    reported = problems(bundle)
+    assert "encoder layer 2, attention, output (`encoder_layers.1.attention.output`, not finite" in reported[0]
+    assert "beam 1: At step 1 no token has a finite logit" in reported[1]
     assert json.loads(run("verify", bundle, "--json").stdout)["golden"]["failed"] == 12
 
 
@@ -67,9 +67,9 @@ def test_weights_that_are_no_numbers_are_found_in_their_layer(small_bundle: Path
 def test_a_dropped_mask_is_named(
     small_bundles: dict[Precision, Path], tmp_path: Path, precision: Precision, file: str, part: str
 ) -> None:
-    found = problems(drop_mask(copy_of(small_bundles[precision], tmp_path), file))[0]
-    assert f"first difference in example 4: {part} (" in found
-    assert found.endswith("; without padding all agrees, so a padding mask has no effect")
+    reported = problems(drop_mask(copy_of(small_bundles[precision], tmp_path), file))[0]
+    assert f"first difference in example 4: {part} (" in reported
+    assert reported.endswith("; without padding all agrees, so a padding mask has no effect")
 
 
 def test_a_part_is_found_without_torch_and_onnx(small_bundle_int4: Path, tmp_path: Path) -> None:

@@ -18,9 +18,8 @@ from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.cli import pictures as picture_files
 from edgeformer_runtime.cli.attention_map import draw_attention
 from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
-from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.translator import Translator
-from tests.bundles import copy_of, without_attention
+from tests.bundles import copy_of, opened_graphs, without_attention
 from tests.commands import error, python, run
 
 LINES = ["The old dog runs 350 times near the sea.", "", "The green river sings.", "  ", "machine"]
@@ -96,7 +95,9 @@ def test_nbest(small_bundle: Path, translator: Translator) -> None:
     assert blank == "0.0000\t"
     for block, text in ((first, LINES[0]), (last, LINES[2])):
         (translation,) = translator.translate([text], beam_size=4, n_best=3)
-        assert block.split("\n") == [f"{one.score:.4f}\t{one.text}" for one in translation.hypotheses]
+        assert block.split("\n") == [
+            f"{hypothesis.score:.4f}\t{hypothesis.text}" for hypothesis in translation.hypotheses
+        ]
 
 
 def test_json(small_bundle: Path, translator: Translator) -> None:
@@ -395,14 +396,7 @@ class TestAttention:
     def test_without_the_option_it_costs_nothing(
         self, small_bundle: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
     ) -> None:
-        opened: list[str] = []
-        original = OnnxSession._open
-
-        def record(self: OnnxSession, *files: str) -> list[ort.InferenceSession]:
-            opened.extend(files)
-            return original(self, *files)
-
-        monkeypatch.setattr(OnnxSession, "_open", record)
+        opened = opened_graphs(monkeypatch)
         assert "attention" not in run("translate", small_bundle, "dog", *options).stdout
         assert opened == [DECODER_FILE, ENCODER_FILE]
         run("translate", small_bundle, "dog", "--json", "--attention")

@@ -23,11 +23,11 @@ def random(seed: int = 0, shape: tuple[int, ...] = (1, 7, 64)) -> NDArray[np.flo
 
 def test_a_fingerprint_is_the_root_mean_square_and_some_projections() -> None:
     tensor = random()
-    found = fingerprint(tensor)
-    assert len(found) == 1 + PROJECTIONS
-    assert found[0] == pytest.approx(float(np.sqrt(np.square(tensor).mean())), rel=1e-5)
-    assert fingerprint(tensor.reshape(-1)) == found
-    assert len(set(found)) == len(found)
+    values = fingerprint(tensor)
+    assert len(values) == 1 + PROJECTIONS
+    assert values[0] == pytest.approx(float(np.sqrt(np.square(tensor).mean())), rel=1e-5)
+    assert fingerprint(tensor.reshape(-1)) == values
+    assert len(set(values)) == len(values)
 
 
 def test_the_same_numbers_on_every_machine() -> None:
@@ -39,8 +39,10 @@ def test_the_difference_is_about_that_of_the_tensors(size: float) -> None:
     estimates = []
     for seed in range(20):
         tensor, noise = random(seed), random(seed + 100)
-        other = (tensor + np.float32(size) * noise).astype(np.float32)
-        estimates.append(relative_difference(fingerprint(other), fingerprint(tensor)) / relative_error(other, tensor))
+        changed = (tensor + np.float32(size) * noise).astype(np.float32)
+        estimates.append(
+            relative_difference(fingerprint(changed), fingerprint(tensor)) / relative_error(changed, tensor)
+        )
     assert min(estimates) > 0.2
     assert max(estimates) < 2.5
     assert 0.8 < float(np.mean(estimates)) < 1.2
@@ -49,16 +51,16 @@ def test_the_difference_is_about_that_of_the_tensors(size: float) -> None:
 @pytest.mark.parametrize("place", [0, 200, 447])
 def test_one_changed_value_is_seen_wherever_it_is(place: int) -> None:
     tensor = random()
-    other = tensor.copy()
-    other.reshape(-1)[place] += 3
+    changed = tensor.copy()
+    changed.reshape(-1)[place] += 3
     # 3 / sqrt(448) of a root mean square of one
-    assert relative_difference(fingerprint(other), fingerprint(tensor)) == pytest.approx(3 / 448**0.5, rel=0.1)
+    assert relative_difference(fingerprint(changed), fingerprint(tensor)) == pytest.approx(3 / 448**0.5, rel=0.1)
 
 
 def test_swapped_rows_and_a_turned_sign_are_differences() -> None:
     tensor = random()
-    for other in (tensor[:, ::-1], -tensor, np.roll(tensor, 1, axis=2)):
-        assert relative_difference(fingerprint(other), fingerprint(tensor)) > 0.5
+    for changed in (tensor[:, ::-1], -tensor, np.roll(tensor, 1, axis=2)):
+        assert relative_difference(fingerprint(changed), fingerprint(tensor)) > 0.5
 
 
 def test_what_is_no_number_is_infinitely_different() -> None:

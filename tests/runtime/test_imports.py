@@ -120,9 +120,9 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
 
 
 def sources(package: Path) -> list[Path]:
-    found = sorted(package.rglob("*.py"))
-    assert len(found) > 10
-    return found
+    modules = sorted(package.rglob("*.py"))
+    assert len(modules) > 10
+    return modules
 
 
 def test_the_runtime_imports_its_four_libraries_only() -> None:

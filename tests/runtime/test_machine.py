@@ -41,7 +41,7 @@ def test_the_name_of_the_processor_decides_nothing_else_does() -> None:
     here = this_machine("cpu")
     assert here.engine == ort.__version__
     assert here.same_kernels(msgspec.structs.replace(here, processor="another"))
-    others = {
+    changes = {
         "architecture": "other",
         "instructions": (),
         "products_saturate": not here.products_saturate,
@@ -50,5 +50,5 @@ def test_the_name_of_the_processor_decides_nothing_else_does() -> None:
     }
     cuda = msgspec.structs.replace(here, provider="CUDAExecutionProvider")
     assert not cuda.same_kernels(cuda)
-    for name, value in others.items():
+    for name, value in changes.items():
         assert not here.same_kernels(msgspec.structs.replace(here, **{name: value})), name

@@ -35,13 +35,13 @@ def test_changing_logits_changes_nothing_that_follows(translator: Translator) ->
     session = translator.session
     runs = []
     for spoilt in (False, True):
-        state, found = session.start(SOURCE, LENGTH), []
+        state, outputs = session.start(SOURCE, LENGTH), []
         for position in range(8):
             logits = state.step(np.full(3, 2 + position))
-            found.append(logits.copy())
+            outputs.append(logits.copy())
             if spoilt:
                 logits[:] = np.nan
-        runs.append(found)
+        runs.append(outputs)
     np.testing.assert_array_equal(runs[1], runs[0])
 
 

@@ -101,8 +101,8 @@ def decoded_alone(session: OnnxSession, batch: Batch, sentences: IntArray, token
     return logits
 
 
-def same(found: FloatArray, expected: FloatArray) -> None:
-    np.testing.assert_allclose(found, expected, atol=2e-5, rtol=1e-5)
+def same(outputs: FloatArray, expected: FloatArray) -> None:
+    np.testing.assert_allclose(outputs, expected, atol=2e-5, rtol=1e-5)
 
 
 def started(session: OnnxSession, batch: Batch, beams: int) -> OnnxState:
@@ -216,8 +216,8 @@ def test_steps_of_two_batches_may_alternate(session: OnnxSession) -> None:
     for position in range(40):
         logits = [rows.step() for rows in batches]
         if position in {0, 7, 39}:
-            for rows, found in zip(batches, logits, strict=True):
-                rows.check(found)
+            for rows, outputs in zip(batches, logits, strict=True):
+                rows.check(outputs)
         for rows in batches:
             rows.select()
 

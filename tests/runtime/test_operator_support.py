@@ -45,15 +45,15 @@ def test_the_manifest_lists_what_onnx_finds_in_the_graphs(small_bundles: dict[Pr
 def test_an_operator_that_the_engine_lacks_is_named(
     small_bundle: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], object], message: str
 ) -> None:
-    known = dict(operators._known())
+    known = dict(operators.known_operators())
     change(known)
-    monkeypatch.setattr(operators, "_known", lambda: known)
+    monkeypatch.setattr(operators, "known_operators", lambda: known)
     with pytest.raises(BundleError, match=message):
         check_operators(open_bundle(small_bundle))
 
 
 def test_an_engine_that_does_not_tell_is_believed(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "_known", dict)
+    monkeypatch.setattr(operators, "known_operators", dict)
     assert check_operators(open_bundle(small_bundle)).nodes > 0
 
 

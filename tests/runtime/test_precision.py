@@ -29,7 +29,7 @@ def test_every_precision_has_a_row_and_higher_ones_come_first() -> None:
 def test_a_row_does_not_contradict_itself(name: Precision) -> None:
     traits = PRECISIONS[name]
     assert set(traits.devices) <= PROVIDERS.keys()
-    assert traits.optimised_for in traits.devices
+    assert traits.optimized_for in traits.devices
     assert traits.purpose.endswith(".")
     assert (traits.kept_as is not None) == traits.is_quantized
     if traits.kept_as is not None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, normalised, packed
+from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, normalized_score, packed
 from edgeformer_runtime.errors import ModelError, OptionError
 from tests.toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
 
@@ -51,8 +51,8 @@ def within(session: ToySession, options: DecodeOptions) -> DecodeOptions:
 def test_beam_search_equals_reference(session: ToySession, source: Ids, options: DecodeOptions) -> None:
     options = within(session, options)
     expected = reference_beam(session, source, options)
-    (found,) = decode(session, [source], options)
-    assert same(found, expected.hypotheses), (found, expected.hypotheses)
+    (hypotheses,) = decode(session, [source], options)
+    assert same(hypotheses, expected.hypotheses), (hypotheses, expected.hypotheses)
     beams = options.beam_size
     if session.row_multiple == 2:
         assert session.rows == [beams + beams % 2] * expected.steps
@@ -65,11 +65,11 @@ def test_beam_search_equals_reference(session: ToySession, source: Ids, options:
 def test_greedy_search_equals_reference(session: ToySession, source: Ids, options: DecodeOptions) -> None:
     options = replace(within(session, options), beam_size=1, n_best=1)
     expected = reference_greedy(session, source, options)
-    (found,) = decode(session, [source], options)
-    assert same(found, expected.hypotheses)
+    (hypotheses,) = decode(session, [source], options)
+    assert same(hypotheses, expected.hypotheses)
     assert session.rows == [1] * expected.steps
     (unscored,) = decode(session, [source], replace(options, return_scores=False))
-    assert unscored == [replace(found[0], score=None)]
+    assert unscored == [replace(hypotheses[0], score=None)]
 
 
 @FEW
@@ -98,9 +98,9 @@ def test_a_beam_wide_enough_finds_everything_in_order(seed: int, length: int, pe
     session = ToySession(seed=seed, vocab_size=5)  # the unknown token, one word and the end: at most 31 outputs
     expected = enumerate_all(session, (4,), length, penalty)
     options = DecodeOptions(beam_size=64, n_best=64, length_penalty=penalty, max_length=length)
-    (found,) = decode(session, [(4,)], options)
+    (hypotheses,) = decode(session, [(4,)], options)
     assert len(expected) == 2 ** (length + 1) - 1
-    assert same(found, expected)
+    assert same(hypotheses, expected)
 
 
 @FEW
@@ -207,9 +207,9 @@ def test_other_special_tokens_are_respected() -> None:
     for beam_size in (1, 3):
         options = DecodeOptions(beam_size=beam_size)
         find = reference_greedy if beam_size == 1 else reference_beam
-        (found,) = decode(session, [(1, 2)], options)
-        assert same(found, find(session, (1, 2), options).hypotheses)
-        assert not {0, 5, 6} & set(found[0].ids)
+        (hypotheses,) = decode(session, [(1, 2)], options)
+        assert same(hypotheses, find(session, (1, 2), options).hypotheses)
+        assert not {0, 5, 6} & set(hypotheses[0].ids)
 
 
 @given(st.lists(st.booleans(), max_size=40))
@@ -224,6 +224,6 @@ def test_packed_fills_holes_and_moves_nothing_else(flags: list[bool]) -> None:
 
 
 def test_the_score_is_the_documented_formula() -> None:
-    assert normalised(-6.0, 4, 0.5) == -3.0
-    assert normalised(-6.0, 4, 0.0) == -6.0
-    assert normalised(-6.0, 3, 1.0) == -2.0
+    assert normalized_score(-6.0, 4, 0.5) == -3.0
+    assert normalized_score(-6.0, 4, 0.0) == -6.0
+    assert normalized_score(-6.0, 3, 1.0) == -2.0

@@ -54,11 +54,11 @@ def test_a_trace_is_the_same_again_and_another_one_for_other_tokens(
         assert trace.target == (2, *case.ids)[:STEPS]
         found = list(deviations(session_fingerprints(translator.session, table, trace), trace))
         assert len(found) == sum(tensor.from_encoder for tensor in table) + len(trace.target)
-        assert max(one.difference for one in found) < 1e-4
-    one = golden.traces[0]
-    other = next(trace for trace in golden.traces if trace.target[2] != one.target[2])
-    changed = msgspec.structs.replace(one, target=(*one.target[:2], *other.target[2:]))
-    found = list(deviations(session_fingerprints(translator.session, table, changed), one))
+        assert max(deviation.difference for deviation in found) < 1e-4
+    recorded = golden.traces[0]
+    other = next(trace for trace in golden.traces if trace.target[2] != recorded.target[2])
+    changed = msgspec.structs.replace(recorded, target=(*recorded.target[:2], *other.target[2:]))
+    found = list(deviations(session_fingerprints(translator.session, table, changed), recorded))
     assert next(deviation.stage for deviation in found if deviation.difference > 0.01) == 3
 
 
@@ -66,7 +66,7 @@ def test_inner_tensors_are_shown_in_the_order_asked_for(small_bundle: Path) -> N
     bundle = open_bundle(small_bundle)
     golden = read_golden(bundle)
     names = {
-        file: [one.tensor for one in golden.tensors if one.file == file and one.module]
+        file: [tensor.tensor for tensor in golden.tensors if tensor.file == file and tensor.module]
         for file in ("encoder.onnx", "decoder.onnx")
     }
     inner = InnerGraphs.of_bundle(bundle, names)

@@ -131,10 +131,10 @@ def test_the_score_is_that_of_the_step_by_step_logits(translator: Translator) ->
             state = session.start(source, np.array([source.shape[1]]))
             total = 0.0
             targets = [*hypothesis.ids, session.special.eos] if hypothesis.finished else hypothesis.ids
-            for given_token, wanted in zip([session.special.bos, *targets], targets, strict=False):
+            for given_token, expected_token in zip([session.special.bos, *targets], targets, strict=False):
                 row = state.step(np.array([given_token]))[0].astype(np.float64)
                 row[[session.special.pad, session.special.bos]] = -np.inf
-                total += row[wanted] - np.log(np.exp(row).sum())
+                total += row[expected_token] - np.log(np.exp(row).sum())
             assert hypothesis.score == pytest.approx(total / len(targets) ** penalty, abs=1e-4)
 
 

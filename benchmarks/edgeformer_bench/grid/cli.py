@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from edgeformer.data.text import read_lines
 from edgeformer.errors import ConfigError
 from edgeformer.train.run import Run, library_versions
 from edgeformer_bench.bandwidth import read_bandwidth
+from edgeformer_bench.commands import Command, command_line
 from edgeformer_bench.grid.measure import Grid
 from edgeformer_bench.grid.models import PRECISIONS
 from edgeformer_bench.grid.options import LENGTHS, OURS, PRESETS, SLOW, THREADS, WORKLOADS, GridOptions
@@ -23,10 +23,8 @@ from edgeformer_bench.grid.page import write_page
 from edgeformer_bench.grid.report import Report, resumed
 from edgeformer_bench.grid.tables import problems, tables
 from edgeformer_bench.peers.base import PEERS
-from edgeformer_bench.provenance import command_line
 from edgeformer_runtime.cli.output import console, plural, table
 from edgeformer_runtime.engine.cpus import available_cpus
-from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.machine import machine_summary
 
 
@@ -35,7 +33,7 @@ def _several(name: str, field: str, kind: click.ParamType[Any], text: str) -> Ca
     return click.option(name, field, multiple=True, type=kind, help=f"{text}; may be repeated.")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -97,21 +95,18 @@ def main(
     if (run_folder is None) != (source is None):
         raise click.UsageError("--run and --source belong together.")
     options = _options(out, full, **choices)
-    try:
-        report = _report(options, resume=resume)
-        columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
-        columns += [TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn()]
-        with Progress(*columns, console=Console(stderr=True), refresh_per_second=1) as progress:
-            measured = Grid(report, options, progress)
-            if grid:
-                measured.presets()
-            if run_folder is not None and source is not None:
-                texts = [text for text in read_lines(source)[:limit] if text.strip()]
-                if not texts:
-                    raise ConfigError(f"`{source}` has no sentence to translate.")
-                measured.text(Run.open(run_folder.absolute()), texts)
-    except EdgeformerError as error:
-        raise click.ClickException(str(error)) from None
+    report = _report(options, resume=resume)
+    columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
+    columns += [TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn()]
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=1) as progress:
+        measured = Grid(report, options, progress)
+        if grid:
+            measured.presets()
+        if run_folder is not None and source is not None:
+            texts = [text for text in read_lines(source)[:limit] if text.strip()]
+            if not texts:
+                raise ConfigError(f"`{source}` has no sentence to translate.")
+            measured.text(Run.open(run_folder.absolute()), texts)
     page = options.results.with_suffix(".md")
     write_page(report, page)
     _print(report)
@@ -139,7 +134,7 @@ def _report(options: GridOptions, *, resume: bool) -> Report:
     """Create a report, or load the one to resume, with the machine's bandwidth."""
     report = Report(
         machine=machine_summary(),
-        versions=_versions(),
+        versions=library_versions("onnxruntime", "ctranslate2"),
         systems=list(options.systems),
         vocab_size=options.vocab_size,
         commands=[command_line()],
@@ -151,16 +146,6 @@ def _report(options: GridOptions, *, resume: bool) -> Report:
     if not report.bandwidth:
         report.bandwidth = read_bandwidth(sorted({1, *options.threads}))
     return report
-
-
-def _versions() -> dict[str, str]:
-    versions = library_versions()
-    for name in ("onnxruntime", "ctranslate2"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return versions
 
 
 def _clear(work: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -121,10 +122,10 @@ class Grid:
         self._progress.update(self._task, total=len(missing), completed=0)
         return missing
 
-    def _contest(self, name: str, run: Run, threads: int, *, texts: bool = False) -> Contest:
+    def _contest(self, name: str, run: Run, threads: int, *, texts: bool = False) -> closing[Contest]:
         contenders, _ = self._lineup.contenders(name, run, threads, texts=texts)
         prefix = f"{name}, {plural(threads, 'thread')}: opening"
-        return Contest(contenders, lambda system: self._describe(f"{prefix} {system}"))
+        return closing(Contest(contenders, lambda system: self._describe(f"{prefix} {system}")))
 
     def _add_cell(self, setting: Setting, contest: Contest, workload: Workload) -> None:
         """Measure a cell and save it."""

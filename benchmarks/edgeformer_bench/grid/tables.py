@@ -57,12 +57,12 @@ def problems(report: Report) -> list[str]:
                     for search, same in facts.identical.items()
                     if same < model.compared
                 ]
-    said = {(model.name, facts.system, facts.error) for model in report.models for facts in model.systems}
+    reported = {(model.name, facts.system, facts.error) for model in report.models for facts in model.systems}
     lines += [
         f"{cell.setting.model}, {cell.setting.workload}: {result.system} failed: {result.error}"
         for cell in report.cells
         for result in cell.results
-        if result.error and (cell.setting.model, result.system, result.error) not in said
+        if result.error and (cell.setting.model, result.system, result.error) not in reported
     ]
     return lines
 

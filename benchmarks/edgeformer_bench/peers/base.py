@@ -15,8 +15,8 @@ Kind = Literal["bundle", "torch", "ctranslate2", "optimum"]
 """What runs the model: a bundle of ours, or a peer."""
 
 MODULES: dict[Kind, str] = {
-    "bundle": "edgeformer_bench.peers.ours",
-    "torch": "edgeformer_bench.peers.torch_eager",
+    "bundle": "edgeformer_bench.peers.own_loop",
+    "torch": "edgeformer_bench.peers.own_loop",
     "ctranslate2": "edgeformer_bench.peers.ctranslate2",
     "optimum": "edgeformer_bench.peers.optimum",
 }

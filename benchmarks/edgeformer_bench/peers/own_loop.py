@@ -1,12 +1,14 @@
-"""Translators as peers: models driven by the runtime's own decode loop."""
+"""Bundles on ONNX Runtime, and torch models of runs, as peers: both are driven by the runtime's own decode loop."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgeformer_bench.peers.base import Spec
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.translator import AnyTranslator
+from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
+from edgeformer_runtime.translator import AnyTranslator, Translator
 
 
 class LoopPeer:
@@ -31,3 +33,24 @@ class LoopPeer:
         """See :meth:`TextPeer.translate_texts`; the decode loop sorts texts by length and forms batches."""
         options = DecodeOptions(beam_size=beam_size, return_scores=False)
         return [translation.text for translation in self._translator.translate(texts, options)]
+
+
+def open_peer(spec: Spec) -> LoopPeer:
+    """Open a bundle, or a run with torch; the setting ``compile`` compiles the model's step with ``torch.compile``."""
+    if spec.kind == "bundle":
+        translator = Translator.open(spec.model, device=spec.device, threads=spec.threads)
+        return LoopPeer(f"onnxruntime {ENGINE_VERSION}", translator)
+
+    import torch
+
+    from edgeformer.quality.translators import run_translator
+    from edgeformer.train.run import Run
+
+    torch.set_num_threads(spec.threads)
+    run = Run.open(spec.model)
+    model = run.load_model().to(spec.device)
+    if spec.settings.get("compile"):
+        # One graph covers all lengths except 0 and 1, for which torch specializes, as it does for numbers of rows.
+        torch._dynamo.config.recompile_limit = 64
+        model.step = torch.compile(model.step, dynamic=True)  # type: ignore[method-assign]  # what the session calls
+    return LoopPeer(f"torch {torch.__version__}", run_translator(run, model))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -16,7 +16,8 @@ from edgeformer_bench.peers.base import Kind, PeerError, Spec, Weights
 
 
 class WorkerProcess:
-    """A process that runs :mod:`edgeformer_bench.peers.worker`. Close it, or use it in a ``with`` statement.
+    """A process that runs :mod:`edgeformer_bench.peers.worker`. Close it, for example with
+    :func:`contextlib.closing`.
 
     Args:
         python: the interpreter of the process.
@@ -29,7 +30,7 @@ class WorkerProcess:
         variables = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONIOENCODING": "utf-8", **environment}
         variables.pop("PYTHONDONTWRITEBYTECODE", None)  # cache bytecode, as for installed packages
         try:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [python, "-P", "-m", "edgeformer_bench.peers.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -46,16 +47,16 @@ class WorkerProcess:
         Raises:
             PeerError: the request failed, or the process died.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         try:
-            self._process.stdin.write(msgspec.json.encode((request, arguments)) + b"\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
+            self.process.stdin.write(msgspec.json.encode((request, arguments)) + b"\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
         except BrokenPipeError:
             line = b""
         if not line:
-            raise PeerError(f"Its process ended with {self._process.wait()}: {self._last_note()}")
+            raise PeerError(f"Its process ended with {self.process.wait()}: {self._last_note()}")
         answer: dict[str, Any] = msgspec.json.decode(line)
         if "error" in answer:
             raise PeerError(answer["error"])
@@ -63,17 +64,9 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.communicate()
+        self.process.kill()
+        self.process.communicate()
         self._notes.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _last_note(self) -> str:
         """Return the last line that the process wrote to standard error."""
@@ -113,6 +106,6 @@ def convert(kind: Kind, run: Path, outs: Mapping[Weights, Path], python: str) ->
     Raises:
         PeerError: the peer does not support the model, or its packages are missing.
     """
-    with WorkerProcess(python, threads=1, environment={}) as worker:
+    with closing(WorkerProcess(python, threads=1, environment={})) as worker:
         for weights, out in outs.items():
             worker.ask("convert", kind=kind, run=str(run.absolute()), out=str(out.absolute()), weights=weights)

@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from edgeformer.data.text import read_lines
+from edgeformer_bench.commands import Command
 from edgeformer_runtime.cli.output import console, table
 
 EMULATOR = "qemu-x86_64"
@@ -39,7 +40,7 @@ def run_worker(python: Sequence[str], arguments: Sequence[str]) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
 @click.option(
@@ -79,17 +80,17 @@ def main(
         lines = Path(folder) / "source.txt"
         lines.write_text("\n".join(read_lines(source)[:sentences]), encoding="utf-8")
         arguments = [str(lines), str(beam), *bundles]
-        here = run_worker([sys.executable], arguments)["bundles"]
+        native = run_worker([sys.executable], arguments)["bundles"]
         for name, command in commands.items():
-            there = run_worker(command, ["--no-care", *arguments] if no_care else arguments)
-            for bundle, result in there["bundles"].items():
-                same = [a == b for a, b in zip(here[bundle]["ids"], result["ids"], strict=True)]
-                pairs = zip(here[bundle]["scores"], result["scores"], same, strict=True)
+            emulated = run_worker(command, ["--no-care", *arguments] if no_care else arguments)
+            for bundle, result in emulated["bundles"].items():
+                same = [a == b for a, b in zip(native[bundle]["ids"], result["ids"], strict=True)]
+                pairs = zip(native[bundle]["scores"], result["scores"], same, strict=True)
                 difference = max((abs(a - b) for a, b, equal in pairs if equal), default=0.0)
                 wrong = len(result["golden_problems"])
                 rows.add_row(
                     name,
-                    "saturate" if there["saturate"] else "exact",
+                    "saturate" if emulated["saturate"] else "exact",
                     Path(bundle).name,
                     f"{wrong} of {result['golden_cases']}",
                     f"{same.count(False)} of {len(same)}",

@@ -8,20 +8,17 @@ exporter. Exits with status 1 and a line for each family that fails or misses a 
 from __future__ import annotations
 
 import json
-import shlex
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from edgeformer.markdown import markdown_table
+from edgeformer_bench.commands import Command, command_line, edgeformer, evaluate
 from edgeformer_bench.studies.step_time import POSITIONS, StepTime, step_times
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.cli.output import atomic_text, json_text
+from edgeformer_runtime.cli.output import atomic_text, console, json_text, table
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.machine import machine_summary
@@ -93,12 +90,6 @@ COLUMNS = (
     f"{POSITIONS[-1]} to {POSITIONS[0]}: fp32 / int8",
     "MB: fp32 / int8",
 )
-FILE = click.Path(path_type=Path, dir_okay=False)
-CONSOLE = Console(highlight=False, soft_wrap=True)
-
-
-class CommandError(EdgeformerError):
-    """An ``edgeformer`` command failed."""
 
 
 @dataclass
@@ -151,77 +142,34 @@ class Result:
                 )
 
 
-def edgeformer(*arguments: str | Path, capture: bool = False) -> str:
-    """Print and run a command; after Ctrl-C, wait until it has saved, then stop.
-
-    Raises:
-        CommandError: the command failed.
-    """
-    words = ["edgeformer", *map(str, arguments)]
-    CONSOLE.print(f"\n[bold cyan]$ {shlex.join(words)}[/bold cyan]")
-    program, interrupted = Path(sys.executable).with_name("edgeformer"), False
-    with subprocess.Popen([program, *words[1:]], text=True, stdout=subprocess.PIPE if capture else None) as process:
-        while True:
-            try:
-                output, _ = process.communicate()
-                break
-            except KeyboardInterrupt:
-                interrupted = True
-    if interrupted:
-        raise SystemExit("families: interrupted; the same command goes on from here")
-    if process.returncode:
-        raise CommandError(f"`edgeformer {words[1]}` failed with exit code {process.returncode}")
-    return output or ""
-
-
-def measure(name: str, out: Path, limit_steps: int | None) -> Result:
+def measure(name: str, out: Path) -> Result:
     """Train, export and score one family; decoder steps are timed later."""
     entry, run = ENTRIES[name], out / name / "run"
     result = Result(entry)
-    limit = () if limit_steps is None else (f"train.max_steps={limit_steps}",)
-    overrides = [word for change in (*LENGTHS, *entry.overrides, *limit) for word in ("--set", change)]
-    test = ("--source", out / "data" / "test.en", "--reference", out / "data" / "test.fr")
+    overrides = [word for change in (*LENGTHS, *entry.overrides) for word in ("--set", change)]
     try:
         resume = ("--resume",) if run.exists() else ()
         edgeformer("train", entry.recipe, "--out", run, *overrides, *resume)
         info = json.loads((run / "run.json").read_text(encoding="utf-8"))
         result.training = {key: info[key] for key in ("parameters", "steps", "minutes", "versions")}
+        models = {"torch": run, **{precision: out / name / precision for precision in PRECISIONS}}
         for precision in PRECISIONS:
-            bundle = out / name / precision
-            edgeformer("export", run, "--out", bundle, "--precision", precision, "--overwrite")
-            result.bytes[precision] = open_bundle(bundle).nbytes
-        for system, model in {"torch": run, **{precision: out / name / precision for precision in PRECISIONS}}.items():
-            output = edgeformer("evaluate", model, *test, "--beam", "1", "--threads", "1", "--json", capture=True)
-            result.exact_match[system] = json.loads(output)["scores"]["exact_match"]
+            edgeformer("export", run, "--out", models[precision], "--precision", precision, "--overwrite")
+            result.bytes[precision] = open_bundle(models[precision]).nbytes
+        for system, model in models.items():
+            result.exact_match[system] = evaluate(model, out / "data")["scores"]["exact_match"]
     except EdgeformerError as error:
         result.problems.append(str(error))
     return result
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--out", type=click.Path(path_type=Path), default=Path("runs/families"), show_default=True)
 @click.option("--family", "names", multiple=True, type=click.Choice(list(ENTRIES)), help="Only these; default: all.")
-@click.option("--json", "json_file", type=FILE, help="Default: OUT/families.json.")
-@click.option("--markdown", type=FILE, help="Default: OUT/families.md.")
-@click.option(
-    "--limit-steps",
-    type=click.IntRange(1),
-    help="Only try it out: train so many steps, into a folder of their own inside OUT.",
-)
-def main(
-    out: Path, names: tuple[str, ...], json_file: Path | None, markdown: Path | None, limit_steps: int | None
-) -> None:
-    """Train, export and measure every family into the folder OUT, and write the table."""
-    if limit_steps is not None:
-        out = out / f"steps-{limit_steps}"
-    json_file, markdown = json_file or out / "families.json", markdown or out / "families.md"
-    for folder in (out, json_file.parent, markdown.parent):
-        folder.mkdir(parents=True, exist_ok=True)
-    try:
-        edgeformer("data", "prepare", "dates-en-fr", "--out", out / "data", "--overwrite")
-    except CommandError as error:
-        raise click.ClickException(str(error)) from None
-    results = {name: measure(name, out, limit_steps) for name in names or ENTRIES}
+def main(out: Path, names: tuple[str, ...]) -> None:
+    """Train, export and measure every family into the folder OUT, and write OUT/families.md and OUT/families.json."""
+    edgeformer("data", "prepare", "dates-en-fr", "--out", out / "data", "--overwrite")
+    results = {name: measure(name, out) for name in names or ENTRIES}
 
     for name, result in results.items():  # consecutively, under the same conditions for all families
         if result.problems:
@@ -233,31 +181,29 @@ def main(
         except EdgeformerError as error:
             result.problems.append(str(error))
 
-    title = "Held-out dates, times and numbers, greedy; one row and one thread"
-    table = Table(title=title, title_justify="left", show_lines=True)
-    for column, width in zip(COLUMNS, (15, 10, *[None] * len(COLUMNS)), strict=False):
-        table.add_column(_stacked(column), min_width=width, justify="left" if column == COLUMNS[0] else "right")
-    for result in results.values():
-        table.add_row(*map(_stacked, result.cells))
-    lines = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1)), *(result.cells for result in results.values())]
-    with atomic_text(markdown) as stream:
-        stream.writelines(f"| {' | '.join(line)} |\n" for line in lines)
+    cells = [result.cells for result in results.values()]
+    with atomic_text(out / "families.md") as stream:
+        stream.writelines(f"{line}\n" for line in markdown_table(COLUMNS, cells))
     figures = {
         "machine": machine_summary(),
         "versions": {"onnxruntime": ENGINE_VERSION},
-        "command": shlex.join(["python", *sys.argv]),
-        "limit_steps": limit_steps,
+        "command": command_line(),
         "positions": POSITIONS,
         "families": results,
     }
-    with atomic_text(json_file) as stream:
+    with atomic_text(out / "families.json") as stream:
         stream.write(json_text(figures) + "\n")
-    CONSOLE.print()
-    CONSOLE.print(table)
-    CONSOLE.print(machine_summary())
+    title = "Held-out dates, times and numbers, greedy; one row and one thread"
+    rows = table(title, *map(_stacked, COLUMNS))
+    rows.show_lines = True
+    for row in cells:
+        rows.add_row(*map(_stacked, row))
+    console().print()
+    console().print(rows)
+    console().print(machine_summary())
     for name, result in results.items():
         for problem in result.problems:
-            CONSOLE.print(f"[red]{name}: {problem}[/red]")
+            console().print(f"{name}: {problem}", style="red")
     if any(result.problems for result in results.values()):
         raise SystemExit(1)
 

@@ -29,9 +29,9 @@ from edgeformer.model.transformer.config import TransformerConfig, base, edge
 from edgeformer.model.transformer.layers import Embedding, FeedForward
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run, RunInfo
+from edgeformer_bench.commands import Command
 from edgeformer_bench.grid.models import filled
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.errors import EdgeformerError
 
 PRESETS = {"edge": edge, "base": base}
 SAMPLE_PAIRS = 64
@@ -143,14 +143,14 @@ def grow(run: Run, out: Path, preset: str, vocab_size: int) -> Run:
     family = run.recipe.model["family"]
     if family != "transformer" or not isinstance(small, TransformerConfig) or not run.recipe.tokenizer.shared:
         raise ConfigError("Only a `transformer` with a shared vocabulary can grow.")
-    wanted = PRESETS[preset]()
+    sizes = PRESETS[preset]()
     large = msgspec.structs.replace(
         small,
-        d_model=wanted.d_model,
-        d_ff=wanted.d_ff,
-        heads=wanted.heads,
-        encoder_layers=wanted.encoder_layers,
-        decoder_layers=wanted.decoder_layers,
+        d_model=sizes.d_model,
+        d_ff=sizes.d_ff,
+        heads=sizes.heads,
+        encoder_layers=sizes.encoder_layers,
+        decoder_layers=sizes.decoder_layers,
         positions="learned",
         scale_embeddings=True,
     )
@@ -167,7 +167,7 @@ def grow(run: Run, out: Path, preset: str, vocab_size: int) -> Run:
     return grown
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--preset", type=click.Choice(list(PRESETS)), required=True, help="Sizes to grow to.")
 @click.option(
@@ -176,10 +176,7 @@ def grow(run: Run, out: Path, preset: str, vocab_size: int) -> Run:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write.")
 def main(run: Path, preset: str, vocab_size: int, out: Path) -> None:
     """Grow the trained RUN, which must have as many layers as the preset."""
-    try:
-        grown = grow(Run.open(run), out, preset, vocab_size)
-    except EdgeformerError as error:
-        raise click.ClickException(str(error)) from None
+    grown = grow(Run.open(run), out, preset, vocab_size)
     parameters = sum(parameter.numel() for parameter in grown.load_model().parameters())
     click.echo(f"{out}: {parameters:,} parameters", err=True)
 

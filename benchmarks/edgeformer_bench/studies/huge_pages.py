@@ -14,6 +14,7 @@ from unittest import mock
 import click
 import numpy as np
 
+from edgeformer_bench.commands import Command
 from edgeformer_bench.rounds import random_sources
 from edgeformer_bench.timer import Timing, alternate, timed
 from edgeformer_runtime.bundle.open import open_bundle
@@ -23,14 +24,13 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine import onnx_session
 from edgeformer_runtime.engine.huge_pages import THREAD_NAME
 from edgeformer_runtime.engine.onnx_session import OnnxSession
-from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.machine import machine_summary
 
 WORKLOADS = {"1 sentence, greedy": (1, 1), "1 sentence, beam 4": (1, 4), "32 sentences, greedy": (32, 1)}
 SOURCE_LENGTH, TARGET_LENGTH = 20, 30
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("path", metavar="BUNDLE", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--rounds", default=15, show_default=True, type=click.IntRange(3), help="Measured rounds per workload.")
 def main(path: Path, rounds: int) -> None:
@@ -38,13 +38,10 @@ def main(path: Path, rounds: int) -> None:
 
     Sources are 20 random tokens, outputs have 30 tokens; times are medians.
     """
-    try:
-        bundle = open_bundle(path)
-        huge = OnnxSession(bundle, threads=1)
-        with mock.patch.object(onnx_session, "huge_pages", nullcontext):
-            default = OnnxSession(bundle, threads=1)
-    except EdgeformerError as error:
-        raise click.ClickException(str(error)) from None
+    bundle = open_bundle(path)
+    huge = OnnxSession(bundle, threads=1)
+    with mock.patch.object(onnx_session, "huge_pages", nullcontext):
+        default = OnnxSession(bundle, threads=1)
     for thread in running_threads():
         if thread.name == THREAD_NAME:
             thread.join()

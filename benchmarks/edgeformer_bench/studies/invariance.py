@@ -11,11 +11,12 @@ from pathlib import Path
 import click
 
 from edgeformer.data.text import read_lines
+from edgeformer_bench.commands import Command
 from edgeformer_runtime.cli.output import console, table
 from edgeformer_runtime.translator import Translator
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
 @click.option(
@@ -39,12 +40,12 @@ def main(bundle: Path, source: Path, beams: tuple[int, ...]) -> None:
     rows, failures = table(f"{bundle}, {len(texts):,} sentences", "", "tokens differ", "largest score difference"), 0
     for beam in beams:
         alone = [one_thread.translate([text], beam_size=beam)[0].best for text in texts]
-        ways = {
+        settings = {
             "batches of 4,096 tokens": (one_thread, range(len(texts)), 4096),
             "batches of 512 tokens, shuffled": (one_thread, shuffled, 512),
             "two threads": (two_threads, range(len(texts)), 4096),
         }
-        for name, (translator, order, size) in ways.items():
+        for name, (translator, order, size) in settings.items():
             output = translator.translate([texts[index] for index in order], beam_size=beam, max_batch_tokens=size)
             pairs = [(alone[index], translation.best) for index, translation in zip(order, output, strict=True)]
             different = sum(a.ids != b.ids for a, b in pairs)

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from edgeformer.data.text import read_lines
+from edgeformer_bench.commands import Command
 from edgeformer_bench.memory import peak_memory_mb
 from edgeformer_bench.timer import alternate, timed
 from edgeformer_runtime.cli.output import console, plural, table
@@ -25,7 +26,7 @@ LINES = (1, 1, 1, 2, 3)
 """Numbers of lines to join into one sentence, drawn at random for each sentence so that lengths vary."""
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
 @click.option("--limit", default=1000, show_default=True, help="Number of sentences to time.")
@@ -47,8 +48,9 @@ def main(bundle: Path, source: Path, limit: int, repeat: int) -> None:
     console().print(memory)
 
     cpus = available_cpus()
-    ways = {"1 thread": (1, 1), plural(cpus, "thread"): (cpus, 1), f"{plural(cpus, 'worker')} of 1 thread": (1, cpus)}
-    translators = {name: Translator.open(bundle, threads=a, workers=b) for name, (a, b) in ways.items()}
+    threads, workers = plural(cpus, "thread"), f"{plural(cpus, 'worker')} of 1 thread"
+    settings = {"1 thread": (1, 1), threads: (cpus, 1), workers: (1, cpus)}
+    translators = {name: Translator.open(bundle, threads=a, workers=b) for name, (a, b) in settings.items()}
     turns = {name: timed(partial(entry.translate, texts[:limit])) for name, entry in translators.items()}
     times = table(f"{bundle}: {plural(len(texts[:limit]), 'sentence')}", "", "median s")
     for name, seconds in alternate(turns, rounds=repeat).items():

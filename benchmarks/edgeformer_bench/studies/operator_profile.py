@@ -19,6 +19,7 @@ import click
 import numpy as np
 import onnxruntime as ort
 
+from edgeformer_bench.commands import Command
 from edgeformer_bench.rounds import random_sources
 from edgeformer_bench.timer import alternate
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
@@ -26,7 +27,6 @@ from edgeformer_runtime.cli.output import console, plural, table
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.onnx_session import OnnxSession
-from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.machine import machine_summary
 
 SOURCE_LENGTH, TARGET_LENGTH = 20, 30
@@ -119,8 +119,8 @@ def profile(bundle: Bundle, *, sentences: int, beam_size: int, threads: int = 1,
         del profiled
         gc.collect()
         operators = _operators(decoder, profiled_counters.steps)
-        others = [file for file in Path(folder).iterdir() if file not in (encoder, decoder)]
-        search = _operators(others[0], profiled_counters.steps) if others else []
+        search_files = [file for file in Path(folder).iterdir() if file not in (encoder, decoder)]
+        search = _operators(search_files[0], profiled_counters.steps) if search_files else []
     return StepProfile(
         operators=operators,
         search=search,
@@ -158,7 +158,7 @@ def _name(arguments: dict[str, Any]) -> str:
     return name
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--sentences", default=1, show_default=True, type=click.IntRange(1), help="Sentences per batch.")
 @click.option("--beam", default=1, show_default=True, type=click.IntRange(1), help="Hypotheses kept per sentence.")
@@ -166,10 +166,7 @@ def _name(arguments: dict[str, Any]) -> str:
 @click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="Number of decodes.")
 def main(bundle: Path, sentences: int, beam: int, threads: int, repeat: int) -> None:
     """Show the operators of a decoder step of BUNDLE and their times."""
-    try:
-        step = profile(open_bundle(bundle), sentences=sentences, beam_size=beam, threads=threads, repeat=repeat)
-    except EdgeformerError as error:
-        raise click.ClickException(str(error)) from None
+    step = profile(open_bundle(bundle), sentences=sentences, beam_size=beam, threads=threads, repeat=repeat)
     size = f"{plural(sentences, 'sentence')}, beam {beam}"
     for title, operators in (("decoder step", step.operators), ("search", step.search)):
         rows = table(f"{bundle}: {title} in the profiler, {size}", "", "calls", "µs", "share %")

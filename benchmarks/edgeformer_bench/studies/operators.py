@@ -12,7 +12,6 @@ import click
 import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
-from numpy.typing import NDArray
 
 from edgeformer_bench.timer import Timing, alternate, timed
 from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
@@ -77,18 +76,14 @@ def _product(width: int, out_width: int) -> ir.Model:
 
 
 def _norm(width: int) -> ir.Model:
-    graph, ones = _graph(width), np.ones(width, np.float32)
+    graph, ones, zeros = _graph(width), np.ones(width, np.float32), np.zeros(width, np.float32)
     x = graph.inputs[0]
     scaled = ir.node("Neg", [x])
     added = ir.node("Add", [x, scaled.outputs[0]])
     for node in (scaled, added):
         node.outputs[0].shape, node.outputs[0].type = x.shape, x.type
-    inputs = [added.outputs[0], constant(graph, "gamma", ones), constant(graph, "beta", _zeros(width))]
+    inputs = [added.outputs[0], constant(graph, "gamma", ones), constant(graph, "beta", zeros)]
     return _finish(graph, [scaled, added, ir.node("LayerNormalization", inputs)], width)
-
-
-def _zeros(width: int) -> NDArray[np.float32]:
-    return np.zeros(width, np.float32)
 
 
 def _graph(width: int) -> ir.Graph:

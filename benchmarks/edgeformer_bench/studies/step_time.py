@@ -5,9 +5,7 @@ Usage: ``python -m edgeformer_bench.studies.step_time BUNDLE... --position 5 --p
 
 from __future__ import annotations
 
-import shlex
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +15,13 @@ import click
 import numpy as np
 
 from edgeformer.errors import ConfigError
+from edgeformer_bench.commands import Command
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.cli.output import atomic_text, console, json_text, table
+from edgeformer_runtime.cli.output import console, table
 from edgeformer_runtime.decoding.forced_steps import columns
 from edgeformer_runtime.decoding.session import FloatArray, IntArray, StepSession
-from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION, OnnxSession
-from edgeformer_runtime.errors import EdgeformerError, ModelError
+from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.selfcheck.machine import machine_summary
 
 POSITIONS = (5, 100, 200)
@@ -52,7 +51,6 @@ def step_times(
     batch: int = 1,
     threads: int = 1,
     repeat: int = 200,
-    seed: int = 1,
 ) -> list[StepTime]:
     """Time the steps of a bundle that is fed random tokens; see :func:`time_steps`.
 
@@ -63,7 +61,6 @@ def step_times(
         batch: number of rows, each with its own source.
         threads: CPU threads per operator; 0 uses every CPU available to the process.
         repeat: measured rounds.
-        seed: seed of the random tokens.
 
     Raises:
         ConfigError: no positions or no rounds are requested, or a position exceeds the model's limits.
@@ -85,7 +82,7 @@ def step_times(
             f"Bundle `{name}` takes sources of at most {manifest.max_source_length} tokens, not {source_length}."
         )
     session = OnnxSession(opened, threads=threads)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(1)
     source = random.integers(manifest.source_vocab_size, size=(batch, source_length))
     source[:, -1] = manifest.special.eos
     tokens = random.integers(manifest.target_vocab_size, size=(max(positions) + 1, batch))
@@ -148,7 +145,7 @@ def time_steps(
     return seconds
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--source-length", default=20, show_default=True, type=click.IntRange(1), help="Tokens of the source.")
 @click.option(
@@ -163,39 +160,18 @@ def time_steps(
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Rows of a step.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(0), help="CPU threads; 0 uses every CPU.")
 @click.option("--repeat", default=200, show_default=True, type=click.IntRange(1), help="Measured rounds.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Also write the figures to this file.")
-def main(
-    bundles: tuple[Path, ...],
-    source_length: int,
-    positions: tuple[int, ...],
-    batch: int,
-    threads: int,
-    repeat: int,
-    json_file: Path | None,
-) -> None:
+def main(bundles: tuple[Path, ...], positions: tuple[int, ...], **settings: int) -> None:
     """Time one decoder step of BUNDLES at each --position, with random tokens."""
-    settings = {"source_length": source_length, "batch": batch, "threads": threads, "repeat": repeat}
-    rows = table(f"One decoder step; rows: {batch}, threads: {threads or 'all'}", *_COLUMNS)
+    columns = ("", "position", "median ms", "min ms", "ratio")
+    title = f"One decoder step; rows: {settings['batch']}, threads: {settings['threads'] or 'all'}"
+    rows = table(title, *columns)
     rows.columns[0].overflow = "fold"  # bundle paths often differ only at the end
-    figures = {}
-    try:
-        for bundle in bundles:
-            figures[str(bundle)] = times = step_times(bundle, positions, **settings)
-            for at in times:
-                rows.add_row(
-                    str(bundle), f"{at.position}", f"{at.median_ms:.3f}", f"{at.min_ms:.3f}", f"{at.ratio:.2f}"
-                )
-        if json_file is not None:
-            versions = {"machine": machine_summary(), "onnxruntime": ENGINE_VERSION, "command": shlex.join(sys.argv)}
-            with atomic_text(json_file) as stream:
-                stream.write(json_text({**versions, **settings, "bundles": figures}) + "\n")
-    except EdgeformerError as error:
-        raise click.ClickException(str(error)) from None
+    for bundle in bundles:
+        for at in step_times(bundle, positions, **settings):
+            rows.add_row(str(bundle), f"{at.position}", f"{at.median_ms:.3f}", f"{at.min_ms:.3f}", f"{at.ratio:.2f}")
     console().print(rows)
     console().print(machine_summary())
 
-
-_COLUMNS = ("", "position", "median ms", "min ms", "ratio")
 
 if __name__ == "__main__":
     main()

@@ -9,12 +9,13 @@ import math
 import multiprocessing
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol
 
 import click
 import msgspec
@@ -36,11 +37,10 @@ from edgeformer.train.objective import Objective
 from edgeformer.train.optimizer import build_optimizer, learning_rate
 from edgeformer.train.processes import launch
 from edgeformer.train.stopping import LimitReached
-from edgeformer_bench.provenance import command_line
+from edgeformer_bench.commands import Command
 from edgeformer_bench.timer import alternate
-from edgeformer_runtime.cli.output import atomic_text, console, json_text, plural, table
+from edgeformer_runtime.cli.output import console, plural, table
 from edgeformer_runtime.engine.cpus import available_cpus
-from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.tokenizer import Tokenizer
 
@@ -59,13 +59,6 @@ class Round:
     """Loss per token of the last update, in nats; shows that both sides learn the same."""
 
 
-class Side(Protocol):
-    """One of the two training implementations."""
-
-    def run(self, updates: int) -> Round:
-        """Train on the first batches of the recipe for a number of updates."""
-
-
 class Ours:
     """What ``edgeformer train`` does between two validations."""
 
@@ -77,7 +70,7 @@ class Ours:
         self.objective = Objective(model, recipe.train.label_smoothing)
 
     def run(self, updates: int) -> Round:
-        """Train as :class:`Side` says."""
+        """Train on the first batches of the recipe for a number of updates."""
         optimizer = build_optimizer(self.objective, self.config)
         last: list[Update] = []
 
@@ -138,7 +131,7 @@ class Plain(nn.Module):
         return embedded
 
     def run(self, updates: int) -> Round:
-        """Train as :class:`Side` says."""
+        """Train on the first batches of the recipe for a number of updates."""
         config, d_model = self.config, self.embedding.embedding_dim
         optimizer = torch.optim.AdamW(
             self.parameters(), betas=config.adam_betas, eps=config.adam_eps, weight_decay=config.weight_decay
@@ -181,34 +174,25 @@ def measure(recipe: Recipe, data: Path | None, *, updates: int, rounds: int, thr
     """
     _transformer(recipe)
     context = multiprocessing.get_context("spawn")
-    connections, workers = {}, []
-    for side in SIDES:
-        connections[side], there = context.Pipe()
-        worker = context.Process(target=_serve, args=(there, side, recipe, data, threads or available_cpus()))
-        worker.start()
-        there.close()
-        workers.append(worker)
-    try:
-        turns = {side: partial(_train, connection, updates) for side, connection in connections.items()}
-        return alternate(turns, rounds=rounds)
-    except EOFError:
-        raise ConfigError("One side of the comparison failed; see above.") from None
-    finally:
-        for connection in connections.values():
-            connection.close()
-        for worker in workers:
-            worker.join()
+    with ExitStack() as stack:
+        turns = {}
+        for side in SIDES:
+            settings = (side, recipe, data, threads or available_cpus())
+            pool = stack.enter_context(ProcessPoolExecutor(1, context, _prepare, settings))
+            turns[side] = partial(_train_in, pool, updates)
+        try:
+            return alternate(turns, rounds=rounds)
+        except BrokenProcessPool:
+            raise ConfigError("One side of the comparison failed; see above.") from None
 
 
-def _train(connection: Connection, updates: int) -> Round:
-    """Let the process at the other end of the connection train for one round."""
-    connection.send(updates)
-    result: Round = connection.recv()
-    return result
+_run: Callable[[int], Round]
+"""Trains the side of this process for a number of updates."""
 
 
-def _serve(connection: Connection, side: str, recipe: Recipe, data: Path | None, threads: int) -> None:
-    """Train rounds of one side until the other end of the connection is closed."""
+def _prepare(side: str, recipe: Recipe, data: Path | None, threads: int) -> None:
+    """Set up the side that this process trains."""
+    global _run
     torch.set_num_threads(threads)
     torch.manual_seed(recipe.train.seed)
     corpus = load_corpus(recipe.data, data)
@@ -217,13 +201,15 @@ def _serve(connection: Connection, side: str, recipe: Recipe, data: Path | None,
     lengths = {"max_source_length": size.max_source_length, "max_target_length": size.max_target_length}
     pairs = EncodedPairs.encode(corpus.train, tokenizer, tokenizer, **lengths)
     stream = BatchStream(pairs, batch_tokens=train.batch_tokens, seed=train.seed, accumulate=train.accumulate)
-    trained: Side = (Ours if side == SIDES[0] else Plain)(recipe, stream, tokenizer.vocab_size)
-    while True:
-        try:
-            updates = connection.recv()
-        except EOFError:
-            return
-        connection.send(trained.run(updates))
+    _run = (Ours if side == SIDES[0] else Plain)(recipe, stream, tokenizer.vocab_size).run
+
+
+def _train(updates: int) -> Round:
+    return _run(updates)
+
+
+def _train_in(pool: ProcessPoolExecutor, updates: int) -> Round:
+    return pool.submit(_train, updates).result()
 
 
 def _transformer(recipe: Recipe) -> TransformerConfig:
@@ -249,7 +235,7 @@ def _speed(rounds: Sequence[Round]) -> float:
     return statistics.median(entry.tokens / entry.seconds for entry in rounds)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("recipe")
 @click.option("--data", type=click.Path(path_type=Path), help="Folder with corpora.")
 @click.option(
@@ -260,46 +246,20 @@ def _speed(rounds: Sequence[Round]) -> float:
 @click.option(
     "--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 uses every CPU available to the process."
 )
-@click.option("--json", "report", type=click.Path(path_type=Path), help="Also write the figures to a file.")
-def main(
-    recipe: str,
-    data: Path | None,
-    overrides: tuple[str, ...],
-    updates: int,
-    rounds: int,
-    threads: int,
-    report: Path | None,
-) -> None:
+def main(recipe: str, data: Path | None, overrides: tuple[str, ...], updates: int, rounds: int, threads: int) -> None:
     """Train the model of RECIPE and its counterpart in torch in alternating rounds, and compare their speed."""
-    try:
-        loaded = load_recipe(recipe, overrides)
-        found = measure(loaded, data, updates=updates, rounds=rounds, threads=threads)
-    except EdgeformerError as error:
-        raise click.ClickException(str(error)) from None
+    loaded = load_recipe(recipe, overrides)
+    results = measure(loaded, data, updates=updates, rounds=rounds, threads=threads)
     train = loaded.train
-    ours, plain = (_speed(found[side]) for side in SIDES)
     size = f"{train.accumulate} x {train.batch_tokens:,} tokens per update, {plural(updates, 'update')} per round"
     rows = table(f"{recipe}: {size}", "", "precision", "median tokens/s", "min tokens/s", "max tokens/s", "loss")
     for side, precision in zip(SIDES, (train.precision, "fp32"), strict=True):
-        speeds = [entry.tokens / entry.seconds for entry in found[side]]
-        figures = (f"{value:,.0f}" for value in (_speed(found[side]), min(speeds), max(speeds)))
-        rows.add_row(side, precision, *figures, f"{found[side][-1].loss:.3f}")
+        speeds = [entry.tokens / entry.seconds for entry in results[side]]
+        figures = (f"{value:,.0f}" for value in (_speed(results[side]), min(speeds), max(speeds)))
+        rows.add_row(side, precision, *figures, f"{results[side][-1].loss:.3f}")
     console().print(rows)
+    ours, plain = (_speed(results[side]) for side in SIDES)
     console().print(f"ratio {ours / plain:.2f}; {machine_summary()}, {plural(threads or available_cpus(), 'thread')}")
-    if report is not None:
-        content = {
-            "command": command_line(),
-            "machine": machine_summary(),
-            "torch": str(torch.__version__),
-            "threads": threads or available_cpus(),
-            "recipe": loaded,
-            "updates": updates,
-            "rounds": found,
-            "tokens_per_second": {SIDES[0]: ours, SIDES[1]: plain},
-            "ratio": ours / plain,
-        }
-        with atomic_text(report) as stream:
-            stream.write(json_text(content) + "\n")
 
 
 if __name__ == "__main__":

@@ -18,12 +18,7 @@ class CacheKernel(Protocol):
     kernel with the engine's."""
 
     def __call__(
-        self,
-        attention: MultiHeadAttention,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        past: tuple[Tensor, Tensor],
+        self, attention: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, past: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attend from one new position of every row.
 
@@ -44,12 +39,7 @@ class GrowingCache:
     """Appends keys and values along P."""
 
     def __call__(
-        self,
-        attention: MultiHeadAttention,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        past: tuple[Tensor, Tensor],
+        self, attention: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, past: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See :class:`CacheKernel`."""
         key = key.view(-1, attention.heads, 1, attention.key_width)

@@ -45,7 +45,7 @@ def pure(target: Target) -> list[Candidate]:
     names = [
         name
         for name, traits in PRECISIONS.items()
-        if traits.optimised_for == "cpu" and (traits.portable or target == "ort")
+        if traits.optimized_for == "cpu" and (traits.portable or target == "ort")
     ]
     return [*(Candidate(name, name) for name in names), Candidate("int8-dyn", "int8", dynamic=True)]
 

@@ -19,7 +19,7 @@ class Rule:
 
     max_drop: float
     """Quality budget: maximum drop in BLEU."""
-    optimise: Objective = "latency"
+    optimize: Objective = "latency"
     """What to minimize within the budget."""
     noise: float = 0.0
     """Relative difference between repeated measurements of latency."""
@@ -59,7 +59,7 @@ def best(candidates: Sequence[Measured], rule: Rule, equal: float) -> str:
         equal: relative difference up to which latencies are tied.
     """
     allowed = [row for row in candidates if not row.refused and row.quality.drop <= rule.max_drop]
-    if rule.optimise == "latency":
+    if rule.optimize == "latency":
         shortest = min(row.latency.mean_ms for row in allowed)
         ties = [row for row in allowed if row.latency.mean_ms <= shortest * (1 + equal)]
         kept = [row.name for row in allowed if row.latency.mean_ms <= shortest * (1 + 2 * equal)]

@@ -50,7 +50,7 @@ class AutoOptions:
 
     max_bleu_drop: float = 0.2
     """Quality budget: maximum drop in BLEU relative to fp32."""
-    optimise: Objective = "latency"
+    optimize: Objective = "latency"
     """What to minimize within the budget."""
     beam_size: int | None = None
     """Hypotheses kept, for quality and for latency; ``None`` for the run's default."""
@@ -127,7 +127,7 @@ def export_best(
         model_graphs = ModelGraphs(run, target, progress=progress)
         contest = _Contest(model_graphs, Trial(text, decode, options.threads), measurements, progress)
         choice = _measure(contest, text_name, options)
-        choice = _decided(msgspec.structs.replace(choice, previous=_previous(out, choice)))
+        choice = _decided(msgspec.structs.replace(choice, previous=previous_choice(out, choice)))
         choice, report = _export(contest, choice, out, overwrite=overwrite)
         report_file = write_report(folder, out.name, choice)
         shutil.rmtree(folder / CANDIDATES_FOLDER)
@@ -159,7 +159,7 @@ def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
     return Choice(
         chosen="fp32",
         max_bleu_drop=options.max_bleu_drop,
-        optimise=options.optimise,
+        optimise=options.optimize,
         candidates=figures,
         remarks=[],
         text=text_name,
@@ -215,7 +215,7 @@ def _batch_dependence(latency: Latency) -> str:
 
 
 def _decided(choice: Choice) -> Choice:
-    rule = Rule(max_drop=choice.max_bleu_drop, optimise=choice.optimise, noise=choice.noise, previous=choice.previous)
+    rule = Rule(max_drop=choice.max_bleu_drop, optimize=choice.optimise, noise=choice.noise, previous=choice.previous)
     candidates = decide(choice.candidates, rule)
     return msgspec.structs.replace(
         choice,
@@ -229,7 +229,7 @@ def _decided(choice: Choice) -> Choice:
     )
 
 
-def _previous(out: Path, choice: Choice) -> str | None:
+def previous_choice(out: Path, choice: Choice) -> str | None:
     """Return the candidate in the bundle being replaced if it was chosen with the same settings on the same machine."""
     try:
         before = open_bundle(out).manifest.report.choice
@@ -311,7 +311,7 @@ class _Contest:
         order = measure_sensitivity(
             self.model_graphs, base, self._measurements, lambda fraction: self.progress(stage, fraction)
         )
-        layers, count = self.model_graphs.optimised(base).layers, 1
+        layers, count = self.model_graphs.optimized(base).layers, 1
         while 2 * count <= len(layers):
             quality = self.try_to_enter(mixed(base, count, layers, order))
             if quality is not None and quality.drop <= max_drop and len(self.candidates) >= MIN_CANDIDATES:

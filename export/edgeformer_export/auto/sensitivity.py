@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgeformer_export.auto.measurements import Measurements
 from edgeformer_export.model_graphs import ModelGraphs
-from edgeformer_export.quantize.assignment import assign, given, stored
+from edgeformer_export.quantize.assignment import assign, precision_of, stored
 from edgeformer_export.quantize.calibration import batches, open_graph
 from edgeformer_export.quantize.layers import Layer
 from edgeformer_export.sample import spread
@@ -34,15 +34,16 @@ def measure_sensitivity(
 
     Args:
         model_graphs: the model.
-        precision: the bundle's precision; :func:`~edgeformer_export.quantize.assignment.given` derives that of a layer.
+        precision: the bundle's precision; that of a layer follows from it by
+            :func:`~edgeformer_export.quantize.assignment.precision_of`.
         measurements: stores the results, so that no layer is measured twice.
         progress: called with the fraction of layers done.
     """
     probe, results = _Probe(model_graphs, precision), []
-    layers = model_graphs.optimised(precision).layers
+    layers = model_graphs.optimized(precision).layers
     for number, layer in enumerate(layers, 1):
-        lowest = given(layer.uses[-1], precision)
-        each = "+".join(dict.fromkeys(given(use, precision) for use in layer.uses))
+        lowest = precision_of(layer.uses[-1], precision)
+        each = "+".join(dict.fromkeys(precision_of(use, precision) for use in layer.uses))
         change = measurements.measured(f"sensitivity {each} {layer.name}", LayerChange, partial(probe.measure, layer))
         snr_db, nbytes = stored(layer, lowest)
         results.append(
@@ -70,11 +71,11 @@ class _Probe:
     def measure(self, layer: Layer) -> LayerChange:
         """Quantize a layer and compare predictions."""
         model_graphs = self._model_graphs
-        optimised = model_graphs.optimised(self._precision)
-        everything = assign(optimised.layers, self._precision, {})
+        optimized = model_graphs.optimized(self._precision)
+        everything = assign(optimized.layers, self._precision, {})
         alone = {
             file: {use.name: everything[file][use.name] for use in layer.uses if use.file == file}
-            for file in optimised.graphs
+            for file in optimized.graphs
         }
         graphs = model_graphs.quantized(self._precision, alone).graphs
         opened = {
@@ -90,16 +91,16 @@ class _Probe:
                 encoded = run_encoder(opened[contract.ENCODER_FILE], batch.source, batch.source_length)
             decoded = run_decoder(opened[contract.DECODER_FILE], encoded, model_graphs.traced.table, batch.target)
             for (rows, labels, expected), outputs in zip(reference, decoded, strict=True):
-                found = log_softmax(outputs[contract.LOGITS].numpy()[rows])
-                divergence += float((np.exp(expected) * (expected - found)).sum())
+                actual = log_softmax(outputs[contract.LOGITS].numpy()[rows])
+                divergence += float((np.exp(expected) * (expected - actual)).sum())
                 at = np.arange(len(rows)), labels
-                nll += float((expected[at] - found[at]).sum())
+                nll += float((expected[at] - actual[at]).sum())
                 positions += len(rows)
         return LayerChange(kl_divergence=max(0.0, divergence / positions), nll_increase=nll / positions)
 
     @cached_property
     def _graphs(self) -> dict[str, InnerGraph]:
-        graphs = self._model_graphs.optimised(self._precision).graphs
+        graphs = self._model_graphs.optimized(self._precision).graphs
         return {file: open_graph(file, graph) for file, graph in graphs.items()}
 
     @cached_property

@@ -83,12 +83,12 @@ class Trial:
             for block in blocks:
                 for turn in range(len(names)):
                     at = (turn + max(0, number) + block.start) % len(names)
-                    for place in block:
-                        source = self.text.sources[chosen[place]]
+                    for sentence in block:
+                        source = self.text.sources[chosen[sentence]]
                         begin = clock()
                         output = candidates[names[at]].translate([source], self.options)[0].text
-                        times[number, at, place] = 1000 * (clock() - begin)
-                        differ[at] += number < 0 and output != translations[names[at]][chosen[place]]
+                        times[number, at, sentence] = 1000 * (clock() - begin)
+                        differ[at] += number < 0 and output != translations[names[at]][chosen[sentence]]
             done = number + 1
             progress((done + 1) / (MAX_ROUNDS + 1))
             if done >= MIN_ROUNDS and done % 2 == 0:

@@ -28,7 +28,7 @@ _OPTIONS = [
         help="auto: largest acceptable drop in BLEU compared with fp32.",
     ),
     click.option(
-        "--optimise",
+        "--optimize",
         type=click.Choice(["latency", "size"]),
         default="latency",
         show_default=True,
@@ -76,8 +76,8 @@ def refuse_auto_options(context: click.Context, names: list[str]) -> None:
     Raises:
         click.UsageError: at least one of them is given.
     """
-    given = [name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
-    options = [parameter.opts[0] for parameter in context.command.params if parameter.name in given]
+    explicit = [name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    options = [parameter.opts[0] for parameter in context.command.params if parameter.name in explicit]
     if options:
         raise click.UsageError(f"{', '.join(options)} can only be used with --precision auto.")
 

@@ -86,16 +86,16 @@ def _attention_difference(
     pairs: Sequence[Pair],
 ) -> float:
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
-    expected, found = (attention_weights(one, sources, targets) for one in (reference, session))
-    differences = [float(np.abs(a - b).max(initial=0.0)) for a, b in zip(expected, found, strict=True)]
+    expected, actual = (attention_weights(engine, sources, targets) for engine in (reference, session))
+    differences = [float(np.abs(a - b).max(initial=0.0)) for a, b in zip(expected, actual, strict=True)]
     return float(np.max(differences, initial=0.0))  # NaN stays NaN
 
 
-def _compare_tokens(expected: list[tuple[int, ...]], found: list[tuple[int, ...]], beam_size: int) -> TokenParity:
-    different = [index for index, (a, b) in enumerate(zip(expected, found, strict=True)) if a != b]
+def _compare_tokens(expected: list[tuple[int, ...]], actual: list[tuple[int, ...]], beam_size: int) -> TokenParity:
+    different = [index for index, (a, b) in enumerate(zip(expected, actual, strict=True)) if a != b]
     first = None
     if different:
-        a, b = expected[different[0]], found[different[0]]
+        a, b = expected[different[0]], actual[different[0]]
         step = first_difference(a, b)
         first = Divergence(
             sentence=different[0],

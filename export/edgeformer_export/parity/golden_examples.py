@@ -75,10 +75,10 @@ def make_golden(translator: Translator, texts: Sequence[str], count: int = TEXTS
 def _try_beams(translator: Translator, examples: Sequence[_Example]) -> None:
     """Add translations by beam search, and their margins."""
     options = translator.defaults
-    wanted = MARGIN * score_tolerance(translator.bundle.manifest)
+    goal = MARGIN * score_tolerance(translator.bundle.manifest)
     beams = [translation.best for translation in translator.translate([example.text for example in examples])]
     sources, outputs = [example.source for example in examples], [best.ids for best in beams]
-    margins = beam_margins(translator.session, sources, outputs, options, [wanted * factor for factor in FACTORS])
+    margins = beam_margins(translator.session, sources, outputs, options, [goal * factor for factor in FACTORS])
     for example, best, margin in zip(examples, beams, margins, strict=True):
         example.best[options.beam_size], example.margin[options.beam_size] = best, margin
 

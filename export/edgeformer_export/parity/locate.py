@@ -53,10 +53,10 @@ def match_modules(
     source, length = padded(trace.source, special.pad, model.max_source_length)
     try:
         inner = InnerGraphs({file: ir.to_proto(graphs[file]).SerializeToString() for file in names}, names, table)
-        found = _by_tensor(inner.stages(source, length, trace.target), len(trace.source), source.shape[1])
+        graph_tensors = _by_tensor(inner.stages(source, length, trace.target), len(trace.source), source.shape[1])
     except ModelError:  # a tensor is not an array but, for example, a sequence
         return {file: {} for file in names}
-    wanted = _by_tensor(
+    torch_tensors = _by_tensor(
         (parts for parts, _ in torch_stages(model, special, source, length, trace.target)),
         len(trace.source),
         source.shape[1],
@@ -64,11 +64,11 @@ def match_modules(
     plain = {name for name, module in model.named_modules() if isinstance(module, nn.Dropout | nn.Identity)}
     result: Modules = {}
     for file in names:
-        modules = {name: values for name, values in wanted[file].items() if name not in plain}
+        modules = {name: values for name, values in torch_tensors[file].items() if name not in plain}
         result[file] = {
             tensor: same
             for tensor in names[file]
-            if (same := [name for name, values in modules.items() if _same(found[file][tensor], values)])
+            if (same := [name for name, values in modules.items() if _same(graph_tensors[file][tensor], values)])
         }
     return result
 
@@ -175,13 +175,13 @@ def torch_deviations(
         torch_stages(model, special, source, length, trace.target),
         strict=True,
     )
-    for number, (found, (parts, outputs)) in enumerate(pairs):
+    for number, (tensors, (parts, outputs)) in enumerate(pairs):
         names = modules[DECODER_FILE if number else ENCODER_FILE]
-        for tensor, value in found.items():
+        for tensor, value in tensors.items():
             expected = parts.get(names[tensor]) if tensor in names else outputs.get(tensor)
             if expected is not None and expected.size == value.size:
-                one, other = (true_part(array, len(trace.source), source.shape[1]) for array in (value, expected))
-                yield Deviation(stage=number, tensor=tensor, difference=relative_error(one, other))
+                both = (true_part(array, len(trace.source), source.shape[1]) for array in (value, expected))
+                yield Deviation(stage=number, tensor=tensor, difference=relative_error(*both))
 
 
 @torch.inference_mode()
@@ -201,13 +201,13 @@ def torch_stages(
     calls: dict[str, list[Any]] = defaultdict(list)
 
     def hook(name: str) -> Any:
-        return lambda module, given, output: calls[name].append(output)
+        return lambda module, inputs, output: calls[name].append(output)
 
     def parts() -> Stage:
         first = {name: outputs[0] for name, outputs in calls.items() if len(outputs) == 1}
         calls.clear()
-        first = {name: one[0] if isinstance(one, tuple) else one for name, one in first.items()}
-        return {name: one.float().cpu().numpy() for name, one in first.items() if isinstance(one, Tensor)}
+        first = {name: value[0] if isinstance(value, tuple) else value for name, value in first.items()}
+        return {name: value.float().cpu().numpy() for name, value in first.items() if isinstance(value, Tensor)}
 
     # The fast path of nn.TransformerEncoder passes nested tensors between its layers, which no graph has.
     fast_path = torch.backends.mha.get_fastpath_enabled()
@@ -223,8 +223,8 @@ def torch_stages(
             yield parts(), {LOGITS: logits, **after}
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
-        for one in hooks:
-            one.remove()
+        for handle in hooks:
+            handle.remove()
 
 
 def _inner_names(graph: ir.Model) -> list[str]:
@@ -245,12 +245,12 @@ def _by_tensor(stages: Iterator[Stage], length: int, width: int) -> dict[str, di
     return result
 
 
-def _same(found: Sequence[NDArray[Any]], wanted: Sequence[NDArray[Any]]) -> bool:
+def _same(graph_values: Sequence[NDArray[Any]], torch_values: Sequence[NDArray[Any]]) -> bool:
     """Return whether two tensors are equal in every stage, apart from rounding."""
-    return len(found) == len(wanted) and all(
-        one.size == other.size > 1
-        and np.abs(one - other).max() <= MATCHING.get(one.dtype.name, 0.0) * np.abs(other).max() > 0
-        for one, other in zip(found, wanted, strict=True)
+    return len(graph_values) == len(torch_values) and all(
+        actual.size == expected.size > 1
+        and np.abs(actual - expected).max() <= MATCHING.get(actual.dtype.name, 0.0) * np.abs(expected).max() > 0
+        for actual, expected in zip(graph_values, torch_values, strict=True)
     )
 
 

@@ -112,10 +112,10 @@ def survives(
     """
     alive = [True] * len(sources)
     for seed in range(SEEDS):
-        rest = [index for index, one in enumerate(alive) if one]
+        rest = [index for index, survived in enumerate(alive) if survived]
         noisy = NoisySession(session, margin / 2, seed)
-        found = decode(noisy, [sources[index] for index in rest], replace(options, n_best=1))
-        for index, (best, *_) in zip(rest, found, strict=True):
+        outcomes = decode(noisy, [sources[index] for index in rest], replace(options, n_best=1))
+        for index, (best, *_) in zip(rest, outcomes, strict=True):
             alive[index] = best.ids == tuple(outputs[index])
     return alive
 
@@ -130,8 +130,8 @@ def beam_margins(
     """Return the largest of ``margins`` at which each output :func:`survives`; 0 if it survives at none of them."""
     result = [0.0] * len(sources)
     for margin in sorted(margins, reverse=True):
-        rest = [index for index, found in enumerate(result) if not found]
-        chosen, given = [sources[index] for index in rest], [outputs[index] for index in rest]
-        for index, alive in zip(rest, survives(session, chosen, given, options, margin), strict=True):
+        rest = [index for index, largest in enumerate(result) if not largest]
+        chosen, expected = [sources[index] for index in rest], [outputs[index] for index in rest]
+        for index, alive in zip(rest, survives(session, chosen, expected, options, margin), strict=True):
             result[index] = margin if alive else 0.0
     return result

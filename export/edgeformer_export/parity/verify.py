@@ -66,8 +66,8 @@ def verify_against_run(
     if problems or damaged:
         sentence = _sentence(parity)
         first = _first_difference(model, translator, sources[sentence])
-        found = "no tensor differs by more than at export" if first is None else f"first difference is in {first}"
-        problems.append(f"against torch, in sentence {sentence + 1}, {found}")
+        verdict = "no tensor differs by more than at export" if first is None else f"first difference is in {first}"
+        problems.append(f"against torch, in sentence {sentence + 1}, {verdict}")
     return CheckpointResult(parity=parity, first=first, problems=tuple(problems))
 
 
@@ -78,17 +78,17 @@ def _require_same_model(run: Run, model: EncoderDecoder, translator: Translator)
         CheckpointError: tokenizers, vocabularies or states differ; lists all differences.
     """
     manifest = translator.bundle.manifest
-    for_cuda = PRECISIONS[lowest(manifest.precision.values())].optimised_for == "cuda"
+    for_cuda = PRECISIONS[lowest(manifest.precision.values())].optimized_for == "cuda"
     problems = [
         f"its {name} differs from the bundle's"
-        for name, found, expected in (
+        for name, actual, expected in (
             ("source vocabulary", model.source_vocab_size, manifest.source_vocab_size),
             ("target vocabulary", model.target_vocab_size, manifest.target_vocab_size),
             ("state table", bundle_state(model, manifest.target, for_cuda=for_cuda), manifest.state),
             ("source tokenizer", run.source_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "source")),
             ("target tokenizer", run.target_tokenizer_path.read_bytes(), _tokenizer_bytes(translator, "target")),
         )
-        if found != expected
+        if actual != expected
     ]
     if problems:
         raise CheckpointError(f"Run `{run.path}` is not the model of this bundle: " + "; ".join(problems) + ".")

@@ -74,9 +74,9 @@ class VectorNorm(ir.passes.InPlacePass):
             if norm.attributes.get_int("axis", -1) not in {-1, rank - 1}:
                 continue
             mean = ir.node("ReduceMean", [x, constant(graph, "last_axis", np.array([-1]))])
-            centred = ir.node("Sub", [x, mean.outputs[0]])
+            centered = ir.node("Sub", [x, mean.outputs[0]])
             attributes = {"axis": -1, "epsilon": norm.attributes.get_float("epsilon", 1e-5)}
-            new = [mean, centred, ir.node("SimplifiedLayerNormalization", [centred.outputs[0], gamma], attributes)]
+            new = [mean, centered, ir.node("SimplifiedLayerNormalization", [centered.outputs[0], gamma], attributes)]
             if len(norm.inputs) > 2 and norm.inputs[2] is not None:
                 new.append(ir.node("Add", [new[-1].outputs[0], norm.inputs[2]]))
             replace(graph, (norm,), norm, new)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import onnx_ir as ir
 
-from edgeformer_export.passes.structure import operator_counts, rewired_nodes, structure
+from edgeformer_export.passes.structure import Structure, operator_counts, rewired_nodes, structure
 from edgeformer_runtime.bundle.report import PassRecord
 
 SMALL_CONSTANTS = 1024
@@ -30,13 +30,15 @@ def run_passes(model: ir.Model, passes: Sequence[ir.passes.PassBase]) -> tuple[i
         PassFailedError: a pass raised an error, or a condition does not hold.
     """
     records: list[PassRecord] = []
+    known: Structure | None = None  # structure of the current model, which takes long to compute
     for graph_pass in passes:
         name = type(graph_pass).__name__
         before = ir.from_proto(ir.to_proto(model))
         try:
             result = graph_pass(model)
             _require_same_interface(before, result.model)
-            record = _record(name, before, result, may_grow=getattr(graph_pass, "may_grow", False))
+            may_grow = getattr(graph_pass, "may_grow", False)
+            record, known = _record(name, before, known, result, may_grow=may_grow)
         except Exception as error:
             done = ", ".join(record.name for record in records) or "none"
             cause = f"{error}: {error.__cause__}" if error.__cause__ is not None else str(error)
@@ -56,7 +58,21 @@ def weight_bytes(model: ir.Model) -> int:
     return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
 
 
-def _record(name: str, before: ir.Model, result: ir.passes.PassResult, *, may_grow: bool) -> PassRecord:
+def _record(
+    name: str, before: ir.Model, known: Structure | None, result: ir.passes.PassResult, *, may_grow: bool
+) -> tuple[PassRecord, Structure | None]:
+    """Record what a pass did.
+
+    Args:
+        name: name of the pass.
+        before: copy of the model from before the pass.
+        known: structure of ``before`` if an earlier pass needed it.
+        result: what the pass returned.
+        may_grow: accept a larger model.
+
+    Returns:
+        The record, and the structure of the model to continue with if it is known.
+    """
     after = result.model
     record = PassRecord(
         name=name,
@@ -69,11 +85,14 @@ def _record(name: str, before: ir.Model, result: ir.passes.PassResult, *, may_gr
     grown, added = record.bytes_after - record.bytes_before, record.nodes_after - record.nodes_before
     worse = grown > SMALL_CONSTANTS or (grown > 0 and added >= 0) or (grown == 0 and added > 0)
     if worse and not may_grow:
-        return msgspec.structs.replace(record, outcome="rejected")
-    if not result.modified or (old := structure(before)) == (new := structure(after)):
-        return record
+        return msgspec.structs.replace(record, outcome="rejected"), known
+    if not result.modified:
+        return record, known
+    old, new = known or structure(before), structure(after)
+    if old == new:
+        return record, old
     operators_before, operators_after = operator_counts(before), operator_counts(after)
-    return msgspec.structs.replace(
+    changed = msgspec.structs.replace(
         record,
         outcome="changed",
         removed=dict(operators_before - operators_after),
@@ -82,6 +101,7 @@ def _record(name: str, before: ir.Model, result: ir.passes.PassResult, *, may_gr
         constants_removed=(old.constants - new.constants).total(),
         constants_added=(new.constants - old.constants).total(),
     )
+    return changed, new
 
 
 def _require_same_interface(before: ir.Model, after: ir.Model) -> None:

@@ -20,7 +20,7 @@ Assigned = Mapping[str, Mapping[str, Precision]]
 """For each graph, the precision of each of its operators with weights, by :attr:`Use.name`."""
 
 
-def given(use: Use, precision: Precision) -> Precision:
+def precision_of(use: Use, precision: Precision) -> Precision:
     """Return the precision of an operator in a bundle of the given precision.
 
     Blocks are for few rows, so the encoder's matrix products use the encoder precision from the table, as do operators
@@ -36,7 +36,7 @@ def given(use: Use, precision: Precision) -> Precision:
 
 def higher(layer: Layer, precision: Precision) -> Precision:
     """Return the precision of a layer that is too sensitive for the bundle's, which must be a quantized precision."""
-    kept_as = PRECISIONS[given(layer.uses[-1], precision)].kept_as
+    kept_as = PRECISIONS[precision_of(layer.uses[-1], precision)].kept_as
     assert kept_as is not None
     return kept_as
 
@@ -59,7 +59,7 @@ def assign(layers: Sequence[Layer], precision: Precision, keep: Mapping[str, Pre
     assigned: dict[str, dict[str, Precision]] = {contract.ENCODER_FILE: {}, contract.DECODER_FILE: {}}
     for layer in layers:
         for use in layer.uses:
-            assigned[use.file][use.name] = given(use, keep.get(layer.name, precision))
+            assigned[use.file][use.name] = precision_of(use, keep.get(layer.name, precision))
     return assigned
 
 

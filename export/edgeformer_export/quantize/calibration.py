@@ -51,7 +51,7 @@ class Observer:
 
 def calibrate(
     graphs: Graphs,
-    wanted: Mapping[str, Iterable[str]],
+    names: Mapping[str, Iterable[str]],
     table: Sequence[StateTensor],
     pairs: Sequence[Pair],
     special: SpecialTokens,
@@ -61,7 +61,7 @@ def calibrate(
 
     Args:
         graphs: the fp32 graphs, encoder and decoder.
-        wanted: names of the float tensors to observe in each graph.
+        names: names of the float tensors to observe in each graph.
         table: the state table.
         pairs: what to feed.
         special: special token ids.
@@ -70,7 +70,7 @@ def calibrate(
     Returns:
         For each graph, the range of each tensor by name.
     """
-    observers = {file: {name: Observer() for name in wanted[file]} for file in graphs}
+    observers = {file: {name: Observer() for name in names[file]} for file in graphs}
     opened = {file: open_graph(file, model, observers[file]) for file, model in graphs.items()}
 
     def observe(file: str, outputs: Values) -> Values:
@@ -89,16 +89,16 @@ def calibrate(
     return {file: {name: observer.range() for name, observer in by_name.items()} for file, by_name in observers.items()}
 
 
-def open_graph(file: str, model: ir.Model, wanted: Iterable[str] = ()) -> InnerGraph:
+def open_graph(file: str, model: ir.Model, names: Iterable[str] = ()) -> InnerGraph:
     """Open a graph on the CPU, using every available thread.
 
     Args:
         file: the graph's file name.
         model: the graph.
-        wanted: tensors to return, inner tensors or outputs.
+        names: tensors to return, inner tensors or outputs.
     """
     outputs = {value.name for value in model.graph.outputs}
-    inner = [name for name in wanted if name not in outputs]
+    inner = [name for name in names if name not in outputs]
     return InnerGraph(file, ir.to_proto(model).SerializeToString(), inner, threads=0)
 
 

@@ -99,14 +99,14 @@ class _Parameter:
 
 def _parameters(model: nn.Module) -> list[_Parameter]:
     """List all parameters that are matrices."""
-    found = []
+    matrices = []
     for name, parameter in model.named_parameters():
         if parameter.ndim < 2:
             continue
         rows = parameter.detach().float().cpu().numpy().reshape(parameter.shape[0], -1)
         lead = int(np.argmax(rows.any(axis=1)))
-        found.append(_Parameter(name.removesuffix(".weight"), len(rows), lead, _unit(rows[lead])))
-    return found
+        matrices.append(_Parameter(name.removesuffix(".weight"), len(rows), lead, _unit(rows[lead])))
+    return matrices
 
 
 def _name(rows: NDArray[np.float32], parameters: Sequence[_Parameter]) -> str:
@@ -118,11 +118,11 @@ def _name(rows: NDArray[np.float32], parameters: Sequence[_Parameter]) -> str:
 
     names, at = [], 0
     while at < len(rows):
-        found = next((parameter for parameter in parameters if is_at(parameter, at)), None)
-        if found is None:
+        match = next((parameter for parameter in parameters if is_at(parameter, at)), None)
+        if match is None:
             return ""
-        names.append(found.name)
-        at += found.count
+        names.append(match.name)
+        at += match.count
     return _joined(names)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
-from edgeformer_export.tracing.kernels import InPlaceCache, use_cache
+from edgeformer_export.tracing.kernels import InPlaceCache, replaced
 from edgeformer_runtime.contract import StateTensor
 
 
@@ -57,7 +57,7 @@ class StepDecoderGraph(nn.Module):
             return self._step(token, position, inputs)
         cache_indirection, beam_width, *state = inputs
         past_length = position.to(torch.int32).view(1)
-        with use_cache(self.in_place, InPlaceCache(past_length, beam_width, cache_indirection)):
+        with replaced(self.in_place, "cache", InPlaceCache(past_length, beam_width, cache_indirection)):
             return self._step(token, position, state)
 
     def _step(self, token: Tensor, position: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from edgeformer.model.lstm.model import LSTMLayer
 from edgeformer.model.transformer.attention import MultiHeadAttention, attention_probabilities
-from edgeformer.model.transformer.self_attention import CacheKernel, CausalSelfAttention
 from edgeformer_runtime.bundle.manifest import Target
 
 
@@ -78,15 +77,15 @@ class InPlaceCache:
 
 
 @contextmanager
-def use_cache(layers: Sequence[CausalSelfAttention], kernel: CacheKernel) -> Iterator[None]:
-    """Make layers keep their caches with ``kernel`` inside the ``with`` block."""
+def replaced(modules: Sequence[nn.Module], attribute: str, kernel: object) -> Iterator[None]:
+    """Make modules use another kernel than that of their class inside the ``with`` block."""
     try:
-        for layer in layers:
-            layer.cache = kernel
+        for module in modules:
+            setattr(module, attribute, kernel)
         yield
     finally:
-        for layer in layers:
-            del layer.cache
+        for module in modules:
+            delattr(module, attribute)
 
 
 def onnx_lstm(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -145,18 +144,10 @@ def scaled_queries(model: nn.Module) -> Iterator[None]:
 def use_kernels(model: nn.Module, target: Target) -> Iterator[None]:
     """Make every attention and every LSTM layer of a model use the kernels of ``target`` inside the ``with`` block.
 
-    Caches are a matter of each step: see :func:`use_cache`.
+    Caches are a matter of each step: see :class:`InPlaceCache`.
     """
     attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
     layers = [module for module in model.modules() if isinstance(module, LSTMLayer)]
-    try:
-        for attention in attentions:
-            attention.kernel = ort_attention if target == "ort" else portable_attention
-        for layer in layers:
-            layer.kernel = onnx_lstm
+    attention = ort_attention if target == "ort" else portable_attention
+    with replaced(attentions, "kernel", attention), replaced(layers, "kernel", onnx_lstm):
         yield
-    finally:
-        for attention in attentions:
-            del attention.kernel
-        for layer in layers:
-            del layer.kernel

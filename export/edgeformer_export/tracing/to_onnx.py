@@ -110,12 +110,12 @@ def _trace_decoder(
     outputs |= {tensor.output_name: _grown(tensor) for tensor in table if tensor.kind != "constant"}
     if model.has_attention:
         outputs[contract.ATTENTION] = (contract.ROWS, contract.SOURCE_AXIS)
-    token, position, *others = (_dynamic_axes(axes) for axes, _ in inputs.values())
+    token, position, *tensors = (_dynamic_axes(axes) for axes, _ in inputs.values())
     return _trace(
         "step",
         StepDecoderGraph(model, table, in_place),
         tuple(_example(name, axes, dtype) for name, (axes, dtype) in inputs.items()),
-        (token, position, tuple(others)),
+        (token, position, tuple(tensors)),
         inputs={name: axes for name, (axes, _) in inputs.items()},
         outputs=outputs,
     )

@@ -33,10 +33,10 @@ def best_tokens(
     best, token = most_probable(logits, count)
     sentences = len(log_probability)
     total = (log_probability.reshape(-1, 1) + best).reshape(sentences, -1)
-    place = np.argsort(-total, axis=1, kind="stable")[:, :count]
-    value = np.take_along_axis(total, place, axis=1)
+    index = np.argsort(-total, axis=1, kind="stable")[:, :count]
+    value = np.take_along_axis(total, index, axis=1)
     value[~np.isfinite(best[:, 0]).reshape(sentences, -1).all(axis=1)] = np.nan
-    return value, np.take_along_axis(token.reshape(sentences, -1), place, axis=1), place // token.shape[1]
+    return value, np.take_along_axis(token.reshape(sentences, -1), index, axis=1), index // token.shape[1]
 
 
 def most_probable(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:

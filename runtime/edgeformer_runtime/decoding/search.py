@@ -109,7 +109,9 @@ class GreedySearch:
         ids = self.history[row]
         score = None
         if self._options.return_scores:
-            score = normalised(float(self._log_probability[row]), len(ids) + finished, self._options.length_penalty)
+            score = normalized_score(
+                float(self._log_probability[row]), len(ids) + finished, self._options.length_penalty
+            )
         self._results[self._origin[row]].append(Hypothesis(tuple(ids.tolist()), score, finished))
 
 
@@ -208,7 +210,7 @@ class BeamSearch:
     def _collect(self, sentence: int, ids: IntArray, log_probability: float, *, finished: bool) -> None:
         results = self._results[self._origin[sentence]]
         if len(results) < self._beams:
-            score = normalised(log_probability, len(ids) + finished, self._options.length_penalty)
+            score = normalized_score(log_probability, len(ids) + finished, self._options.length_penalty)
             results.append(Hypothesis(tuple(ids.tolist()), score, finished))
 
 
@@ -237,6 +239,6 @@ def packed(alive: NDArray[np.bool_]) -> IntArray:
     return order
 
 
-def normalised(log_probability: float, length: int, length_penalty: float) -> float:
+def normalized_score(log_probability: float, length: int, length_penalty: float) -> float:
     """Compute the score of a hypothesis with ``length`` tokens; see :class:`DecodeOptions`."""
     return float(log_probability / max(length, 1) ** length_penalty)

@@ -27,29 +27,29 @@ def fingerprint(array: NDArray[np.generic]) -> Fingerprint:
     return tuple(float(f"{number / root:.6g}") for number in numbers)
 
 
-def relative_difference(found: Fingerprint, expected: Fingerprint) -> float:
+def relative_difference(actual: Fingerprint, expected: Fingerprint) -> float:
     """Estimate the root mean square of the difference between two tensors, relative to that of the expected tensor.
 
     Typically within 50 % of the true value. Infinite if only one of the tensors has NaN or infinite values.
     """
-    if len(found) != len(expected):
+    if len(actual) != len(expected):
         return inf
     if expected == NOT_FINITE:
         return 0.0
-    difference = np.sqrt(np.mean(np.square(np.subtract(found[1:], expected[1:]))))
+    difference = np.sqrt(np.mean(np.square(np.subtract(actual[1:], expected[1:]))))
     return _ratio(float(difference), expected[0])
 
 
-def relative_error(found: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
+def relative_error(actual: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
     """Root mean square of the difference between two tensors of equal size, relative to that of the expected tensor.
 
-    Infinite if ``found`` has NaN or infinite values.
+    Infinite if ``actual`` has NaN or infinite values.
     """
-    wanted = np.asarray(expected, np.float64).ravel()
-    difference = np.asarray(found, np.float64).ravel() - wanted
+    reference = np.asarray(expected, np.float64).ravel()
+    difference = np.asarray(actual, np.float64).ravel() - reference
     if not np.isfinite(difference).all():
         return inf
-    return _ratio(float(np.linalg.norm(difference)), float(np.linalg.norm(wanted)))
+    return _ratio(float(np.linalg.norm(difference)), float(np.linalg.norm(reference)))
 
 
 def _ratio(difference: float, size: float) -> float:

@@ -169,12 +169,12 @@ def check_golden(translator: Translator) -> GoldenResult:
     for beam_size in sorted({case.beam_size for case in golden.cases}):
         numbered = [(number, case) for number, case in enumerate(golden.cases, 1) if case.beam_size == beam_size]
         try:
-            found = _decoded(translator, [case for _, case in numbered], beam_size)
+            hypotheses = _decoded(translator, [case for _, case in numbered], beam_size)
         except ModelError as error:
             problems.append(f"beam {beam_size}: {error}".removesuffix("."))
             failed += len(numbered)
             continue
-        for (number, case), best in zip(numbered, found, strict=True):
+        for (number, case), best in zip(numbered, hypotheses, strict=True):
             difference = abs((best.score or 0.0) - case.score)
             if best.ids == case.ids:
                 largest = max(largest, difference)
@@ -203,19 +203,19 @@ def _decoded(translator: Translator, cases: Sequence[GoldenCase], beam_size: int
 
 
 def _difference(translator: Translator, number: int, case: GoldenCase, best: Hypothesis) -> Difference:
-    place = None if best.ids == case.ids else first_difference(best.ids, case.ids)
+    position = None if best.ids == case.ids else first_difference(best.ids, case.ids)
     tokenizer = translator.target_tokenizer
 
     def token(ids: tuple[int, ...]) -> tuple[int | None, str]:
-        there = None if place is None or place >= len(ids) else ids[place]
-        return there, "" if there is None else " ".join(tokenizer.tokens([there]))
+        token_id = None if position is None or position >= len(ids) else ids[position]
+        return token_id, "" if token_id is None else " ".join(tokenizer.tokens([token_id]))
 
     (expected_id, expected_piece), (found_id, found_piece) = token(case.ids), token(best.ids)
     return Difference(
         example=number,
         text=case.text,
         beam_size=case.beam_size,
-        token=None if place is None else place + 1,
+        token=None if position is None else position + 1,
         expected_id=expected_id,
         expected_piece=expected_piece,
         found_id=found_id,
@@ -231,13 +231,15 @@ def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> 
     """Report the first text that each tokenizer encodes or decodes differently from the record."""
     problems, files = [], translator.bundle.manifest.tokenizers
     for number, case in enumerate(cases, 1):
-        found = tuple(translator.source_tokenizer.encode_batch([case.text], end_token=True)[0])
-        if found != case.source:
-            place = first_difference(found, case.source)
-            ids = [str(one[place]) if place < len(one) else "the end" for one in (case.source, found)]
+        source = tuple(translator.source_tokenizer.encode_batch([case.text], end_token=True)[0])
+        if source != case.source:
+            position = first_difference(source, case.source)
+            expected, actual = (
+                str(ids[position]) if position < len(ids) else "the end" for ids in (case.source, source)
+            )
             problems.append(
-                f"the source tokenizer `{files.source}` is not the one of the examples: token {place + 1} of example "
-                f"{number} is {ids[1]} instead of {ids[0]} in {case.text!r}"
+                f"the source tokenizer `{files.source}` is not the one of the examples: token {position + 1} of "
+                f"example {number} is {actual} instead of {expected} in {case.text!r}"
             )
             break
     for number, case in enumerate(cases, 1):
@@ -258,7 +260,7 @@ def _attention_problems(translator: Translator, text: str) -> list[str]:
     return [] if np.allclose(sums, 1, atol=1e-3) else ["attention weights of example 1 do not add up to one"]
 
 
-def first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+def first_difference(left: Sequence[int], right: Sequence[int]) -> int:
     """Index of the first differing token; the shorter length if one sequence is a prefix of the other."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(left), len(right)))

@@ -39,9 +39,9 @@ class Location(msgspec.Struct, kw_only=True, frozen=True):
 
     def __str__(self) -> str:
         path = f"`{self.module}`, " if self.module is not None else ""
-        found = "not finite" if self.difference is None else f"relative difference {self.difference:.2g}"
+        difference = "not finite" if self.difference is None else f"relative difference {self.difference:.2g}"
         step = f", step {self.step}" if self.step else ""
-        return f"{self.part} ({path}{found}, tolerance {self.tolerance:.2g}){step}"
+        return f"{self.part} ({path}{difference}, tolerance {self.tolerance:.2g}){step}"
 
 
 def graph_of(deviation: Deviation) -> str:
@@ -52,9 +52,9 @@ def graph_of(deviation: Deviation) -> str:
 def modules_of(tensors: Sequence[InnerTensor]) -> dict[str, dict[str, str]]:
     """For each graph file, map inner tensors to the paths of the PyTorch modules that produce them."""
     modules: dict[str, dict[str, str]] = {ENCODER_FILE: {}, DECODER_FILE: {}}
-    for one in tensors:
-        if one.module is not None:
-            modules[one.file][one.tensor] = one.module
+    for tensor in tensors:
+        if tensor.module is not None:
+            modules[tensor.file][tensor.tensor] = tensor.module
     return modules
 
 

@@ -79,8 +79,8 @@ def _processor() -> tuple[str, tuple[str, ...]]:
         lines = CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         # numpy reports groups of instruction sets under its own names, such as X86_V3 for AVX2.
-        found = np.show_config(mode="dicts").get("SIMD Extensions", {})
-        return platform.processor(), (*found.get("baseline", ()), *found.get("found", ()))
+        extensions = np.show_config(mode="dicts").get("SIMD Extensions", {})
+        return platform.processor(), (*extensions.get("baseline", ()), *extensions.get("found", ()))
     facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
     flags = set((facts.get("flags") or facts.get("Features") or "").split())
     return facts.get("model name", ""), tuple(name for flag, name in INSTRUCTIONS.items() if flag in flags)

@@ -31,7 +31,7 @@ def check_operators(bundle: Bundle) -> Operators:
         BundleError: the manifest does not list the operators of a graph, or onnxruntime lacks an operator. The message
             lists every problem.
     """
-    known, manifest = _known(), bundle.manifest
+    known, manifest = known_operators(), bundle.manifest
     used: Counter[str] = Counter()
     problems = []
     for file in manifest.precision:
@@ -56,11 +56,11 @@ def check_operators(bundle: Bundle) -> Operators:
     return Operators(opsets=names, kinds=len(used), nodes=used.total())
 
 
-def _known() -> dict[tuple[str, str], list[int]]:
+def known_operators() -> dict[tuple[str, str], list[int]]:
     """Versions of each operator in onnxruntime, by domain and name; empty if onnxruntime does not expose them."""
-    tell = getattr(ort.capi.onnxruntime_pybind11_state, "get_all_operator_schema", None)
+    list_schemas = getattr(ort.capi.onnxruntime_pybind11_state, "get_all_operator_schema", None)
     versions: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for schema in tell() if tell is not None else ():
+    for schema in list_schemas() if list_schemas is not None else ():
         versions[schema.domain, schema.name].append(schema.since_version)
     return versions
 

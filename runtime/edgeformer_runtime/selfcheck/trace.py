@@ -110,8 +110,8 @@ def true_part(array: NDArray[Any], length: int, width: int) -> NDArray[Any]:
     return array[tuple(slice(length) if size == width else slice(None) for size in array.shape)]
 
 
-def deviations(found: Fingerprints, trace: Trace) -> Iterator[Deviation]:
+def deviations(actual: Fingerprints, trace: Trace) -> Iterator[Deviation]:
     """Yield the deviation of each recorded tensor, in order of stages and tensors."""
-    for number, (stage, recorded) in enumerate(zip(found, trace.stages, strict=True)):
+    for number, (stage, recorded) in enumerate(zip(actual, trace.stages, strict=True)):
         for name, expected in recorded.items():
             yield Deviation(stage=number, tensor=name, difference=relative_difference(stage[name], expected))

@@ -81,23 +81,28 @@ def check_traces(
         same_kernels: whether this machine runs the same kernels as the machine that recorded the traces.
     """
     tolerances = _tolerances(translator.bundle, same_kernels)
-    found: list[tuple[int, Deviation]] = []
+    numbered: list[tuple[int, Deviation]] = []
+    """Deviations with the numbers of their examples."""
     problems, location = [], None
     for number, trace in enumerate(traces, 1):
         try:
-            seen = session_fingerprints(translator.session, translator.bundle.manifest.state, trace)
+            actual = session_fingerprints(translator.session, translator.bundle.manifest.state, trace)
         except ModelError as error:
             problems.append(f"example {number}: {error}".removesuffix("."))
         else:
-            found += [(number, deviation) for deviation in deviations(seen, trace)]
-    found.sort(key=lambda one: one[1].stage)
-    by_graph = {file: [one for one in found if graph_of(one[1]) == file] for file in tolerances}
-    graphs = [_graph_result(file, [one for _, one in by_graph[file]], tolerances[file]) for file in by_graph if found]
+            numbered += [(number, deviation) for deviation in deviations(actual, trace)]
+    numbered.sort(key=lambda entry: entry[1].stage)
+    by_graph = {file: [entry for entry in numbered if graph_of(entry[1]) == file] for file in tolerances}
+    graphs = [
+        _graph_result(file, [deviation for _, deviation in entries], tolerances[file])
+        for file, entries in by_graph.items()
+        if numbered
+    ]
     failed = next((graph for graph in graphs if not graph.passed), None)
     if failed is not None:
         single = failed.max_difference is None or failed.max_difference > failed.tolerance
         bound = failed.tolerance if single else failed.overall_tolerance
-        number, deviation = next(one for one in by_graph[failed.file] if one[1].difference > bound)
+        number, deviation = next(entry for entry in by_graph[failed.file] if entry[1].difference > bound)
         location = location_of(deviation, bound, {})
         no_mask = _agrees_without_padding(translator, traces[number - 1], tolerances)
         if inner is not None:
@@ -112,14 +117,14 @@ def check_traces(
     return TraceResult(graphs=tuple(graphs), same_kernels=same_kernels, first=location, problems=tuple(problems))
 
 
-def _graph_result(file: str, found: Sequence[Deviation], tolerance: float) -> GraphResult:
-    differences = np.array([one.difference for one in found])
+def _graph_result(file: str, compared: Sequence[Deviation], tolerance: float) -> GraphResult:
+    differences = np.array([deviation.difference for deviation in compared])
     return GraphResult(
         file=file,
-        tensors=len(found),
+        tensors=len(compared),
         max_difference=finite(float(differences.max(initial=0.0))),
         tolerance=tolerance,
-        overall_difference=finite(float(np.sqrt(np.square(differences).sum() / max(1, len(found))))),
+        overall_difference=finite(float(np.sqrt(np.square(differences).sum() / max(1, len(compared))))),
         overall_tolerance=tolerance * OVERALL,
     )
 
@@ -144,10 +149,10 @@ def _inside(
     names = {file: list(known) for file, known in modules.items()}
     try:
         graphs = InnerGraphs.of_bundle(bundle, names, translator.session.device)
-        found = fingerprints(graphs.stages(source, length, inner.target), len(inner.source), source.shape[1])
+        actual = fingerprints(graphs.stages(source, length, inner.target), len(inner.source), source.shape[1])
     except ModelError:
         return None
-    for deviation in deviations(found, inner):
+    for deviation in deviations(actual, inner):
         bound = bounds[graph_of(deviation)]
         if deviation.difference > bound:
             return location_of(deviation, bound, modules)
@@ -158,9 +163,9 @@ def _agrees_without_padding(translator: Translator, trace: Trace, tolerances: Ma
     """Whether the sentence matches the record when run without padding, ignoring masks ``(N, S)``."""
     table = [tensor for tensor in translator.bundle.manifest.state if tensor.axes[1:] != (SOURCE_AXIS,)]
     try:
-        found = session_fingerprints(translator.session, table, trace, padding=0)
+        actual = session_fingerprints(translator.session, table, trace, padding=0)
     except ModelError:
         return False
-    rest = tuple({name: stage[name] for name in seen} for stage, seen in zip(trace.stages, found, strict=True))
-    compared = deviations(found, msgspec.structs.replace(trace, stages=rest))
-    return all(one.difference <= OVERALL * tolerances[graph_of(one)] for one in compared)
+    rest = tuple({name: stage[name] for name in seen} for stage, seen in zip(trace.stages, actual, strict=True))
+    compared = deviations(actual, msgspec.structs.replace(trace, stages=rest))
+    return all(deviation.difference <= OVERALL * tolerances[graph_of(deviation)] for deviation in compared)

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Literal
 
 _MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1"
-_MULTI30K_LICENCE = "none stated; the captioned images are for non-commercial research"
-_TATOEBA_LICENCE = "CC-BY 2.0 FR, attribution: Tatoeba"
+_MULTI30K_LICENSE = "none stated; the captioned images are for non-commercial research"
+_TATOEBA_LICENSE = "CC-BY 2.0 FR, attribution: Tatoeba"
 
 # SHA-256 of the decompressed text.
 _MULTI30K_SHA256 = {
@@ -61,7 +61,7 @@ class Corpus:
     """BCP 47 tag."""
     target_language: str
     """BCP 47 tag."""
-    licence: str
+    license: str
     """License as the corpus states it."""
     pairs: int
     """Number of sentence pairs before filtering, over all parts."""
@@ -98,7 +98,7 @@ def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> Corpus:
         description=f"Multi30k task 1, image captions, {form}; test2016",
         source_language="en",
         target_language=target,
-        licence=_MULTI30K_LICENCE,
+        license=_MULTI30K_LICENSE,
         pairs=31_014,
         origin="https://github.com/multi30k/dataset",
         train=files("train"),
@@ -117,7 +117,7 @@ def _tatoeba(target: Literal["de", "fr"], *, archive: str, member: str, sha256: 
         description="Tatoeba, short everyday sentences; split by English sentence",
         source_language="en",
         target_language=target,
-        licence=_TATOEBA_LICENCE,
+        license=_TATOEBA_LICENSE,
         pairs=pairs,
         origin="https://www.manythings.org/anki/",
         train=(file,),
@@ -129,7 +129,7 @@ _DATES = Corpus(
     description="Dates, times, numbers, currencies and units as CLDR writes them; generated, no download",
     source_language="en",
     target_language="fr",
-    licence="Unicode License v3 (CLDR)",
+    license="Unicode License v3 (CLDR)",
     pairs=60_000,
     origin="generated with Babel from https://cldr.unicode.org",
 )
