@@ -34,6 +34,9 @@ except ModuleNotFoundError:
         "onnxruntime is not installed: pip install 'edgeformer[cpu]', or 'edgeformer[gpu]' for CUDA."
     ) from None
 
+if hasattr(ort, "disable_telemetry_events"):  # in case the application loaded onnxruntime before this package
+    ort.disable_telemetry_events()
+
 ENGINE_VERSION: str = ort.__version__
 """Version of the installed onnxruntime."""
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
