@@ -228,6 +228,7 @@ def test_a_staged_folder_replaces_only_what_it_may(tmp_path: Path, monkeypatch: 
             raise OSError("disk full")
         return replace_really(self, to)
 
+    monkeypatch.setattr("edgeformer_runtime.files.exchange_names", lambda first, second: False)
     monkeypatch.setattr(Path, "replace", fail_once)
     with pytest.raises(OSError, match="disk full"), staged_folder(target, overwrite=True):
         pass
