@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int | None], None]
 """Called with the file name, the number of bytes received, and the total number of bytes if the server states it."""
 
+MAX_BYTES = 1 << 28
+"""Maximum size of a download; the largest corpus file has four megabytes."""
 _ATTEMPTS = 3
 _CHUNK = 1 << 16
 _TIMEOUT_SECONDS = 30.0
@@ -38,7 +40,7 @@ def download(url: str, *, progress: Progress | None = None) -> bytes:
         progress: called for every chunk; by default a bar is drawn if standard error is a terminal.
 
     Raises:
-        DataError: the download failed.
+        DataError: the download failed, or is larger than :data:`MAX_BYTES`.
     """
     # The network is rarely needed: keep it out of start-up.
     import pooch
@@ -82,15 +84,26 @@ class _Bar:
     total: int = 0
     """Bytes of the file, or 0 if the server does not state them."""
     done: int = 0
+    received: int = 0
+    """Bytes of this attempt, whatever the server states."""
 
     def update(self, size: int) -> None:
-        """Count a chunk; the last one may be shorter than its nominal size."""
+        """Count a chunk; the last one may be shorter than its nominal size.
+
+        Raises:
+            DataError: more than :data:`MAX_BYTES` have arrived.
+        """
+        self.received += size
+        if self.received > MAX_BYTES:
+            raise DataError(
+                f"The download of `{self.name}` was stopped after {MAX_BYTES:,} bytes; no corpus is larger."
+            )
         self.done = min(self.done + size, self.total or sys.maxsize)
         self.report(self.name, self.done, self.total or None)
 
     def reset(self) -> None:
         """Start again, before the full size is reported at the end."""
-        self.done = 0
+        self.done = self.received = 0
 
     def close(self) -> None:
         """Do nothing; the caller closes the bar."""
