@@ -1,3 +1,5 @@
 """Train, export, verify and run encoder-decoder models on the edge. Importing this loads no torch."""
 
-__version__ = "0.1.0"
+from edgeformer_runtime import __version__
+
+__all__ = ["__version__"]

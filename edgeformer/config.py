@@ -18,6 +18,7 @@ import msgspec
 
 from edgeformer.errors import ConfigError
 from edgeformer.wording import reworded
+from edgeformer_runtime.engine.cpus import MAX_THREADS
 
 _LIMIT = 2**63
 """Numbers of this size or larger, including infinity, fit neither torch's integers nor JSON."""
@@ -235,6 +236,8 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
         for key, value in not_negative.items()
         if not 0 <= value < _LIMIT
     ]
+    if MAX_THREADS < train.threads < _LIMIT:
+        problems.append(f"`train.threads` must be at most {MAX_THREADS}, but is {train.threads}")
     if not 0 <= train.label_smoothing < 1:
         problems.append(f"`train.label_smoothing` must be at least 0 and below 1, but is {train.label_smoothing}")
     if not all(0 <= beta < 1 for beta in train.adam_betas):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
+from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
@@ -37,6 +39,7 @@ class CommandGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, and print known errors without a traceback."""
+        _replace_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # characters that the stream cannot encode become ?
                 stream.reconfigure(errors="replace")
@@ -50,12 +53,31 @@ class CommandGroup(click.Group):
             if extra is None:
                 raise
             click.echo(f"Error: this command needs `{error.name}`: pip install 'edgeformer[{extra}]'.", err=True)
+        except KeyboardInterrupt:
+            sys.exit(128 + signal.SIGINT)
         except BrokenPipeError:
             raise  # the reader closed the pipe; click ends quietly
         except OSError as error:
             click.echo(f"Error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", err=True)
         except MemoryError:
             click.echo("Error: not enough memory; try a smaller --beam or --batch-tokens.", err=True)
+        sys.exit(1)
+
+
+def _replace_closed_streams() -> None:
+    """Let what the shell closed (``>&-``) be the null device, so that no file is opened in its place.
+
+    Exits with status 1 if there is nowhere to write results to.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # until the process ends
+    if sys.stdout is None:
+        click.echo("Error: Standard output is closed; send it to a file, or to /dev/null.", err=True)
         sys.exit(1)
 
 

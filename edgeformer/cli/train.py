@@ -54,6 +54,7 @@ def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple
 
     from edgeformer.data.corpora import folder_of_files
     from edgeformer.train.processes import process_rank
+    from edgeformer.train.stopping import Interrupted
     from edgeformer.train.trainer import train as run_training
 
     if data_dir is None and loaded is not None and recipe not in recipe_names():
@@ -62,11 +63,11 @@ def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple
     result = run_training(loaded, out, data_dir, resume=resume, console=console)
     if process_rank() == 0:
         _draw(result, console)
-    if not result.finished:
+    if isinstance(result.stopped_by, Interrupted):
         command = f"edgeformer train --out {out} --resume" + (f" --data {data_dir}" if data_dir else "")
         console.print(f"Stopped by {result.stopped_by} after {result.steps:,} steps. Continue with:", highlight=False)
         console.print(f"  {command}", soft_wrap=True, highlight=False)
-        sys.exit(130)
+        sys.exit(128 + result.stopped_by.signal)
     _summarize(result, console)
     console.print(f"Next: edgeformer export {out} --out BUNDLE", soft_wrap=True, highlight=False)
 

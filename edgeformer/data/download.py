@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pooch import Pooch
     from rich.progress import Progress
 
+MAX_BYTES = 1 << 28
+"""Maximum size of a download; the largest corpus file has four megabytes."""
 _ATTEMPTS = 3
 _CHUNK = 1 << 16
 _TIMEOUT_SECONDS = 30.0
@@ -31,7 +33,7 @@ def download(url: str) -> bytes:
     If standard error is a terminal, a bar shows the progress.
 
     Raises:
-        DataError: the download failed.
+        DataError: the download failed, or is larger than :data:`MAX_BYTES`.
     """
     # The network is rarely needed: keep it out of start-up.
     import pooch
@@ -73,16 +75,27 @@ class _Bar:
     """The progress of one attempt, in the form in which pooch reports it."""
 
     def __init__(self, bars: Progress, name: str) -> None:
-        self._bars, self._task = bars, bars.add_task(name, total=None)
+        self._bars, self._task, self._name = bars, bars.add_task(name, total=None), name
         self.total = 0
         """Bytes of the file, or 0 if the server does not state them."""
+        self._received = 0
 
     def update(self, size: int) -> None:
-        """Count a chunk."""
+        """Count a chunk.
+
+        Raises:
+            DataError: more than :data:`MAX_BYTES` have arrived.
+        """
+        self._received += size
+        if self._received > MAX_BYTES:
+            raise DataError(
+                f"The download of `{self._name}` was stopped after {MAX_BYTES:,} bytes; no corpus is larger."
+            )
         self._bars.update(self._task, advance=size, total=self.total or None)
 
     def reset(self) -> None:
         """Start again, before the full size is reported at the end."""
+        self._received = 0
         self._bars.reset(self._task)
 
     def close(self) -> None:

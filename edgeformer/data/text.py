@@ -7,12 +7,18 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
+from typing import IO
 
 from edgeformer.errors import DataError
 
 Pair = tuple[str, str]
 """A source sentence and its target sentence."""
+
+MIN_EXPANDED_BYTES = 1 << 28
+MAX_EXPANSION = 100
+"""A file may expand to this many times its size, or to :data:`MIN_EXPANDED_BYTES`; text expands about fivefold."""
 
 _ZIP_MEMBER = re.compile(r"(?P<archive>.+\.zip):(?P<member>.+)", re.IGNORECASE | re.DOTALL)
 
@@ -82,7 +88,8 @@ def read_content(file: str | Path) -> bytes:
                     raise DataError(
                         f"`{match['archive']}` has no member `{match['member']}`; it holds {members or 'nothing'}."
                     )
-                return archive.read(match["member"])
+                with archive.open(match["member"]) as packed:
+                    return _expanded(packed, archive.getinfo(match["member"]).compress_size, file)
         return decompress(Path(file).read_bytes(), file)
     except FileNotFoundError:
         raise DataError(
@@ -99,14 +106,26 @@ def decompress(content: bytes, name: str | Path) -> bytes:
     """Decompress the content of a file whose name ends in ``.gz``; return that of others as it is.
 
     Raises:
-        DataError: the gzip stream is damaged.
+        DataError: the gzip stream is damaged, or expands to more than text does.
     """
     if not str(name).lower().endswith(".gz"):
         return content
     try:
-        return gzip.decompress(content)
+        return _expanded(gzip.GzipFile(fileobj=BytesIO(content)), len(content), name)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"`{name}` is damaged: {error}. Fetch it again.") from None
+
+
+def _expanded(packed: gzip.GzipFile | IO[bytes], size: int, name: str | Path) -> bytes:
+    """Read the content of a compressed stream of ``size`` bytes."""
+    limit = max(MIN_EXPANDED_BYTES, MAX_EXPANSION * size)
+    content = packed.read(limit + 1)
+    if len(content) > limit:
+        raise DataError(
+            f"`{name}` has {size:,} bytes, but expands to more than {limit:,}, as text does not; check where it comes "
+            "from, or expand it yourself."
+        )
+    return content
 
 
 def _split_columns(line: str, number: int, file: str | Path) -> Pair:

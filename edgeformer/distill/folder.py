@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 
 from edgeformer.config import DataConfig, Recipe
-from edgeformer.data.corpora import REPORT_FILE, CorpusReport
+from edgeformer.data.corpora import CorpusReport
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.files import write_atomically
+from edgeformer_runtime.temporaries import clear_stale
 
 PROGRESS_FILE = "progress.json"
 ORIGINAL = "original"
@@ -124,9 +125,9 @@ def refuse_other(out: Path, before: dict[str, Any], settings: dict[str, Any]) ->
 
 def tidy(out: Path, report: CorpusReport) -> None:
     """Remove what only served to resume, and files that an interruption left half written."""
-    kept = [out / PROGRESS_FILE, *(out / f"{ORIGINAL}.{language}" for language in suffixes(report))]
-    for path in (*kept, *out.glob(f".{PROGRESS_FILE}.*.tmp"), *out.glob(f".{REPORT_FILE}.*.tmp")):
+    for path in (out / PROGRESS_FILE, *(out / f"{ORIGINAL}.{language}" for language in suffixes(report))):
         path.unlink(missing_ok=True)
+    clear_stale(out)
 
 
 def suffixes(report: CorpusReport) -> list[str]:

@@ -46,6 +46,7 @@ from edgeformer.train.stopping import Interrupted, LimitReached, StopReason, cat
 from edgeformer.train.supervisor import Supervisor
 from edgeformer.train.validation import Validator
 from edgeformer_runtime.files import locked_folder
+from edgeformer_runtime.temporaries import clear_stale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +133,7 @@ def train(
     run.recipe = recipe  # on every process, since all must agree on the limits
     with locked_folder(run.path) if is_first else nullcontext():
         if resume and is_first:
+            clear_stale(run.checkpoints)
             run.write_recipe()
         return _train(run, corpus, resume, console)
 

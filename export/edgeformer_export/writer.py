@@ -1,4 +1,4 @@
-"""Writes a bundle atomically: into a temporary folder next to the target, which is then renamed."""
+"""Writes a bundle atomically: into a temporary folder next to the target, which then takes the target's name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from edgeformer_runtime.bundle.manifest import FileEntry, Manifest, decode_manif
 from edgeformer_runtime.bundle.open import file_sha256, manifest_hash_line
 from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE
 from edgeformer_runtime.files import staged_folder
+from edgeformer_runtime.temporaries import clear_stale
 
 
 class ExportError(EdgeformerError):
@@ -35,9 +36,12 @@ def atomic_folder(out: Path, *, overwrite: bool) -> Iterator[Path]:
 def require_free(out: Path, *, overwrite: bool) -> None:
     """Make sure that ``out`` does not exist, or is a bundle without other files that may be overwritten.
 
+    Clears what dead processes left beside it.
+
     Raises:
         ExportError: ``out`` exists and is not such a bundle.
     """
+    clear_stale(out.parent, out.name)
     if not out.exists():
         return
     if not overwrite:

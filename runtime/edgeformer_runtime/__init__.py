@@ -5,10 +5,12 @@
 'Un chien court.'
 
 Names are imported on first use, so importing the package, for example to catch its errors, does not load onnxruntime.
+Importing it switches the telemetry of onnxruntime off, for this process and its children.
 """
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
     )
     from edgeformer_runtime.source import Source
     from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
+
+__version__ = "0.1.0"
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+"""Read when onnxruntime is loaded, which otherwise writes a device ID and contacts a collector."""
 
 __all__ = [
     "Attention",

@@ -144,7 +144,7 @@ def state_problems(state: tuple[StateTensor, ...]) -> list[str]:
             problems.append(f"{label} must have first axis {allowed_first}, but has {tensor.axes[0]}")
         rest = tensor.axes[1:]
         letters = [axis for axis in rest if isinstance(axis, str)]
-        allowed = {"constant": {SOURCE_AXIS}, "cache": {PAST_AXIS, CAPACITY_AXIS}, "recurrent": {SOURCE_AXIS}}[tensor.kind]
+        allowed = {PAST_AXIS, CAPACITY_AXIS} if tensor.kind == "cache" else {SOURCE_AXIS}
         if surplus := sorted(set(letters) - allowed):
             problems.append(f"{label} may not have axis {', '.join(surplus)} behind its first")
         if tensor.kind == "cache" and letters.count(PAST_AXIS) + letters.count(CAPACITY_AXIS) != 1:

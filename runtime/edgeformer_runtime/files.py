@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
 try:
     import fcntl
@@ -15,6 +14,15 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 from edgeformer_runtime.errors import ConfigError
+from edgeformer_runtime.temporaries import (
+    OUTGOING,
+    clear_stale,
+    exchange_names,
+    make_folder,
+    sync,
+    sync_tree,
+    temporary,
+)
 
 
 @contextmanager
@@ -23,33 +31,44 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        parts = () if error.filename is None else Path(error.filename).parts
-        if error.errno is not None and (not parts or any(part.startswith(f".{path.name}.") for part in parts)):
-            error.filename, error.filename2 = str(path), None
+        names = [Path(name) for name in (error.filename, error.filename2) if isinstance(name, str | Path)]
+        if error.errno is not None and (not names or any(_is_temporary(name, path) for name in names)):
+            raise OSError(error.errno, error.strerror, str(path)) from None
         raise
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, even after a crash, sees either the old or the new content.
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a new file that replaces ``path`` if the block succeeds, and is removed otherwise.
 
-    Missing parent folders are created.
+    A reader sees either the old or the new content, even after a crash or a power failure.
+
+    Raises:
+        OSError: the parent folder does not exist, or the file cannot be written; names ``path``.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    with naming(path):
-        try:
-            with temporary.open("xb") as file:  # unlike tempfile's functions, `open` respects the umask
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with naming(path), temporary(path, create=lambda name: name.touch(exist_ok=False)) as name:
+        with name.open("wb") as file:  # unlike those of `tempfile`, the file's mode respects the umask
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        name.replace(path)
+        sync(path.parent)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file with :func:`atomic_file`. Missing parent folders are created."""
+    make_folder(path.parent)
+    with atomic_file(path) as file:
+        file.write(content)
 
 
 @contextmanager
 def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a new folder beside ``path``; it is renamed to ``path`` if the block succeeds, and removed otherwise.
+
+    The files are on the disk before the folder gets its name, so that a crash or a power failure leaves either the old
+    or the new folder under it. If an old folder is replaced and names cannot be exchanged (Linux can, on most file
+    systems), a crash between two renames leaves neither; the old one gets its name back when the name is next used.
 
     Args:
         path: folder to create; must be missing or empty unless ``overwrite`` is set. See :func:`can_be_replaced`.
@@ -58,33 +77,32 @@ def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     Raises:
         OSError: ``path`` exists, is not an empty folder, and ``overwrite`` is not set.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        naming(path),
-        TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True) as temporary,
-    ):
-        incoming, outgoing = Path(temporary) / "incoming", Path(temporary) / "outgoing"
+    make_folder(path.parent)
+    with naming(path), temporary(path, create=lambda name: name.mkdir(mode=0o700)) as name:
+        incoming, outgoing = name / "incoming", name / OUTGOING
         incoming.mkdir()
         yield incoming
+        sync_tree(incoming)
+        if not overwrite and path.exists():
+            path.rmdir()  # fails if the folder has been filled in the meantime
         if not path.exists():
             incoming.replace(path)
-        elif not overwrite:
-            path.rmdir()  # fails if the folder has been filled in the meantime
-            incoming.replace(path)
-        else:
+        elif not exchange_names(incoming, path):
             path.replace(outgoing)
             try:
                 incoming.replace(path)
             except OSError:
                 outgoing.replace(path)
                 raise
+        sync(path.parent)  # before the old folder is removed
 
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes that use this lock. Creates no lock file; released when the process ends.
+    """Lock a folder against other processes that use this lock, and clear what dead ones left in it.
 
-    Does nothing where locks are unsupported: on Windows and on some network drives.
+    Creates no lock file; released when the process ends. Does nothing where locks are unsupported: on Windows and on
+    some network drives.
 
     Raises:
         ConfigError: another process has locked the folder.
@@ -102,6 +120,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
             ) from None
         except OSError:  # locks are not supported here
             pass
+        clear_stale(folder)
         yield
     finally:
         os.close(descriptor)
@@ -110,3 +129,8 @@ def locked_folder(folder: Path) -> Iterator[None]:
 def can_be_replaced(folder: Path) -> bool:
     """Whether a folder can be replaced by another: the current folder and mount points cannot."""
     return folder.resolve() != Path.cwd() and not folder.is_mount()
+
+
+def _is_temporary(name: Path, path: Path) -> bool:
+    """Whether a name is that of a temporary of ``path``, or inside it."""
+    return any(part.startswith(f".{path.name}.") for part in name.parts)

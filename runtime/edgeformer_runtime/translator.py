@@ -16,7 +16,7 @@ from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
-from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.cpus import available_cpus, verify_threads
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError
 from edgeformer_runtime.source import Source, encode_sources
@@ -96,7 +96,7 @@ class Translator(Generic[SessionT_co]):
         truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
 
     Raises:
-        OptionError: ``workers`` is less than 1.
+        OptionError: ``workers`` is out of range.
     """
 
     def __init__(
@@ -109,8 +109,7 @@ class Translator(Generic[SessionT_co]):
         workers: int = 1,
         truncate: bool = False,
     ) -> None:
-        if workers < 1:
-            raise OptionError(f"`workers` must be at least 1, but is {workers}.")
+        verify_threads("workers", workers, least=1)
         self.session = session
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
         self.defaults, self.workers, self.truncate = defaults, workers, truncate
@@ -138,11 +137,13 @@ class Translator(Generic[SessionT_co]):
         Raises:
             BundleError: the bundle is missing, damaged, or incompatible with this runtime.
             DeviceError: the device is unknown, or not supported by the installed onnxruntime.
-            OptionError: ``workers`` is less than 1.
+            OptionError: ``workers`` or ``threads`` is out of range.
         """
+        verify_threads("workers", workers, least=1)
+        verify_threads("threads", threads, least=0)
         if not isinstance(bundle, Bundle):
             bundle = open_bundle(bundle)
-        threads = threads or max(1, available_cpus() // max(1, workers))
+        threads = threads or max(1, available_cpus() // workers)
         files, generation = bundle.manifest.tokenizers, bundle.manifest.generation
         session = OnnxSession(bundle, device=device, threads=threads)
         source = Tokenizer.from_file(bundle.file(files.source))
@@ -219,10 +220,24 @@ class Translator(Generic[SessionT_co]):
         _refuse_string(texts)
         if chunk < 1:
             raise OptionError(f"`chunk` must be at least 1, but is {chunk}.")
-        iterator, done = iter(texts), 0
-        while block := list(islice(iterator, chunk)):
+        iterator = iter(texts)
+        blocks = iter(lambda: list(islice(iterator, chunk)), [])
+        for translations in self.translate_blocks(blocks, options, counters=counters, **changes):
+            yield from translations
+
+    def translate_blocks(
+        self,
+        blocks: Iterable[Sequence[str]],
+        options: DecodeOptions | None = None,
+        *,
+        counters: Counters | None = None,
+        **changes: Unpack[DecodeChanges],
+    ) -> Iterator[list[Translation]]:
+        """Translate blocks of texts as they come; see :meth:`translate`. Errors count the texts of all blocks."""
+        done = 0
+        for block in blocks:
             try:
-                yield from self.translate(block, options, counters=counters, **changes)
+                yield self.translate(block, options, counters=counters, **changes)
             except InputError as error:
                 raise error.at(done + error.index) from None
             done += len(block)

@@ -143,6 +143,15 @@ def test_changed_download_is_not_cached() -> None:
 
 
 @pytest.mark.usefixtures("corpus")
+def test_an_endless_download_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "MAX_BYTES", 100_000)
+    Server.files["train.en.gz"] = os.urandom(400_000)
+    with pytest.raises(DataError, match=r"`train\.en\.gz` was stopped after 100,000 bytes"):
+        load_corpus(DataConfig(corpus="toy"))
+    assert not list(download.cache_folder().rglob("*"))
+
+
+@pytest.mark.usefixtures("corpus")
 def test_download_is_tried_again() -> None:
     Server.failures = {"train.en.gz": [503, 206], "val.en.gz": [500]}
     assert len(load_corpus(DataConfig(corpus="toy")).train) == 40
@@ -225,6 +234,7 @@ def test_a_staged_folder_replaces_only_what_it_may(tmp_path: Path, monkeypatch: 
             raise OSError("disk full")
         return replace_really(self, to)
 
+    monkeypatch.setattr("edgeformer_runtime.files.exchange_names", lambda first, second: False)
     monkeypatch.setattr(Path, "replace", fail_once)
     with pytest.raises(OSError, match="disk full"), staged_folder(target, overwrite=True):
         pass

@@ -115,3 +115,16 @@ def test_damaged_archives(tmp_path: Path) -> None:
     (tmp_path / "b.zip").write_bytes(content)
     with pytest.raises(DataError, match="is damaged"):
         read_lines(f"{tmp_path / 'b.zip'}:a.txt")
+
+
+def test_what_expands_too_far_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgeformer.data.text.MIN_EXPANDED_BYTES", 1000)
+    bomb = bytes(1_000_000)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(bomb))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", bomb)
+    for file in (tmp_path / "a.gz", f"{tmp_path / 'a.zip'}:a.txt"):
+        with pytest.raises(DataError, match=r"expands to more than [\d,]+, as text does not"):
+            read_lines(file)
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"text\n" * 200))
+    assert read_lines(tmp_path / "b.gz") == ["text"] * 200

@@ -11,8 +11,19 @@ from pathlib import Path
 import pytest
 
 from edgeformer_runtime.cli.output import atomic_text
-from edgeformer_runtime.files import staged_folder, write_atomically
+from edgeformer_runtime.files import locked_folder, staged_folder, write_atomically
+from edgeformer_runtime.temporaries import clear_stale
 
+WRITE = """
+import sys, time
+from pathlib import Path
+from edgeformer_runtime.files import atomic_file, staged_folder
+
+with atomic_file(Path(sys.argv[1]) / "last.ckpt") as file, staged_folder(Path(sys.argv[1]) / "bundle") as folder:
+    (folder / "part").write_text("half", encoding="utf-8")
+    print("ready", flush=True)
+    time.sleep(120)
+"""
 SLOW_COMMAND = """
 import sys, time
 from pathlib import Path
@@ -76,3 +87,31 @@ def test_a_command_that_is_ended_leaves_nothing_half_written(tmp_path: Path) -> 
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks")
+def test_what_a_dead_process_left_is_cleared_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    own = [tmp_path / ".last.ckpt.backup.tmp", tmp_path / ".bundle.x"]
+    for path in own:
+        path.touch()
+    command = [sys.executable, "-c", WRITE, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        write_atomically(tmp_path / "last.ckpt", b"other")
+        clear_stale(tmp_path)
+        assert len(list(tmp_path.iterdir())) == 5
+        process.kill()
+    assert len(list(tmp_path.iterdir())) == 5
+    with staged_folder(tmp_path / "bundle"):
+        pass
+    assert len(list(tmp_path.iterdir())) == 5  # the bundle in place of its temporary
+    with locked_folder(tmp_path):
+        assert sorted(tmp_path.iterdir()) == sorted([*own, tmp_path / "last.ckpt", tmp_path / "bundle"])
+
+
+def test_a_file_that_is_replaced_keeps_to_the_umask(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    write_atomically(path, b"content")
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode

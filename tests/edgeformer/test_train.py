@@ -189,7 +189,10 @@ def test_rows_of_lost_updates_are_dropped_on_resume(corpus: Path, tmp_path: Path
     train(recipe(corpus, max_steps=3), tmp_path / "run")
     with (tmp_path / "run" / "metrics.csv").open("a") as file:
         file.write("5,1,,,,,9.9,,,\n7,")
+    stale = tmp_path / "run" / "checkpoints" / ".step-00000003.safetensors.0123456789abcdef.tmp"
+    stale.touch()  # as of a process that was killed
     train(recipe(corpus, max_steps=6), tmp_path / "run", resume=True)
+    assert not stale.exists()
     rows = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
     assert [row.split(",")[0] for row in rows if row.split(",")[6]] == ["step", "3", "6"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer.train.run import METRICS_FILE
-from edgeformer_runtime.files import write_atomically
+from edgeformer_runtime.files import naming, write_atomically
 
 COLUMNS = (
     "step",
@@ -56,7 +56,7 @@ class MetricsLog:
             step: updates made.
             **values: metrics, named as in :data:`COLUMNS`.
         """
-        with self._path.open("a", encoding="utf-8", newline="") as file:
+        with naming(self._path), self._path.open("a", encoding="utf-8", newline="") as file:
             row = {name: f"{value:.6g}" for name, value in values.items()}
             csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n").writerow({"step": step, **row})
         if self._writer is not None:

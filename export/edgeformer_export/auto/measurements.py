@@ -14,7 +14,7 @@ import edgeformer_export
 import edgeformer_runtime
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
-from edgeformer_runtime.files import write_atomically
+from edgeformer_runtime.files import naming, write_atomically
 
 MEASUREMENTS_FILE = "measurements.jsonl"
 
@@ -65,7 +65,7 @@ class Measurements:
         if name not in self._values:
             value = measure()
             self._values[name] = msgspec.to_builtins(value)
-            with self._path.open("ab") as stream:
+            with naming(self._path), self._path.open("ab") as stream:
                 stream.write(_line((name, value)))
             return value
         return msgspec.convert(self._values[name], kind)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import io
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from edgeformer_runtime.errors import ConfigError
-from edgeformer_runtime.files import naming
+from edgeformer_runtime.files import atomic_file
 
 LINE_SECONDS = 15.0
 """Time between lines of progress if standard error is not a terminal."""
@@ -69,15 +68,12 @@ def atomic_text(path: Path) -> Iterator[TextIO]:
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
         return
-    with naming(path):
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    with atomic_file(path) as file:
+        stream = io.TextIOWrapper(file, encoding="utf-8", newline="\n")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-                yield stream
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
+            yield stream
         finally:
-            Path(temporary).unlink(missing_ok=True)
+            stream.detach()  # writes what is buffered
 
 
 def refuse_input(output: Path, *inputs: Path | None) -> None:

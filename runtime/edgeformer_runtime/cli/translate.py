@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import sys
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +13,8 @@ import msgspec
 
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import atomic_text, console, one_line, refuse_input
-from edgeformer_runtime.errors import DataError, OptionError
+from edgeformer_runtime.cli.text_input import line_blocks
+from edgeformer_runtime.errors import OptionError
 
 if TYPE_CHECKING:
     from edgeformer_runtime.attention import Attention
@@ -34,7 +32,10 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.argument("text", nargs=-1)
 @click.option(
-    "--input", "input_file", type=click.Path(path_type=Path), help="UTF-8 text, plain or gzip, one sentence per line."
+    "--input",
+    "input_file",
+    type=click.Path(path_type=Path),
+    help="UTF-8 text, plain or gzip, one sentence per line; - is standard input.",
 )
 @click.option("--output", "output_file", type=click.Path(path_type=Path), help="Output file, written only on success.")
 @options.group(
@@ -99,8 +100,8 @@ def translate(
     """Translate text with a bundle.
 
     Reads TEXT, the lines of --input, or standard input, and translates it with BUNDLE. Every input line gives one
-    output line; a blank line stays blank. With --nbest, every input line gives up to that many lines with score, tab
-    and text, followed by a blank line.
+    output line; a blank line stays blank. Lines from a pipe are translated as they come. With --nbest, every input line
+    gives up to that many lines with score, tab and text, followed by a blank line.
     """
     if text and input_file is not None:
         raise click.UsageError("Give TEXT or --input, not both.")
@@ -121,15 +122,8 @@ def translate(
     decoding.verify()  # even if there is no line to translate
     if attention is not None:
         translator.session.open_attention()  # a bundle without attention is an error before any work
-    with pictures or nullcontext(), _lines(text, input_file) as lines, _writer(output_file) as write:
-        # Someone who types sees each translation at once; a file is translated in large chunks.
-        chunk = 1 if input_file is None and not text and sys.stdin.isatty() else 512
-        stream = translator.translate_stream(lines, decoding, chunk=chunk)
-        attended: Iterator[tuple[Translation, Attention | None]] = (
-            ((translation, None) for translation in stream)
-            if attention is None
-            else _attended(translator, stream, decoding, chunk)
-        )
+    with pictures or nullcontext(), line_blocks(text, input_file) as blocks, _writer(output_file) as write:
+        attended = _attended(translator, blocks, decoding, with_attention=attention is not None)
         for number, (translation, weights) in enumerate(attended, 1):
             if dropped := translation.source.truncated:
                 tokens = "its last token was" if dropped == 1 else f"its last {dropped} tokens were"
@@ -140,11 +134,15 @@ def translate(
 
 
 def _attended(
-    translator: Translator, stream: Iterator[Translation], decoding: DecodeOptions, chunk: int
-) -> Iterator[tuple[Translation, Attention]]:
-    """Translations with their attention, which is computed for a chunk at a time."""
-    while block := list(islice(stream, chunk)):
-        yield from zip(block, translator.attention(block, max_batch_tokens=decoding.max_batch_tokens), strict=True)
+    translator: Translator, blocks: Iterator[list[str]], decoding: DecodeOptions, *, with_attention: bool
+) -> Iterator[tuple[Translation, Attention | None]]:
+    """Translations, with their attention if wanted."""
+    for translations in translator.translate_blocks(blocks, decoding):
+        if with_attention:
+            attention = translator.attention(translations, max_batch_tokens=decoding.max_batch_tokens)
+            yield from zip(translations, attention, strict=True)
+        else:
+            yield from ((translation, None) for translation in translations)
 
 
 def _plain_lines(translation: Translation, n_best: int) -> str:
@@ -168,40 +166,17 @@ def _json_line(translation: Translation, attention: Attention | None) -> str:
 
 
 @contextmanager
-def _lines(text: tuple[str, ...], input_file: Path | None) -> Iterator[Iterator[str]]:
-    """Lines of the chosen input, without line feeds."""
-    if text:
-        yield iter(text)
-    elif input_file is not None:
-        packed = input_file.suffix.lower() == ".gz"
-        with gzip.open(input_file) if packed else input_file.open("rb") as stream:
-            yield _decoded(stream, str(input_file))
-    else:
-        yield _decoded(sys.stdin.buffer, "standard input")
-
-
-def _decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
-    number = 0
-    try:
-        for number, line in enumerate(stream, 1):
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"Line {number} of {name} is not UTF-8 ({error.reason}); convert it, for example with iconv."
-        ) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"`{name}` is damaged: {error}. Download it again.") from None
-
-
-@contextmanager
 def _writer(output_file: Path | None) -> Iterator[Any]:
     """A function that writes text; an output file gets its name only if the block succeeds."""
     if output_file is None:
         stdout = sys.stdout.buffer
 
         def write(line: str) -> None:
-            stdout.write(line.encode("utf-8"))  # like the input, whatever the locale
-            stdout.flush()
+            try:
+                stdout.write(line.encode("utf-8"))  # like the input, whatever the locale
+                stdout.flush()
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, "standard output") from None
 
         yield write
         return

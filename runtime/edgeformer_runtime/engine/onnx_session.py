@@ -14,7 +14,7 @@ from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.session import IntArray
-from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.cpus import available_cpus, verify_threads
 from edgeformer_runtime.engine.huge_pages import huge_pages
 from edgeformer_runtime.errors import BundleError, DeviceError
 from edgeformer_runtime.precision import PRECISIONS
@@ -33,6 +33,9 @@ except ModuleNotFoundError:
     raise DeviceError(
         "onnxruntime is not installed: pip install 'edgeformer[cpu]', or 'edgeformer[gpu]' for CUDA."
     ) from None
+
+if hasattr(ort, "disable_telemetry_events"):  # in case the application loaded onnxruntime before this package
+    ort.disable_telemetry_events()
 
 ENGINE_VERSION: str = ort.__version__
 """Version of the installed onnxruntime."""
@@ -63,7 +66,9 @@ class OnnxSession:
         Raises:
             DeviceError: the device is unknown, unsupported by the installed onnxruntime, or unsuitable for the bundle.
             BundleError: onnxruntime is too old or refuses a graph, or its inputs and outputs differ from the manifest.
+            OptionError: ``threads`` is out of range.
         """
+        verify_threads("threads", threads, least=0)
         self._manifest = bundle.manifest
         self._table = bundle.manifest.state
         self._device = _checked_device(device)

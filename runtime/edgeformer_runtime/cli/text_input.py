@@ -1,0 +1,96 @@
+"""Lines to translate, from arguments, a file or standard input, in blocks of those that are available."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from edgeformer_runtime.errors import DataError
+
+BLOCK_LINES = 512
+"""Maximum number of lines in a block."""
+MAX_LINE_BYTES = 1 << 20
+"""Maximum length of a line, which bounds the memory that unsuitable input takes, such as a small gzip of many zeros."""
+_READ_BYTES = 1 << 20
+
+
+@contextmanager
+def line_blocks(text: tuple[str, ...], input_file: Path | None) -> Iterator[Iterator[list[str]]]:
+    r"""Yield the blocks of lines of the chosen input, without line ends; only ``\n`` and ``\r\n`` end a line.
+
+    A block from a pipe or a terminal has the lines that were available, so that the first line is not kept waiting for
+    others.
+
+    Args:
+        text: arguments; if there are any, they are the only block.
+        input_file: a UTF-8 file, plain or gzip; ``None`` or ``-`` reads standard input.
+
+    Raises:
+        DataError: standard input is closed; a line is not UTF-8 or has more than :data:`MAX_LINE_BYTES`; the gzip
+            stream is damaged.
+    """
+    if text:
+        yield iter([[_argument(word) for word in text]])
+    elif input_file is None or str(input_file) == "-":
+        if sys.stdin is None:
+            raise DataError("Standard input is closed; give TEXT, or a file with --input.")
+        stdin: Any = sys.stdin.buffer  # a BufferedReader, whose `read1` the type does not promise
+        yield _blocks(stdin.read1, "standard input")
+    elif input_file.suffix.lower() == ".gz":
+        with gzip.open(input_file) as packed:
+            yield _blocks(packed.read, str(input_file))
+    else:
+        with input_file.open("rb") as plain:
+            yield _blocks(plain.read1, str(input_file))
+
+
+def _argument(word: str) -> str:
+    """Decode an argument as UTF-8, like all other input, if the locale is one that cannot."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:  # bytes outside the locale became surrogates
+        return os.fsencode(word).decode("utf-8", "surrogateescape")
+    return word
+
+
+def _blocks(read: Callable[[int], bytes], name: str) -> Iterator[list[str]]:
+    number, rest = 0, b""
+    try:
+        while data := read(_READ_BYTES):
+            *lines, rest = (rest + data).split(b"\n")
+            for start in range(0, len(lines), BLOCK_LINES):
+                block = lines[start : start + BLOCK_LINES]
+                yield _decoded(block, number, name)
+                number += len(block)
+            _refuse_long(rest, number + 1, name)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"`{name}` is damaged: {error}. Download it again.") from None
+    if rest:
+        yield _decoded([rest], number, name)
+
+
+def _decoded(lines: list[bytes], before: int, name: str) -> list[str]:
+    """Decode the lines of a block that follows a number of other lines."""
+    decoded = []
+    for number, line in enumerate(lines, before + 1):
+        _refuse_long(line, number, name)
+        try:
+            decoded.append(line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r"))
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"Line {number} of {name} is not UTF-8 ({error.reason}); convert it, for example with iconv."
+            ) from None
+    return decoded
+
+
+def _refuse_long(line: bytes, number: int, name: str) -> None:
+    if len(line) > MAX_LINE_BYTES:
+        raise DataError(
+            f"Line {number} of {name} has more than {MAX_LINE_BYTES:,} bytes; give text with one sentence per line."
+        )

@@ -1,0 +1,139 @@
+"""Commands as processes: closed and live streams, signals, locales."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from edgeformer_runtime.cli.text_input import line_blocks
+
+MAIN = "from edgeformer.cli import main; main()"
+LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n{MAIN}"
+SLEEP = """
+import time
+import click
+from edgeformer.cli import CommandGroup
+
+@click.command()
+def sleep():
+    print("ready", flush=True)
+    time.sleep(60)
+
+group = CommandGroup("edgeformer")
+group.get_command = lambda ctx, name: sleep
+group()
+"""
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX shells and signals")
+
+
+def shell(
+    line: str, *arguments: str | Path, code: str = MAIN, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a line of shell in which ``"$@"`` is an edgeformer command."""
+    return subprocess.run(
+        ["/bin/sh", "-c", line, "sh", sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        env={**os.environ, **environment},
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "arguments", "problem"),
+    [
+        ('"$@" <&-', (), "Standard input is closed; give TEXT, or a file with --input."),
+        ('"$@" >&-', ("dog",), "Standard output is closed; send it to a file, or to /dev/null."),
+        ('"$@" </dev/null >/dev/full', ("dog",), "No space left on device: standard output."),
+        ('"$@"', ("dog", "--threads", str(2**40)), f"`threads` must be at most 1024, but is {2**40}."),
+        ('"$@"', ("dog", "--workers", str(2**40)), f"`workers` must be at most 1024, but is {2**40}."),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(small_bundle: Path, line: str, arguments: Sequence[str], problem: str) -> None:
+    done = shell(line, "translate", small_bundle, *arguments)
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (1, b"", f"Error: {problem}\n")
+
+
+def test_closed_streams_that_are_not_needed_do_no_harm(small_bundle: Path, tmp_path: Path) -> None:
+    done = shell('"$@" <&- 2>&-', "translate", small_bundle, "dog", "--output", tmp_path / "out")
+    assert done.returncode == 0
+    assert (tmp_path / "out").read_bytes() == shell('"$@"', "translate", small_bundle, "dog").stdout
+
+
+def test_a_reader_that_has_enough_ends_the_command_quietly(small_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("dog\n" * 3000, encoding="utf-8")
+    line = '("$@"; echo $? >&2) | head -1'
+    done = shell(line, "translate", small_bundle, "--beam", "1", "--max-length", "2", "--input", tmp_path / "in")
+    assert (done.stdout.count(b"\n"), done.stderr) == (1, b"1\n")
+
+
+def test_arguments_are_utf8_in_a_locale_without(small_bundle: Path) -> None:
+    done = shell('"$@"', "translate", small_bundle, "été", "--json", **ASCII)
+    assert json.loads(done.stdout)["source"] == "été"
+    done = shell('"$@"', "inspect", small_bundle, **ASCII)
+    assert (done.returncode, done.stderr) == (0, b"")
+    done = shell('"$@"', "inspect", "été", **ASCII)
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_the_exit_status(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", SLEEP, "sleep"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        _, problem = process.communicate(timeout=60)
+        assert (process.returncode, problem) == (128 + number, b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_waits_for_input_answers_at_once_and_ends_with_a_signal(
+    small_bundle: Path, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-c", MAIN, "translate", str(small_bundle), "--input", "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(2):
+            process.stdin.write(b"dog\nriver")
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(b"\n")  # while the pipe is open
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(b"\n")
+        process.send_signal(number)
+        started = time.monotonic()
+        process.wait(timeout=60)
+        assert (process.returncode, process.stderr and process.stderr.read()) == (128 + number, b"")
+        assert time.monotonic() - started < 30
+
+
+def test_a_gzip_of_one_endless_line_is_refused_in_little_memory(small_bundle: Path, tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.gz"
+    bomb.write_bytes(gzip.compress(bytes(1 << 26)) * 64)  # 4 GiB in all
+    done = shell('"$@"', "translate", small_bundle, "--input", bomb, "--threads", "1", code=LIMITED)
+    assert (done.returncode, done.stdout) == (1, b"")
+    problem = f"Line 1 of {bomb} has more than 1,048,576 bytes; give text with one sentence per line."
+    assert done.stderr.decode() == f"Error: {problem}\n"
+
+
+@pytest.mark.parametrize("name", ["lines", "lines.gz"])
+def test_plentiful_input_comes_in_blocks(tmp_path: Path, name: str) -> None:
+    lines = [f"line {number}" for number in range(1200)]
+    content = "\n".join(lines).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with line_blocks((), tmp_path / name) as blocks:
+        found = list(blocks)
+    assert [len(block) for block in found] == [512, 512, 175, 1]  # the last line has no end
+    assert [line for block in found for line in block] == lines
