@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Lock
 
 from edgeformer_runtime import contract
+from edgeformer_runtime.bundle.graphs import check_graph
 from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import StateTensor
@@ -172,7 +173,9 @@ class OnnxSession:
         return self._open(contract.ATTENTION_FILE)[0]
 
     def _open(self, *files: str) -> list[ort.InferenceSession]:
-        """Open graphs and compare all of them with the manifest."""
+        """Check graphs, open them, and compare all of them with the manifest."""
+        for file in files:
+            check_graph(self.bundle, file)
         graphs = [_open(self.bundle.file(file), self._device, self._options) for file in files]
         problems = [
             problem
