@@ -7,6 +7,10 @@ are far above what the exporter writes for models that fit on a device, and low 
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
+
 MIB = 2**20
 GIB = 2**30
 
@@ -42,3 +46,54 @@ MAX_INLINE_BYTES = 16 * MIB
 MAX_WEIGHT_READS = 32
 """Total size of the tensors that a graph reads from the weight file, in multiples of the size of that file. Several
 tensors may read the same bytes."""
+
+# The manifest.
+
+MAX_TEXT = 200
+"""Characters of a name or another short text."""
+MAX_COUNT = 2**53
+"""Any whole number that is only recorded; larger ones are not exact in every JSON reader."""
+MAX_OPERATOR_SETS = 16
+"""Operator sets."""
+MAX_STATE_TENSORS = 10_000
+"""State tensors."""
+MAX_AXIS = 2**20
+"""Fixed size of an axis of a state tensor."""
+MAX_VOCAB_SIZE = 2**24
+"""Entries of a vocabulary."""
+MAX_LENGTH = 2**16
+"""Tokens of a source or a target."""
+MAX_LENGTH_PENALTY = 10
+"""Absolute value of a length penalty: far beyond any practical value, and far from overflow."""
+
+# Golden examples.
+
+MAX_EXAMPLES = 1000
+"""Examples, and traces of them."""
+MAX_STAGE_TENSORS = 100_000
+"""Tensors of a trace in one stage."""
+MAX_FINGERPRINT = 64
+"""Numbers of a fingerprint."""
+
+# Calls.
+
+MAX_THREADS = 256
+"""Threads of an operator. Every graph has its own."""
+MAX_WORKERS = 256
+"""Batches decoded at a time."""
+MAX_BEAM_SIZE = 1024
+"""Hypotheses kept per sentence."""
+MAX_OPTION = 2**31 - 1
+"""Any other whole number among the decoding options."""
+MAX_DECODING_BYTES = 8 * GIB
+"""Memory for decoder state and logits of all batches that are decoded at a time, estimated before decoding, for
+translations as long as allowed."""
+MAX_TEXT_CHARACTERS = 2**20
+"""Characters of a text to translate. Tokenizing that many takes seconds and less than a gigabyte."""
+
+# Types of bundle records: msgspec refuses values beyond the limits while it reads them.
+
+Number = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
+"""A whole number."""
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
+"""A short text without control characters, which a terminal could obey."""

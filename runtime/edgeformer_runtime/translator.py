@@ -13,12 +13,13 @@ import numpy as np
 from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.decoding.loop import Counters, decode
-from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
+from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, check_count
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError
+from edgeformer_runtime.limits import MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.source import Source, encode_sources
 from edgeformer_runtime.tokenizer import Tokenizer
 
@@ -96,7 +97,7 @@ class Translator(Generic[SessionT_co]):
         truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
 
     Raises:
-        OptionError: ``workers`` is less than 1.
+        OptionError: ``workers`` is out of range.
     """
 
     def __init__(
@@ -109,8 +110,7 @@ class Translator(Generic[SessionT_co]):
         workers: int = 1,
         truncate: bool = False,
     ) -> None:
-        if workers < 1:
-            raise OptionError(f"`workers` must be at least 1, but is {workers}.")
+        check_count("workers", workers, 1, MAX_WORKERS)
         self.session = session
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
         self.defaults, self.workers, self.truncate = defaults, workers, truncate
@@ -138,11 +138,13 @@ class Translator(Generic[SessionT_co]):
         Raises:
             BundleError: the bundle is missing, damaged, or incompatible with this runtime.
             DeviceError: the device is unknown, or not supported by the installed onnxruntime.
-            OptionError: ``workers`` is less than 1.
+            OptionError: ``threads`` or ``workers`` is out of range.
         """
+        check_count("workers", workers, 1, MAX_WORKERS)
+        check_count("threads", threads, 0, MAX_THREADS)
         if not isinstance(bundle, Bundle):
             bundle = open_bundle(bundle)
-        threads = threads or max(1, available_cpus() // max(1, workers))
+        threads = threads or max(1, available_cpus() // workers)
         files, generation = bundle.manifest.tokenizers, bundle.manifest.generation
         session = OnnxSession(bundle, device=device, threads=threads)
         source = Tokenizer.from_file(bundle.file(files.source))

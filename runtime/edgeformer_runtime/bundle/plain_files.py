@@ -35,9 +35,11 @@ def reading(path: Path) -> Iterator[None]:
         ) from None
 
 
-def shortened(error: Exception) -> str:
-    """Message of a library's error: in one line, and cut where the file put something long into it."""
-    text = " ".join(str(error).split()) or type(error).__name__
+def shortened(value: object) -> str:
+    """Text of a library's error, or of a value from a file: in one line without control characters, and not long."""
+    text = " ".join("".join(char if char.isprintable() else " " for char in str(value)).split())
+    if not text and isinstance(value, Exception):
+        return type(value).__name__
     return text if len(text) <= _MAX_MESSAGE else text[:_MAX_MESSAGE] + " …"
 
 

@@ -14,10 +14,12 @@ from edgeformer_runtime.bundle.graphs import check_graph
 from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.huge_pages import huge_pages
 from edgeformer_runtime.errors import BundleError, DeviceError
+from edgeformer_runtime.limits import MAX_THREADS
 from edgeformer_runtime.precision import PRECISIONS
 
 try:
@@ -29,7 +31,7 @@ try:
     from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
     from edgeformer_runtime.engine.onnx_best_tokens import OnnxBestTokens
     from edgeformer_runtime.engine.onnx_state import OnnxState
-    from edgeformer_runtime.engine.state_tensors import StateTensors
+    from edgeformer_runtime.engine.state_tensors import StateTensors, batch_bytes
 except ModuleNotFoundError:
     raise DeviceError(
         "onnxruntime is not installed: pip install 'edgeformer[cpu]', or 'edgeformer[gpu]' for CUDA."
@@ -64,7 +66,9 @@ class OnnxSession:
         Raises:
             DeviceError: the device is unknown, unsupported by the installed onnxruntime, or unsuitable for the bundle.
             BundleError: onnxruntime is too old or refuses a graph, or its inputs and outputs differ from the manifest.
+            OptionError: ``threads`` is out of range.
         """
+        check_count("threads", threads, 0, MAX_THREADS)
         self._manifest = bundle.manifest
         self._table = bundle.manifest.state
         self._device = _checked_device(device)
@@ -132,6 +136,14 @@ class OnnxSession:
                 max_length=self.max_target_length,
             )
         return OnnxState(tensors, self._step_graph, self._opened_attention)
+
+    def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
+        """Estimate the memory of a batch; see
+        :meth:`~edgeformer_runtime.decoding.session.SizedSession.batch_bytes`."""
+        vocab_size = self._manifest.target_vocab_size
+        return batch_bytes(
+            self._table, vocab_size, sentences=sentences, rows=rows, source_length=source_length, length=length
+        )
 
     def open_attention(self) -> None:
         """Open the attention graph now instead of when a state first needs it.

@@ -172,6 +172,23 @@ class StateTensors:
         return tensor.shape(sizes)
 
 
+def batch_bytes(
+    table: tuple[StateTensor, ...], vocab_size: int, *, sentences: int, rows: int, source_length: int, length: int
+) -> int:
+    """Estimate the size of a state and its logits in bytes; see
+    :meth:`~edgeformer_runtime.decoding.session.SizedSession.batch_bytes`."""
+    sizes = {
+        contract.SENTENCES: sentences,
+        contract.ROWS: rows,
+        contract.SOURCE_AXIS: source_length,
+        contract.PAST_AXIS: length,
+        contract.CAPACITY_AXIS: length,
+    }
+    copies = 2  # old and new, while a step or a selection replaces one by the other
+    state = sum(math.prod(tensor.shape(sizes)) * np.dtype(tensor.dtype).itemsize for tensor in table)
+    return copies * (state + rows * vocab_size * np.dtype(np.float32).itemsize)
+
+
 def rows_of(sentences: IntArray, block: int) -> IntArray:
     """Rows of the given sentences, ``block`` rows each."""
     return (sentences[:, None] * block + np.arange(block)).ravel()
