@@ -286,8 +286,9 @@ def _changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:
 
 def _check_tokenizer(bundle: Bundle, side: str, tokenizer: Tokenizer, vocab_size: int) -> None:
     special = bundle.manifest.special
-    ids = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id)
-    if tokenizer.vocab_size > vocab_size or ids != (special.pad, special.bos, special.eos):
+    ids = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id)
+    unk = tokenizer.unk_id if special.unk is None else special.unk
+    if tokenizer.vocab_size > vocab_size or ids != (special.pad, special.bos, special.eos, unk):
         raise BundleError(
             f"Bundle `{bundle.path}`: the {side} tokenizer, with {tokenizer.vocab_size} tokens, is not the model's; "
             "export the bundle again."

@@ -76,9 +76,11 @@ ELEMENT_BITS = {
     22: 4,  # int4
 }
 """Bits per element of the element types that a bundle may store; their numbers are those of ``onnx.proto``."""
-FLOAT16 = 10
+UINT8, INT8, FLOAT16 = 2, 3, 10
 MATMUL_BLOCKS = "com.microsoft.MatMulNBits"
 """The matrix product that reads weights in blocks."""
+GATHER_BLOCKS = "com.microsoft.GatherBlockQuantized"
+"""The look-up of rows of a table whose weights are in blocks."""
 
 
 class GraphFormatError(ValueError):
@@ -89,6 +91,8 @@ class GraphFormatError(ValueError):
 class Tensor:
     """A constant tensor of a graph."""
 
+    name: str
+    """Name in the graph."""
     element_type: int
     """A key of :data:`ELEMENT_BITS`."""
     shape: tuple[int, ...]
@@ -111,6 +115,8 @@ class OnnxFile:
     ``com.microsoft.MatMulNBits``."""
     block_bits: frozenset[int]
     """Bits per weight of the matrix products that read weights in blocks."""
+    block_tables: tuple[int, ...]
+    """Number of rows of each table of look-ups whose weights are in blocks."""
     tensors: tuple[Tensor, ...]
     """The constants."""
 
@@ -136,6 +142,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._bits: set[int] = set()
+        self._tables: set[str] = set()
         self._tensors: list[Tensor] = []
         self._known_attributes: dict[bytes, int] = {}
 
@@ -158,7 +165,8 @@ class _Reader:
         _limit("constants", len(constants), limits.MAX_TENSORS)
         operators = Counter([self._node(begin, end) for begin, end in nodes])
         self._tensors += [self._tensor(begin, end) for begin, end in constants]
-        return OnnxFile(opsets, operators, frozenset(self._bits), tuple(self._tensors))
+        tables = tuple(tensor.shape[0] for tensor in self._tensors if tensor.name in self._tables and tensor.shape)
+        return OnnxFile(opsets, operators, frozenset(self._bits), tables, tuple(self._tensors))
 
     def _node(self, begin: int, end: int) -> str:
         """Read a node and return its operator."""
@@ -174,6 +182,8 @@ class _Reader:
             bits = bits or self._known_attributes[content]
         if bits and operator == MATMUL_BLOCKS:
             self._bits.add(bits)
+        if operator == GATHER_BLOCKS and 1 in fields:
+            self._tables.add(self._string(fields[1][0]))
         return operator
 
     def _attribute(self, begin: int, end: int) -> int:
@@ -200,7 +210,7 @@ class _Reader:
         external = self._external(fields)
         if external is None:
             _limit("bytes of a constant in the graph file", nbytes, limits.MAX_INLINE_BYTES)
-        return Tensor(fields.get(2, 0), shape, nbytes, external)
+        return Tensor(self._text(fields, 8), fields.get(2, 0), shape, nbytes, external)
 
     def _external(self, fields: Fields) -> dict[str, str] | None:
         """Where the content of a tensor is, if it is in another file."""
@@ -239,7 +249,10 @@ class _Reader:
         """Text of a field; empty if the field is missing."""
         if number not in fields:
             return ""
-        begin, end = fields[number]
+        return self._string(fields[number])
+
+    def _string(self, place: tuple[int, int]) -> str:
+        begin, end = place
         _limit("bytes of a name", end - begin, limits.MAX_NAME_BYTES)
         return self._data[begin:end].decode("utf-8")
 

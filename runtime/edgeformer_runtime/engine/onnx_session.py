@@ -13,11 +13,11 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.graphs import check_graph
 from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle
-from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.huge_pages import huge_pages
+from edgeformer_runtime.engine.interface import interface_problems
 from edgeformer_runtime.errors import BundleError, DeviceError
 from edgeformer_runtime.limits import MAX_THREADS
 from edgeformer_runtime.precision import PRECISIONS
@@ -47,9 +47,6 @@ SETTINGS: dict[str, dict[str, str]] = {
 }
 """Provider settings. By default, CUDA multiplies float32 with 10 bits of mantissa (TF32), and some versions accumulate
 float16 norms in float16."""
-
-_HOST_OUTPUT = {contract.DECODER_FILE: contract.LOGITS, contract.ATTENTION_FILE: contract.ATTENTION}
-"""The output of each step graph that the host reads; all others are state."""
 
 
 class OnnxSession:
@@ -192,7 +189,7 @@ class OnnxSession:
         problems = [
             problem
             for file, graph in zip(files, graphs, strict=True)
-            for problem in _name_problems(self._table, file, graph)
+            for problem in interface_problems(self._manifest, file, graph.get_inputs(), graph.get_outputs())
         ]
         if problems:
             raise BundleError(f"Bundle `{self.bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
@@ -251,24 +248,3 @@ def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.Inference
             "'onnxruntime-gpu[cuda,cudnn]' brings them), or use --device cpu."
         )
     return session
-
-
-def _name_problems(table: tuple[StateTensor, ...], file: str, graph: ort.InferenceSession) -> list[str]:
-    """List differences between a graph's inputs and outputs and the manifest's state table."""
-    if file == contract.ENCODER_FILE:
-        inputs = {contract.SOURCE, contract.SOURCE_LENGTH}
-        outputs = {tensor.name for tensor in table if tensor.from_encoder}
-    else:
-        inputs = set(contract.decoder_inputs(table))
-        outputs = {_HOST_OUTPUT[file], *(tensor.output_name for tensor in table if tensor.kind != "constant")}
-    problems = []
-    for what, expected, arguments in (
-        ("inputs", inputs, graph.get_inputs()),
-        ("outputs", outputs, graph.get_outputs()),
-    ):
-        names = {argument.name for argument in arguments}
-        if missing := sorted(expected - names):
-            problems.append(f"{what} of `{file}` lack {', '.join(missing)}")
-        if surplus := sorted(names - expected):
-            problems.append(f"{what} of `{file}` have unknown {', '.join(surplus)}")
-    return problems

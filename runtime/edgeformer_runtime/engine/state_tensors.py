@@ -113,6 +113,17 @@ class StateTensors:
                 new[tuple(slice(size) for size in old.shape)] = old
                 self._keep(tensor, new)
 
+    def skip(self, length: int) -> None:
+        """Set the number of entries in all caches, whose content is then arbitrary."""
+        while self.capacity < min(length + 1, self.max_length):
+            self.widen()
+        sizes = {contract.ROWS: self.rows, contract.PAST_AXIS: length}
+        for tensor in self.replaced:
+            if tensor.kind == "cache":
+                past = np.zeros(tensor.shape(sizes), tensor.dtype)
+                self.replace(tensor, ort.OrtValue.ortvalue_from_numpy(past, self.device))
+        self.length = length
+
     def _change_beams(self, rows: IntArray, sentences: IntArray | None) -> None:
         """Change K for all sentences; each new row gets a copy of the past of the row it continues."""
         for tensor in self.table:

@@ -27,6 +27,7 @@ from edgeformer_runtime.limits import (
 from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.location import InnerTensor
 from edgeformer_runtime.selfcheck.machine import Machine, this_machine
+from edgeformer_runtime.selfcheck.sizes import size_problems
 from edgeformer_runtime.selfcheck.trace import Trace
 from edgeformer_runtime.selfcheck.trace_check import TraceResult, check_traces
 from edgeformer_runtime.translator import Translator
@@ -209,7 +210,7 @@ def check_golden(translator: Translator) -> GoldenResult:
 
 def _compared(translator: Translator, golden: Golden) -> GoldenResult:
     tolerance = score_tolerance(translator.bundle.manifest)
-    problems = _tokenizer_problems(translator, golden.cases)
+    problems = [*_tokenizer_problems(translator, golden.cases), *size_problems(translator.session)]
     here = this_machine(translator.session.device)
     same_kernels = here.same_kernels(golden.machine)
     traces = check_traces(translator, golden.traces, golden.inner, golden.tensors, same_kernels=same_kernels)
