@@ -22,7 +22,7 @@ MAX_MANIFEST_BYTES = 16 * MIB
 """Size of the manifest."""
 MAX_GRAPH_BYTES = 64 * MIB
 """Size of a graph file; weights are in a file of their own."""
-MAX_TOKENIZER_BYTES = 64 * MIB
+MAX_TOKENIZER_BYTES = 32 * MIB
 """Size of a tokenizer file."""
 MAX_GOLDEN_BYTES = 64 * MIB
 """Size of the file of golden examples."""
@@ -65,6 +65,15 @@ MAX_LENGTH = 2**16
 """Tokens of a source or a target."""
 MAX_LENGTH_PENALTY = 10
 """Absolute value of a length penalty: far beyond any practical value, and far from overflow."""
+
+# Tokenizers.
+
+MAX_COMPONENTS = 16
+"""Components of a sequence."""
+MAX_ADDED_TOKENS = 1024
+"""Tokens beside the model's vocabulary."""
+MAX_AFFIX = 64
+"""Characters of an added token, or of text that a component adds or removes."""
 
 # Golden examples.
 

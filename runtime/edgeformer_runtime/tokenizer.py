@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -62,7 +63,7 @@ class Tokenizer:
         self.unk_id: int = vocabulary[unk_token]
         self.bos_id: int = vocabulary[bos_token]
         self.eos_id: int = vocabulary[eos_token]
-        self.vocab_size: int = tokenizer.get_vocab_size(with_added_tokens=True)
+        self.vocab_size: int = max(vocabulary.values()) + 1
 
     @classmethod
     def from_file(
@@ -83,9 +84,32 @@ class Tokenizer:
             content = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BundleError(f"Tokenizer file `{path}` cannot be read: {error}. Export the bundle again.") from None
+        return cls.from_json(
+            content, path, pad_token=pad_token, unk_token=unk_token, bos_token=bos_token, eos_token=eos_token
+        )
+
+    @classmethod
+    def from_json(cls, content: str, path: str | Path, **special: str) -> Tokenizer:
+        """Create a tokenizer from the content of a ``tokenizer.json``.
+
+        Args:
+            content: the file's content.
+            path: the file's name, for errors.
+            special: special tokens; see the class.
+
+        Raises:
+            BundleError: the content is damaged, or lacks a special token.
+        """
         with _library_errors(f"Tokenizer file `{path}` is damaged"):
             tokenizer = tokenizers.Tokenizer.from_str(content)
-        return cls(tokenizer, pad_token=pad_token, unk_token=unk_token, bos_token=bos_token, eos_token=eos_token)
+        return cls(tokenizer, **special)
+
+    @property
+    def vocabulary_sha256(self) -> str:
+        """SHA-256 of all tokens and their ids, in lowercase hexadecimal. Computed on each access."""
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        lines = "".join(f"{index}\t{token}\n" for token, index in sorted(vocabulary.items(), key=lambda item: item[1]))
+        return hashlib.sha256(lines.encode("utf-8")).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         """Encode a text, without special tokens.

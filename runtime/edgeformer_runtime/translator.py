@@ -12,6 +12,7 @@ import numpy as np
 
 from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
+from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, check_count
 from edgeformer_runtime.decoding.search import Hypothesis
@@ -147,8 +148,8 @@ class Translator(Generic[SessionT_co]):
         threads = threads or max(1, available_cpus() // workers)
         files, generation = bundle.manifest.tokenizers, bundle.manifest.generation
         session = OnnxSession(bundle, device=device, threads=threads)
-        source = Tokenizer.from_file(bundle.file(files.source))
-        target = source if files.target == files.source else Tokenizer.from_file(bundle.file(files.target))
+        source = bundle_tokenizer(bundle, files.source)
+        target = source if files.target == files.source else bundle_tokenizer(bundle, files.target)
         _check_tokenizer(bundle, "source", source, bundle.manifest.source_vocab_size)
         _check_tokenizer(bundle, "target", target, bundle.manifest.target_vocab_size)
         defaults = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)

@@ -66,6 +66,11 @@ class TokenizerFiles(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
     """File name of the source tokenizer."""
     target: Text
     """File name of the target tokenizer."""
+    source_vocabulary: Text = ""
+    """SHA-256 of the source vocabulary (:attr:`~edgeformer_runtime.tokenizer.Tokenizer.vocabulary_sha256`); empty in
+    bundles that earlier versions exported."""
+    target_vocabulary: Text = ""
+    """SHA-256 of the target vocabulary."""
 
 
 class FileEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

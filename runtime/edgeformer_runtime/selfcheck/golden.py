@@ -280,6 +280,12 @@ def _difference(translator: Translator, number: int, case: GoldenCase, best: Hyp
 def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> list[str]:
     """Report the first text that each tokenizer encodes or decodes differently from the record."""
     problems, files = [], translator.bundle.manifest.tokenizers
+    for side, tokenizer, name, expected in (
+        ("source", translator.source_tokenizer, files.source, files.source_vocabulary),
+        ("target", translator.target_tokenizer, files.target, files.target_vocabulary),
+    ):
+        if expected and tokenizer.vocabulary_sha256 != expected:
+            problems.append(f"the {side} tokenizer `{name}` has another vocabulary than the model")
     for number, case in enumerate(cases, 1):
         found = tuple(translator.source_tokenizer.encode_batch([case.text], end_token=True)[0])
         if found != case.source:
