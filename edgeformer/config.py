@@ -18,7 +18,7 @@ import msgspec
 
 from edgeformer.errors import ConfigError
 from edgeformer.wording import reworded
-from edgeformer_runtime.engine.cpus import MAX_THREADS
+from edgeformer_runtime.limits import MAX_THREADS
 
 _LIMIT = 2**63
 """Numbers of this size or larger, including infinity, fit neither torch's integers nor JSON."""

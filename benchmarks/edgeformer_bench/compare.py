@@ -17,10 +17,10 @@ from edgeformer_bench.peers.systems import PeerOptions, ours, peer
 from edgeformer_bench.rounds import Contest, Workload, speedups
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
+from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.source import encode_sources
-from edgeformer_runtime.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +179,7 @@ def _names(bundles: Sequence[Path]) -> dict[str, Path]:
 def _encode(bundle: Bundle, texts: Sequence[str]) -> list[tuple[int, ...]]:
     """Return token ids with end token of all texts that are not blank."""
     manifest = bundle.manifest
-    tokenizer = Tokenizer.from_file(bundle.file(manifest.tokenizers.source))
+    tokenizer = bundle_tokenizer(bundle, manifest.tokenizers.source)
     sources = [source.ids for source in encode_sources(tokenizer, texts, manifest.max_source_length) if source.ids]
     if not sources:
         raise ConfigError("There is no sentence to translate; give --source a file with text.")

@@ -11,6 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from edgeformer.config import TokenizerConfig
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime import tokenizer as runtime_tokenizer
+from edgeformer_runtime.bundle.tokenizer_file import SPACE_PATTERN, WORD_PATTERN
 
 SPECIAL_TOKENS = (
     runtime_tokenizer.PAD_TOKEN,
@@ -22,27 +23,6 @@ SPECIAL_TOKENS = (
 
 _SUBWORDS, _NO_LIMIT = 8000, 2**31
 """Default vocabulary sizes of the subword kinds and of the word kind."""
-
-_CLITIC = r"['\u2019](?:s|m|d|re|ve|ll)(?![\w'\u2019])"
-"""The end of an English contraction: ``'s`` of ``it's``."""
-
-_WORD_PATTERN = "|".join(
-    (
-        r" ?\w+?(?=n['\u2019]t(?!\w))",  # `do` of `don't` …
-        r"n['\u2019]t(?!\w)",  # … and `n't`
-        _CLITIC,
-        rf" ?\w+(?!{_CLITIC})['\u2019](?=\w)",  # an elision: `l'` of `l'homme`
-        r" ?\w+",
-        r" ?[^\w\s]",
-        r"\s",
-    )
-)
-"""A word, an elision, the end of a contraction or a punctuation mark, with the space before it, or one white-space
-character of any other kind. Splits French and English as the tokenizers of spaCy do."""
-
-_SPACE_PATTERN = r" ?<| ?[^\s<]+|\s"
-"""Text between whitespace, with the space before it. ``<``, which begins every special token, is always separate, so no
-merge can spell a special token."""
 
 
 def train_tokenizers(pairs: Sequence[tuple[str, str]], config: TokenizerConfig) -> tuple[Tokenizer, Tokenizer]:
@@ -105,14 +85,14 @@ def _untrained(config: TokenizerConfig) -> Tokenizer:
     if config.split_digits:
         pre_tokenizer.append(pre_tokenizers.Digits(individual_digits=True))
     if config.kind == "word":
-        pre_tokenizer.append(pre_tokenizers.Split(Regex(_WORD_PATTERN), behavior="isolated"))
+        pre_tokenizer.append(pre_tokenizers.Split(Regex(WORD_PATTERN), behavior="isolated"))
         tokenizer = Tokenizer(models.WordLevel(unk_token=runtime_tokenizer.UNK_TOKEN))
         tokenizer.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     else:
         tokenizer = Tokenizer(models.BPE() if config.kind == "bpe" else models.Unigram())
         tokenizer.decoder = decoders.ByteLevel()
         if config.split == "space":
-            pre_tokenizer.append(pre_tokenizers.Split(Regex(_SPACE_PATTERN), behavior="isolated"))
+            pre_tokenizer.append(pre_tokenizers.Split(Regex(SPACE_PATTERN), behavior="isolated"))
             tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
         # ByteLevel's own pattern separates letters from punctuation, so no merge can spell a special token.
         pre_tokenizer.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=config.split != "space"))

@@ -255,7 +255,12 @@ def _manifest(model_graphs: ModelGraphs, graphs: Graphs, precision: Precision, r
         max_source_length=model.max_source_length,
         max_target_length=model.max_target_length,
         special=model_graphs.special,
-        tokenizers=TokenizerFiles(source=run.source_tokenizer_path.name, target=run.target_tokenizer_path.name),
+        tokenizers=TokenizerFiles(
+            source=run.source_tokenizer_path.name,
+            target=run.target_tokenizer_path.name,
+            source_vocabulary=run.source_tokenizer.vocabulary_sha256,
+            target_vocabulary=run.target_tokenizer.vocabulary_sha256,
+        ),
         state=model_graphs.traced.table,
         generation=run.info.generation,
         opsets={domain: number for graph in graphs.values() for domain, number in graph.opset_imports.items()},

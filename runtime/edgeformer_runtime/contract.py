@@ -17,10 +17,13 @@ integers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
+
+from edgeformer_runtime.limits import MAX_AXES, MAX_AXIS, MAX_STATE_TENSORS, Number, Text
 
 SCHEMA_REVISION = 2
 """Incremented whenever bundles written by earlier versions can no longer be read."""
@@ -30,6 +33,7 @@ MANIFEST_HASH_FILE = "manifest.json.sha256"
 ENCODER_FILE = "encoder.onnx"
 DECODER_FILE = "decoder.onnx"
 ATTENTION_FILE = "attention.onnx"
+GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, ATTENTION_FILE)
 WEIGHTS_FILE = "weights.bin"
 GOLDEN_FILE = "golden.json"
 CARD_FILE = "README.md"
@@ -80,13 +84,13 @@ class StateTensor(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     ========= ============================== ==========================================================
     """
 
-    name: str
+    name: Text
     """Unique name without prefix, such as ``self_key.0``."""
     kind: StateKind
     """What the decode loop does with the tensor."""
     dtype: DType
     """Element type."""
-    axes: tuple[str | int, ...]
+    axes: tuple[Text | Number, ...]
     """For each axis, one of the letters N, R, S, P, T, or a fixed size."""
 
     @property
@@ -127,12 +131,10 @@ def decoder_inputs(state: tuple[StateTensor, ...]) -> tuple[str, ...]:
 
 def state_problems(state: tuple[StateTensor, ...]) -> list[str]:
     """List every way in which a state table violates the contract; empty if it is valid."""
-    problems = []
-    names = [tensor.name for tensor in state]
-    problems += [
-        f"state `{name}` is listed {names.count(name)} times"
-        for name in sorted({n for n in names if names.count(n) > 1})
-    ]
+    if len(state) > MAX_STATE_TENSORS:
+        return [f"there are {len(state)} state tensors, more than {MAX_STATE_TENSORS}"]
+    listed = Counter(tensor.name for tensor in state)
+    problems = [f"state `{name}` is listed {count} times" for name, count in sorted(listed.items()) if count > 1]
     for tensor in state:
         label = f"state `{tensor.name}` ({tensor.kind})"
         if not tensor.axes:
@@ -151,4 +153,6 @@ def state_problems(state: tuple[StateTensor, ...]) -> list[str]:
             problems.append(f"state `{tensor.name}` (cache) must have axis {PAST_AXIS} or {CAPACITY_AXIS} once")
         if any(isinstance(axis, int) and axis < 1 for axis in rest):
             problems.append(f"state `{tensor.name}` has a fixed axis below 1")
+        if len(tensor.axes) > MAX_AXES or any(isinstance(axis, int) and axis > MAX_AXIS for axis in rest):
+            problems.append(f"state `{tensor.name}` has more than {MAX_AXES} axes or an axis above {MAX_AXIS}")
     return problems

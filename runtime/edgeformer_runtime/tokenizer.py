@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import tokenizers
 
 from edgeformer_runtime.errors import BundleError, InputError
+from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
 
 # If this is unset, the library warns on standard error when the process forks after using its threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -60,7 +63,7 @@ class Tokenizer:
         self.unk_id: int = vocabulary[unk_token]
         self.bos_id: int = vocabulary[bos_token]
         self.eos_id: int = vocabulary[eos_token]
-        self.vocab_size: int = tokenizer.get_vocab_size(with_added_tokens=True)
+        self.vocab_size: int = max(vocabulary.values()) + 1
 
     @classmethod
     def from_file(
@@ -81,17 +84,38 @@ class Tokenizer:
             content = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BundleError(f"Tokenizer file `{path}` cannot be read: {error}. Export the bundle again.") from None
-        try:
+        return cls.from_json(
+            content, path, pad_token=pad_token, unk_token=unk_token, bos_token=bos_token, eos_token=eos_token
+        )
+
+    @classmethod
+    def from_json(cls, content: str, path: str | Path, **special: str) -> Tokenizer:
+        """Create a tokenizer from the content of a ``tokenizer.json``.
+
+        Args:
+            content: the file's content.
+            path: the file's name, for errors.
+            special: special tokens; see the class.
+
+        Raises:
+            BundleError: the content is damaged, or lacks a special token.
+        """
+        with _library_errors(f"Tokenizer file `{path}` is damaged"):
             tokenizer = tokenizers.Tokenizer.from_str(content)
-        except Exception as error:  # the library raises plain Exception
-            raise BundleError(f"Tokenizer file `{path}` is damaged: {error}. Export the bundle again.") from None
-        return cls(tokenizer, pad_token=pad_token, unk_token=unk_token, bos_token=bos_token, eos_token=eos_token)
+        return cls(tokenizer, **special)
+
+    @property
+    def vocabulary_sha256(self) -> str:
+        """SHA-256 of all tokens and their ids, in lowercase hexadecimal. Computed on each access."""
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        lines = "".join(f"{index}\t{token}\n" for token, index in sorted(vocabulary.items(), key=lambda item: item[1]))
+        return hashlib.sha256(lines.encode("utf-8")).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         """Encode a text, without special tokens.
 
         Raises:
-            InputError: the text is not valid Unicode (it contains a lone surrogate).
+            InputError: the text is too long, or not valid Unicode (it contains a lone surrogate).
         """
         return self.encode_batch([text])[0]
 
@@ -103,25 +127,31 @@ class Tokenizer:
             end_token: append the end token, as encoders require; otherwise, no special tokens are added.
 
         Raises:
-            InputError: a text is not valid Unicode (it contains a lone surrogate).
+            InputError: a text is too long, or not valid Unicode (it contains a lone surrogate).
         """
         for index, text in enumerate(texts):
+            if len(text) > MAX_TEXT_CHARACTERS:
+                raise InputError(
+                    index, f"has {len(text):,} characters, but may have at most {MAX_TEXT_CHARACTERS:,}; split it."
+                )
             try:
                 text.encode("utf-8")
             except UnicodeEncodeError:
                 raise InputError(
                     index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
                 ) from None
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        with _library_errors("The tokenizer cannot encode a text"):
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         end = [self.eos_id] if end_token else []
         return [encoding.ids + end for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode token ids to text, without special tokens."""
         kept = [int(index) for index in ids]
-        text: str = self._tokenizer.decode(
-            [index for index in kept if index not in self._special_ids], skip_special_tokens=True
-        )
+        with _library_errors("The tokenizer cannot decode a text"):
+            text: str = self._tokenizer.decode(
+                [index for index in kept if index not in self._special_ids], skip_special_tokens=True
+            )
         return text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
@@ -132,8 +162,19 @@ class Tokenizer:
         """
         tokens = []
         for index in ids:
-            token = self._tokenizer.id_to_token(int(index)) if index >= 0 else None
+            token = self._tokenizer.id_to_token(int(index)) if 0 <= index < 2**32 else None
             if token is None:
                 raise ValueError(f"A token id must be between 0 and {self.vocab_size - 1}, got {index}.")
             tokens.append(token)
         return tokens
+
+
+@contextmanager
+def _library_errors(what: str) -> Iterator[None]:
+    """Raise the library's errors, whose cause is the tokenizer's definition, as :class:`BundleError`."""
+    try:
+        yield
+    except BaseException as error:  # the library raises plain Exception, and PanicException, which is not one
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise BundleError(f"{what}: {error}. Export the bundle again.") from None

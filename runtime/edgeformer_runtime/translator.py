@@ -12,13 +12,15 @@ import numpy as np
 
 from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
+from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.decoding.loop import Counters, decode
-from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
+from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, check_count
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
-from edgeformer_runtime.engine.cpus import available_cpus, verify_threads
+from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError
+from edgeformer_runtime.limits import MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.source import Source, encode_sources
 from edgeformer_runtime.tokenizer import Tokenizer
 
@@ -109,7 +111,7 @@ class Translator(Generic[SessionT_co]):
         workers: int = 1,
         truncate: bool = False,
     ) -> None:
-        verify_threads("workers", workers, least=1)
+        check_count("workers", workers, 1, MAX_WORKERS)
         self.session = session
         self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
         self.defaults, self.workers, self.truncate = defaults, workers, truncate
@@ -137,17 +139,17 @@ class Translator(Generic[SessionT_co]):
         Raises:
             BundleError: the bundle is missing, damaged, or incompatible with this runtime.
             DeviceError: the device is unknown, or not supported by the installed onnxruntime.
-            OptionError: ``workers`` or ``threads`` is out of range.
+            OptionError: ``threads`` or ``workers`` is out of range.
         """
-        verify_threads("workers", workers, least=1)
-        verify_threads("threads", threads, least=0)
+        check_count("workers", workers, 1, MAX_WORKERS)
+        check_count("threads", threads, 0, MAX_THREADS)
         if not isinstance(bundle, Bundle):
             bundle = open_bundle(bundle)
         threads = threads or max(1, available_cpus() // workers)
         files, generation = bundle.manifest.tokenizers, bundle.manifest.generation
         session = OnnxSession(bundle, device=device, threads=threads)
-        source = Tokenizer.from_file(bundle.file(files.source))
-        target = source if files.target == files.source else Tokenizer.from_file(bundle.file(files.target))
+        source = bundle_tokenizer(bundle, files.source)
+        target = source if files.target == files.source else bundle_tokenizer(bundle, files.target)
         _check_tokenizer(bundle, "source", source, bundle.manifest.source_vocab_size)
         _check_tokenizer(bundle, "target", target, bundle.manifest.target_vocab_size)
         defaults = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
@@ -299,8 +301,9 @@ def _changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:
 
 def _check_tokenizer(bundle: Bundle, side: str, tokenizer: Tokenizer, vocab_size: int) -> None:
     special = bundle.manifest.special
-    ids = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id)
-    if tokenizer.vocab_size > vocab_size or ids != (special.pad, special.bos, special.eos):
+    ids = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id)
+    unk = tokenizer.unk_id if special.unk is None else special.unk
+    if tokenizer.vocab_size > vocab_size or ids != (special.pad, special.bos, special.eos, unk):
         raise BundleError(
             f"Bundle `{bundle.path}`: the {side} tokenizer, with {tokenizer.vocab_size} tokens, is not the model's; "
             "export the bundle again."

@@ -111,6 +111,32 @@ def test_a_file_without_examples_is_an_error(small_bundle: Path, tmp_path: Path)
         golden_cases(open_bundle(bundle))
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tree: tree["cases"][0].update(ids=[2**63]), "cannot be parsed"),
+        (lambda tree: tree["cases"][0].update(ids=[2**50]), "example 1 has tokens or a length that the model does not"),
+        (lambda tree: tree["cases"][1].update(source=[5] * 1000), "example 2 has tokens or a length"),
+        (lambda tree: tree["cases"][1].update(source=[]), "example 2 has tokens or a length"),
+        (lambda tree: tree["cases"][0].update(beam_size=10**6), "example 1 has beam size 1000000"),
+        (lambda tree: tree["cases"][0].update(beam_size=0), "example 1 has beam size 0"),
+        (lambda tree: tree["traces"][0].update(stages=[]), r"trace 1 has 0 stages for \d steps"),
+        (lambda tree: tree["traces"][0].update(target=[]), "trace 1 has tokens or a length"),
+        (lambda tree: tree["traces"][0]["target"].append(-1), "trace 1 has tokens or a length"),
+        (lambda tree: tree["traces"][0]["stages"][0].update(surprise=[1.0]), "trace 1 has tensors that the graphs"),
+        (lambda tree: tree["inner"].update(stages=[]), r"trace \d has 0 stages"),
+        (lambda tree: tree["tensors"][0].update(file="x.onnx"), "tensors of unknown graphs"),
+        (lambda tree: tree.update(cases=tree["cases"] * 100), "1200 examples and 7 traces, more than 1000"),
+    ],
+)
+def test_what_this_bundle_cannot_have_recorded_is_an_error(
+    small_bundle: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object], words: str
+) -> None:
+    bundle = edit_golden(copy_of(small_bundle, tmp_path), change)
+    with pytest.raises(BundleError, match=rf"`golden\.json` .*{words}"):
+        check_golden(Translator.open(bundle, threads=1))
+
+
 def test_a_trace_that_is_not_as_recorded_names_graph_and_tensor(small_bundle: Path, tmp_path: Path) -> None:
     def change(tree: dict[str, Any]) -> None:
         tree["traces"][1]["stages"][3]["logits"][2] += 0.01

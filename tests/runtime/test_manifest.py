@@ -74,6 +74,11 @@ def test_another_revision_is_told_even_if_nothing_else_is_understood() -> None:
         (lambda tree: tree["state"][0].update(dtype="bfloat16"), "dtype"),
         (lambda tree: tree["precision"].update({"decoder.onnx": "int3"}), "precision"),
         (lambda tree: tree.update(target="tensorrt"), "target"),
+        (lambda tree: tree["generation"].update(beam_size=10**30), "$.generation.beam_size"),
+        (lambda tree: tree.update(parameters=2**63), "$.parameters"),
+        (lambda tree: tree.update(family="x" * 201), "$.family"),
+        (lambda tree: tree.update(producer="\x1b[31m"), "$.producer"),
+        (lambda tree: tree.update(min_onnxruntime="9" * 5000), "$.min_onnxruntime"),
     ],
 )
 def test_an_unknown_missing_or_ill_typed_field_is_named(
@@ -90,7 +95,8 @@ def test_an_unknown_missing_or_ill_typed_field_is_named(
 )
 def test_a_name_that_leaves_the_folder_is_refused(tree: Tree, name: str) -> None:
     tree["files"][name] = {"size": 1, "sha256": "0" * 64}
-    assert f"file `{name}` must be a plain name inside the bundle" in problem(tree)
+    shown = name.replace("\0", " ")  # control characters do not reach the terminal
+    assert f"file `{shown}` must be a plain name inside the bundle" in problem(tree)
 
 
 def test_a_traversal_is_refused_before_the_file_is_touched(small_bundle: Path, tmp_path: Path) -> None:
@@ -120,6 +126,23 @@ def test_a_traversal_is_refused_before_the_file_is_touched(small_bundle: Path, t
         (lambda tree: tree["precision"].pop("encoder.onnx"), "`precision` lacks `encoder.onnx`"),
         (lambda tree: tree["generation"].update(beam_size=0), "default beam size must be at least 1, but is 0"),
         (lambda tree: tree.update(min_onnxruntime="latest"), "`min_onnxruntime` must have the form major.minor"),
+        (lambda tree: tree["special"].update(unk=10**6), "special token `unk` is outside the vocabulary"),
+        (lambda tree: tree["generation"].update(beam_size=1025), "default beam size must be at most 1,024"),
+        (lambda tree: tree.update(max_target_length=10**6), "`max_target_length` must be at most 65,536"),
+        (lambda tree: tree.update(source_vocab_size=2**40), "`source_vocab_size` must be at most 16,777,216"),
+        (lambda tree: tree["precision"].update({"weights.bin": "fp32"}), "has `weights.bin`, which is no graph"),
+        (lambda tree: tree["state"][0]["axes"].append(2**30), "an axis above 1048576"),
+        (lambda tree: tree["state"][0]["axes"].extend([1] * 20), "more than 16 axes"),
+        (lambda tree: tree["opsets"].update({"": 10**6}), "`opsets` must have at most 16 versions, from 1 to 1000"),
+        (lambda tree: tree["files"]["golden.json"].update(size=2**40), "file `golden.json` must have at most"),
+        (lambda tree: tree["files"]["weights.bin"].update(size=-1), "file `weights.bin` must have at most"),
+        (lambda tree: tree["files"].update({"x" * 300: {"size": 1, "sha256": ""}}), "must be a plain name"),
+        (lambda tree: tree["files"].update({"\x1b[2J": {"size": 1, "sha256": ""}}), "must be a plain name"),
+        (
+            lambda tree: tree["files"].update({f"{i}": {"size": 1, "sha256": ""} for i in range(65)}),
+            "files, more than 64",
+        ),
+        (lambda tree: tree.update(min_onnxruntime="1." + "9" * 150), "`min_onnxruntime` must have the form"),
         (lambda tree: tree.update(min_onnxruntime=""), "`min_onnxruntime` must have the form major.minor"),
     ],
 )
@@ -189,6 +212,23 @@ def test_names_of_state_tensors() -> None:
     assert (cache.input_name, cache.output_name, cache.from_encoder) == ("past.key", "present.key", False)
     assert (constant.input_name, constant.output_name, constant.from_encoder) == ("memory", "memory", True)
     assert tensor(kind="recurrent", axes=("R", 2)).from_encoder
+
+
+def test_a_number_of_many_digits_is_refused(small_bundle: Path) -> None:
+    data = (small_bundle / "manifest.json").read_bytes()
+    for number in (b"9" * 5000, b"1e999", b"-" + b"9" * 4000):
+        with pytest.raises(BundleError, match=r"^The bundle's manifest .{1,400}$"):
+            decode_manifest(data.replace(b'"beam_size": 4', b'"beam_size": ' + number, 1))
+
+
+def test_a_long_manifest_is_not_read(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    for name in ("manifest.json", "manifest.json.sha256"):
+        with (bundle / name).open("r+b") as file:
+            file.truncate(2**40)  # without any blocks on the disk
+        with pytest.raises(BundleError, match=rf"`{name}` has more than 16,777,216 bytes"):
+            open_bundle(bundle)
+        (bundle / name).write_bytes((small_bundle / name).read_bytes())
 
 
 def test_a_manifest_from_a_newer_onnxruntime_is_refused(small_bundle: Path, tmp_path: Path) -> None:

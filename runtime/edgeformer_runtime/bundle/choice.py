@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from edgeformer_runtime.limits import Number
 from edgeformer_runtime.precision import Precision
 
 Objective = Literal["latency", "size"]
@@ -22,7 +23,7 @@ class Latency(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     """First quartile over the sentences."""
     p75_ms: float
     """Third quartile over the sentences."""
-    differ_alone: int
+    differ_alone: Number
     """Number of sentences whose translation differs when translated alone rather than in a batch."""
 
 
@@ -37,7 +38,7 @@ class Quality(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     """BLEU of fp32 minus BLEU of this candidate."""
     drop_error: float
     """Half the width of the drop's 95 % confidence interval, by paired bootstrap."""
-    identical: int
+    identical: Number
     """Number of sentences with the same translation as fp32."""
 
 
@@ -54,7 +55,7 @@ class Measured(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """Quality on the evaluation text."""
     latency: Latency
     """Latency on the machine that measured it."""
-    bytes: int
+    bytes: Number
     """Total size of the files, in bytes."""
     refused: str = ""
     """Why the candidate cannot be chosen, as a sentence; empty if it can."""
@@ -87,9 +88,9 @@ class Sensitivity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     """Effect on the predictions, with all other layers in fp32."""
     snr_db: float | None
     """Signal-to-noise ratio of the weight."""
-    bytes: int
+    bytes: Number
     """Size of the weight, in bytes."""
-    fp32_bytes: int
+    fp32_bytes: Number
     """Size in fp32, in bytes."""
 
 
@@ -108,13 +109,13 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """Notes on what the measurements alone do not show, one sentence each."""
     text: str
     """The evaluation text."""
-    sentences: int
+    sentences: Number
     """Number of sentences translated."""
-    too_long: int
+    too_long: Number
     """Number of sentences skipped because they have more tokens than the model accepts."""
-    beam_size: int
+    beam_size: Number
     """Hypotheses kept per sentence, for both quality and latency."""
-    threads: int
+    threads: Number
     """CPU threads per operator; 0 uses every available CPU."""
     bleu_signature: str
     """sacreBLEU's signature of the BLEU scores."""

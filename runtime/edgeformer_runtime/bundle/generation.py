@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from edgeformer_runtime.limits import Number
+
 
 class Generation(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Decoding defaults of the model."""
 
-    beam_size: int = 4
+    beam_size: Number = 4
     """Hypotheses kept per sentence."""
     length_penalty: float = 1.0
     """Exponent of the length by which a log-probability is divided."""

@@ -3,88 +3,111 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
 
 from edgeformer_runtime.bundle.generation import Generation
+from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.bundle.provenance import Provenance
 from edgeformer_runtime.bundle.report import Report
 from edgeformer_runtime.contract import (
     ATTENTION_FILE,
     DECODER_FILE,
     ENCODER_FILE,
+    GOLDEN_FILE,
+    GRAPH_FILES,
     SCHEMA_REVISION,
     WEIGHTS_FILE,
     StateTensor,
     state_problems,
 )
 from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.limits import (
+    MAX_BEAM_SIZE,
+    MAX_COUNT,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    MAX_GOLDEN_BYTES,
+    MAX_GRAPH_BYTES,
+    MAX_LENGTH,
+    MAX_LENGTH_PENALTY,
+    MAX_OPERATOR_SETS,
+    MAX_OPSET,
+    MAX_TEXT,
+    MAX_TOKENIZER_BYTES,
+    MAX_VOCAB_SIZE,
+    Number,
+    Text,
+)
 from edgeformer_runtime.precision import Precision as Precision  # public under this name too
 
 Target = Literal["ort", "portable"]
-
-MAX_LENGTH_PENALTY = 10
-"""Maximum absolute length penalty: far beyond any practical value, and far from overflow."""
 
 
 class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Ids of the special tokens."""
 
-    pad: int = 0
+    pad: Number = 0
     """Pads the shorter sources of a batch."""
-    unk: int | None = 1
+    unk: Number | None = 1
     """Represents words that a word-level vocabulary lacks; ``None`` if there is no such token."""
-    bos: int = 2
+    bos: Number = 2
     """Starts every target; the first token fed to the decoder."""
-    eos: int = 3
+    eos: Number = 3
     """Ends every source and target."""
 
 
 class TokenizerFiles(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Names of the tokenizer files; identical if both sides share one file."""
 
-    source: str
+    source: Text
     """File name of the source tokenizer."""
-    target: str
+    target: Text
     """File name of the target tokenizer."""
+    source_vocabulary: Text = ""
+    """SHA-256 of the source vocabulary (:attr:`~edgeformer_runtime.tokenizer.Tokenizer.vocabulary_sha256`); empty in
+    bundles that earlier versions exported."""
+    target_vocabulary: Text = ""
+    """SHA-256 of the target vocabulary."""
 
 
 class FileEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Size and hash of one file of the bundle."""
 
-    size: int
+    size: Number
     """Size in bytes."""
-    sha256: str
+    sha256: Text
     """Lower-case hexadecimal SHA-256 of the content."""
 
 
 class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Content of ``manifest.json``."""
 
-    schema_revision: int
+    schema_revision: Number
     """:data:`~edgeformer_runtime.contract.SCHEMA_REVISION` of the writer."""
-    producer: str
+    producer: Text
     """Program and version that wrote the bundle."""
-    family: str
+    family: Text
     """Model family; informational only, not used by the runtime."""
-    source_language: str
+    source_language: Text
     """BCP 47 tag, or empty."""
-    target_language: str
+    target_language: Text
     """BCP 47 tag, or empty."""
     target: Target
     """``ort``: graphs use ONNX Runtime's fused operators; ``portable``: graphs use standard ONNX operators only."""
     precision: dict[str, Precision]
     """Precision of the weights in each graph file."""
-    parameters: int
+    parameters: Number
     """Number of trained parameters; tied parameters are counted once."""
-    source_vocab_size: int
+    source_vocab_size: Number
     """Size of the source vocabulary; source token ids are below this."""
-    target_vocab_size: int
+    target_vocab_size: Number
     """Size of the target vocabulary (V)."""
-    max_source_length: int
+    max_source_length: Number
     """Maximum number of source tokens, end token included."""
-    max_target_length: int
+    max_target_length: Number
     """Maximum number of decoding steps."""
     special: SpecialTokens
     """Ids of the special tokens."""
@@ -94,9 +117,9 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """State tensors of the decoder, in the order of the graphs."""
     generation: Generation
     """Decoding defaults."""
-    opsets: dict[str, int]
+    opsets: dict[str, Number]
     """Operator-set versions by domain; the empty domain is the ONNX standard."""
-    min_onnxruntime: str
+    min_onnxruntime: Text
     """Oldest onnxruntime version that supports the operators, ``major.minor``."""
     files: dict[str, FileEntry]
     """Size and hash of every other file in the bundle."""
@@ -104,6 +127,12 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """Where the weights come from: recipe, training, versions."""
     report: Report = Report()
     """What the exporter did and measured."""
+
+
+class _Revision(msgspec.Struct):
+    """The only field that manifests of every revision have."""
+
+    schema_revision: Any = None
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -114,21 +143,22 @@ def decode_manifest(data: bytes) -> Manifest:
             message lists every contradiction.
     """
     try:
-        revision = msgspec.json.decode(data, type=dict[str, Any]).get("schema_revision")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        data.decode("utf-8")  # msgspec does not look into fields that it skips
+        revision = msgspec.json.decode(data, type=_Revision).schema_revision
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BundleError(
-            f"The bundle's manifest is not valid JSON ({error}); copy or export the bundle again."
+            f"The bundle's manifest is not valid JSON ({shortened(error)}); copy or export the bundle again."
         ) from None
     if revision != SCHEMA_REVISION:
         raise BundleError(
-            f"The bundle has schema revision {revision}, but this runtime reads revision {SCHEMA_REVISION}; "
+            f"The bundle has schema revision {shortened(revision)}, but this runtime reads revision {SCHEMA_REVISION}; "
             "export the model again with this version of edgeformer."
         )
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BundleError(
-            f"The bundle's manifest does not follow its schema: {error}; export the bundle again."
+            f"The bundle's manifest does not follow its schema: {shortened(error)}; export the bundle again."
         ) from None
     if problems := manifest_problems(manifest):
         raise BundleError(
@@ -138,30 +168,59 @@ def decode_manifest(data: bytes) -> Manifest:
 
 
 def manifest_problems(manifest: Manifest) -> list[str]:
-    """List every manifest value that contradicts the contract or another value; empty if the manifest is valid."""
-    problems = state_problems(manifest.state)
-    for name in ("source_vocab_size", "target_vocab_size", "max_source_length", "max_target_length"):
-        if getattr(manifest, name) < 1:
-            problems.append(f"`{name}` must be at least 1, but is {getattr(manifest, name)}")
-    for name in ("bos", "eos", "pad"):
-        if not 0 <= getattr(manifest.special, name) < min(manifest.source_vocab_size, manifest.target_vocab_size):
+    """List every manifest value that contradicts the contract, a limit or another value; empty if the manifest is
+    valid."""
+    problems = [*state_problems(manifest.state), *_size_problems(manifest), *_file_problems(manifest)]
+    for name in ("bos", "eos", "pad", "unk"):
+        vocab_size = min(manifest.source_vocab_size, manifest.target_vocab_size)
+        if (index := getattr(manifest.special, name)) is not None and not 0 <= index < vocab_size:
             problems.append(f"special token `{name}` is outside the vocabulary")
-    if manifest.generation.beam_size < 1:
-        problems.append(f"default beam size must be at least 1, but is {manifest.generation.beam_size}")
     if not abs(manifest.generation.length_penalty) <= MAX_LENGTH_PENALTY:
         problems.append(
             f"default length penalty must be from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}, "
             f"but is {manifest.generation.length_penalty}"
         )
-    if not re.fullmatch(r"[0-9]+\.[0-9]+", manifest.min_onnxruntime):
+    if not re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", manifest.min_onnxruntime):
         problems.append(f"`min_onnxruntime` must have the form major.minor, but is `{manifest.min_onnxruntime}`")
-    for name in manifest.files:
-        if name in {"", ".", ".."} or set(name) & set("/\\:\0"):
-            problems.append(f"file `{name}` must be a plain name inside the bundle")
-    graphs = {ENCODER_FILE, DECODER_FILE}
-    if ATTENTION_FILE in manifest.files:
-        graphs.add(ATTENTION_FILE)
-    problems += [f"`precision` lacks `{name}`" for name in sorted(graphs - manifest.precision.keys())]
-    used = {*graphs, *manifest.precision, WEIGHTS_FILE, manifest.tokenizers.source, manifest.tokenizers.target}
-    problems += [f"file `{name}` is used but not listed with a hash" for name in sorted(used - manifest.files.keys())]
+    if len(manifest.opsets) > MAX_OPERATOR_SETS or any(
+        len(domain) > MAX_TEXT or not 1 <= version <= MAX_OPSET for domain, version in manifest.opsets.items()
+    ):
+        problems.append(f"`opsets` must have at most {MAX_OPERATOR_SETS} versions, from 1 to {MAX_OPSET}")
     return problems
+
+
+def _size_problems(manifest: Manifest) -> Iterator[str]:
+    for name, value, least, most in (
+        ("`source_vocab_size`", manifest.source_vocab_size, 1, MAX_VOCAB_SIZE),
+        ("`target_vocab_size`", manifest.target_vocab_size, 1, MAX_VOCAB_SIZE),
+        ("`max_source_length`", manifest.max_source_length, 1, MAX_LENGTH),
+        ("`max_target_length`", manifest.max_target_length, 1, MAX_LENGTH),
+        ("`parameters`", manifest.parameters, 0, MAX_COUNT),
+        ("default beam size", manifest.generation.beam_size, 1, MAX_BEAM_SIZE),
+    ):
+        if value < least:
+            yield f"{name} must be at least {least}, but is {value}"
+        elif value > most:
+            yield f"{name} must be at most {most:,}, but is {value}"
+
+
+def _file_problems(manifest: Manifest) -> Iterator[str]:
+    if len(manifest.files) > MAX_FILES:
+        yield f"it lists {len(manifest.files)} files, more than {MAX_FILES}"
+        return
+    tokenizers = {manifest.tokenizers.source, manifest.tokenizers.target}
+    most = dict.fromkeys(tokenizers, MAX_TOKENIZER_BYTES)
+    most |= {**dict.fromkeys(GRAPH_FILES, MAX_GRAPH_BYTES), GOLDEN_FILE: MAX_GOLDEN_BYTES}
+    for name, entry in manifest.files.items():
+        plain = name.isprintable() and name not in {"", ".", ".."} and not set(name) & set("/\\:")
+        if not plain or len(name.encode()) > MAX_TEXT:
+            yield f"file `{shortened(name)}` must be a plain name inside the bundle"
+        elif not 0 <= entry.size <= most.get(name, MAX_FILE_BYTES):
+            yield f"file `{name}` must have at most {most.get(name, MAX_FILE_BYTES):,} bytes, but has {entry.size}"
+    graphs = {ENCODER_FILE, DECODER_FILE, *({ATTENTION_FILE} & manifest.files.keys())}
+    yield from (f"`precision` lacks `{name}`" for name in sorted(graphs - manifest.precision.keys()))
+    yield from (
+        f"`precision` has `{name[:MAX_TEXT]}`, which is no graph" for name in manifest.precision.keys() - graphs
+    )
+    used = {*graphs, WEIGHTS_FILE, *tokenizers}
+    yield from (f"file `{name}` is used but not listed with a hash" for name in sorted(used - manifest.files.keys()))

@@ -6,9 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
+from edgeformer_runtime.bundle.manifest import FileEntry, Manifest, decode_manifest
+from edgeformer_runtime.bundle.plain_files import is_plain, open_plain, read_plain, reading
 from edgeformer_runtime.contract import ATTENTION_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
 from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
 
 
 @dataclass(frozen=True)
@@ -30,16 +32,27 @@ class Bundle:
             raise BundleError(f"Bundle `{self.path}` has no `{name}`; export it again.")
         return self.path / name
 
+    def read(self, name: str, limit: int) -> bytes:
+        """Read a listed file of at most ``limit`` bytes, and check its hash again.
+
+        Raises:
+            BundleError: the file is not listed, longer, or has changed.
+        """
+        path = self.file(name)
+        with reading(path):
+            data = read_plain(path, limit)
+        if hashlib.sha256(data).hexdigest() != self.manifest.files[name].sha256:
+            raise BundleError(f"Bundle `{self.path}` has changed since it was opened: `{name}` is another file.")
+        return data
+
     def check(self, *names: str) -> None:
         """Check the hashes of files again, for files that are read long after the bundle was opened.
 
         Raises:
             BundleError: a file is not listed or has changed.
         """
-        entries = {name: (self.file(name), self.manifest.files[name]) for name in names}
-        problems = [
-            problem for path, entry in entries.values() if (problem := _file_problem(path, entry.size, entry.sha256))
-        ]
+        entries = {self.file(name): self.manifest.files[name] for name in names}
+        problems = [problem for path, entry in entries.items() if (problem := _file_problem(path, entry))]
         if problems:
             raise BundleError(f"Bundle `{self.path}` has changed since it was opened: " + "; ".join(problems) + ".")
 
@@ -62,21 +75,17 @@ def open_bundle(path: str | Path) -> Bundle:
             damaged file.
     """
     path = Path(path)
-    if not path.is_dir():
-        what = "is not a folder" if path.exists() else "does not exist"
-        raise BundleError(f"Bundle `{path}` {what}; give the folder that `edgeformer export` wrote.")
-    data = _read(path / MANIFEST_FILE)
-    expected = _read(path / MANIFEST_HASH_FILE)
-    if expected != manifest_hash_line(data):
-        raise BundleError(
-            f"Bundle `{path}`: `{MANIFEST_FILE}` does not match its SHA-256; copy or export the bundle again."
-        )
-    manifest = decode_manifest(data)
-    problems = [
-        problem
-        for name, entry in manifest.files.items()
-        if (problem := _file_problem(path / name, entry.size, entry.sha256))
-    ]
+    with reading(path / MANIFEST_FILE):
+        if not path.is_dir():
+            what = "is not a folder" if path.exists() else "does not exist"
+            raise BundleError(f"Bundle `{path}` {what}; give the folder that `edgeformer export` wrote.")
+        data = _read(path / MANIFEST_FILE)
+        if _read(path / MANIFEST_HASH_FILE) != manifest_hash_line(data):
+            raise BundleError(
+                f"Bundle `{path}`: `{MANIFEST_FILE}` does not match its SHA-256; copy or export the bundle again."
+            )
+        manifest = decode_manifest(data)
+    problems = [problem for name, entry in manifest.files.items() if (problem := _file_problem(path / name, entry))]
     if problems:
         raise BundleError(f"Bundle `{path}` is damaged: " + "; ".join(problems) + ". Copy or export it again.")
     return Bundle(path, manifest)
@@ -89,18 +98,18 @@ def manifest_hash_line(data: bytes) -> bytes:
 
 def file_sha256(path: Path) -> str:
     """Compute the SHA-256 of a file, in lowercase hexadecimal."""
-    with path.open("rb") as stream:
+    with open_plain(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _file_problem(path: Path, size: int, sha256: str) -> str | None:
-    if path.is_symlink() or not path.is_file():
-        return f"`{path.name}` is missing or not a plain file"
+def _file_problem(path: Path, entry: FileEntry) -> str | None:
     try:
+        if not is_plain(path):
+            return f"`{path.name}` is missing or not a plain file"
         found = path.stat().st_size
-        if found != size:
-            return f"`{path.name}` has {found} bytes instead of {size}"
-        if file_sha256(path) != sha256:
+        if found != entry.size:
+            return f"`{path.name}` has {found} bytes instead of {entry.size}"
+        if file_sha256(path) != entry.sha256:
             return f"`{path.name}` does not match its SHA-256"
     except OSError as error:
         return f"`{path.name}` cannot be read ({error.strerror})"
@@ -113,11 +122,8 @@ def _read(path: Path) -> bytes:
             f"`{path.parent}` is not a bundle: it has no `{MANIFEST_FILE}`. Give the folder that `edgeformer export` "
             "wrote."
         )
-    if path.is_symlink() or not path.is_file():
+    if not is_plain(path):
         raise BundleError(
             f"Bundle `{path.parent}`: `{path.name}` is missing or not a plain file; copy or export it again."
         )
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BundleError(f"Bundle `{path.parent}`: `{path.name}` cannot be read ({error.strerror}).") from None
+    return read_plain(path, MAX_MANIFEST_BYTES)

@@ -6,6 +6,7 @@ from math import isfinite
 
 import msgspec
 
+from edgeformer_runtime.limits import Number
 from edgeformer_runtime.precision import PRECISIONS, Precision
 
 ROUNDING_FACTOR = 4.0
@@ -15,7 +16,7 @@ ROUNDING_FACTOR = 4.0
 class LogitParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Comparison of PyTorch's teacher-forced logits with the bundle's step-by-step logits."""
 
-    positions: int
+    positions: Number
     """Number of target positions compared."""
     max_difference: float
     """Largest absolute difference of a logit."""
@@ -25,9 +26,9 @@ class LogitParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     """Fraction of positions with the same most probable token."""
     largest: float
     """Largest absolute value of PyTorch's logits."""
-    worst_sentence: int
+    worst_sentence: Number
     """Zero-based index of the sentence with the largest difference."""
-    worst_step: int
+    worst_step: Number
     """Zero-based step of the largest difference."""
     torch_rounding: float = 0.0
     """Largest absolute difference of PyTorch's own logits between float32 and float64; 0 if it was not measured."""
@@ -36,24 +37,24 @@ class LogitParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
 class Divergence(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """The first step at which the two outputs of a sentence differ."""
 
-    sentence: int
+    sentence: Number
     """Zero-based index of the sentence."""
-    step: int
+    step: Number
     """Zero-based step."""
-    torch_token: int | None
+    torch_token: Number | None
     """PyTorch's token at that step; ``None`` if its output had ended."""
-    bundle_token: int | None
+    bundle_token: Number | None
     """The bundle's token at that step; ``None`` if its output had ended."""
 
 
 class TokenParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Comparison of PyTorch's output with the bundle's, using the same search."""
 
-    beam_size: int
+    beam_size: Number
     """Hypotheses kept per sentence; 1 is greedy search."""
-    sentences: int
+    sentences: Number
     """Number of sentences compared."""
-    identical: int
+    identical: Number
     """Number of sentences with identical tokens."""
     first: Divergence | None
     """The first difference; ``None`` if all sentences match."""

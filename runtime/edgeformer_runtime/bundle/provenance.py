@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from edgeformer_runtime.bundle.generation import Generation
+from edgeformer_runtime.limits import Number
 
 
 class Distillation(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -19,21 +20,21 @@ class Distillation(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     """Name of the teacher's folder."""
     teacher_sha256: str = ""
     """SHA-256 of the teacher's manifest."""
-    beam_size: int = 0
+    beam_size: Number = 0
     """Hypotheses kept per sentence in the teacher's search."""
     length_penalty: float = 0.0
     """Exponent of the length by which the teacher's scores were divided."""
-    n_best: int = 1
+    n_best: Number = 1
     """Translations kept per source."""
     closest: str = ""
     """If set, only the translation closest to the original target was kept, by sentence BLEU with this tokenizer."""
-    sentences: int = 0
+    sentences: Number = 0
     """Number of sentence pairs read."""
-    pairs: int = 0
+    pairs: Number = 0
     """Number of sentence pairs written."""
-    too_long: int = 0
+    too_long: Number = 0
     """Number of pairs that kept their target because the teacher does not accept that many tokens."""
-    unfinished: int = 0
+    unfinished: Number = 0
     """Number of pairs that kept their target because every translation was empty or truncated."""
     corpus_sha256: dict[str, str] = {}
     """SHA-256 of each file of the original corpus, by file name."""
@@ -57,7 +58,7 @@ class TextOrigin(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 class ValidationRecord(msgspec.Struct, kw_only=True, frozen=True):
     """Results of one validation."""
 
-    step: int
+    step: Number
     """Number of updates before the validation."""
     loss: float
     """Label-smoothed cross-entropy per token, in nats."""
@@ -67,7 +68,7 @@ class ValidationRecord(msgspec.Struct, kw_only=True, frozen=True):
     """BLEU of greedy output, 0 … 100."""
     exact_match: float
     """Fraction of greedy outputs equal to the reference."""
-    sentences: int
+    sentences: Number
     """Number of sentences decoded."""
     minutes: float
     """Training time before the validation, in minutes."""
@@ -80,33 +81,33 @@ class TrainingRecord(msgspec.Struct, kw_only=True, frozen=True):
     """``finished``, ``interrupted`` or ``diverged``."""
     stopped_by: str = ""
     """Why training stopped, in words."""
-    steps: int = 0
+    steps: Number = 0
     """Number of updates."""
     minutes: float = 0.0
     """Wall-clock training time in minutes, validation included."""
     tokens_per_second: float = 0.0
     """Training throughput: target tokens, padding excluded, divided by the time spent on updates."""
-    parameters: int = 0
+    parameters: Number = 0
     """Number of trained parameters; shared parameters are counted once."""
-    source_vocab_size: int = 0
+    source_vocab_size: Number = 0
     """Size of the source vocabulary."""
-    target_vocab_size: int = 0
+    target_vocab_size: Number = 0
     """Size of the target vocabulary."""
-    train_pairs: int = 0
+    train_pairs: Number = 0
     """Number of training pairs."""
-    valid_pairs: int = 0
+    valid_pairs: Number = 0
     """Number of pairs used for the validation loss."""
-    too_long: int = 0
+    too_long: Number = 0
     """Number of training pairs dropped because they have more tokens than the model accepts."""
     padding: float = 0.0
     """Fraction of padding tokens in training batches."""
     validations: tuple[ValidationRecord, ...] = ()
     """All validations, oldest first."""
-    averaged_steps: tuple[int, ...] = ()
+    averaged_steps: tuple[Number, ...] = ()
     """Steps of the checkpoints that were averaged into the model."""
     final: ValidationRecord | None = None
     """Validation of the final model; ``None`` if it was not validated."""
-    filters: dict[str, int] | None = None
+    filters: dict[str, Number] | None = None
     """Number of pairs that the corpus filters kept, and that each filter dropped; ``None`` if not recorded."""
     provenance: TextOrigin = TextOrigin()
     """The training text."""

@@ -8,6 +8,7 @@ import msgspec
 
 from edgeformer_runtime.bundle.choice import Choice
 from edgeformer_runtime.bundle.parity import ParityReport
+from edgeformer_runtime.limits import Number
 from edgeformer_runtime.precision import Precision
 
 
@@ -16,25 +17,25 @@ class PassRecord(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
 
     name: str
     """Class name of the pass."""
-    nodes_before: int
+    nodes_before: Number
     """Number of nodes in the graph before the pass."""
-    nodes_after: int
+    nodes_after: Number
     """Number of nodes in the graph after the pass."""
-    bytes_before: int
+    bytes_before: Number
     """Size of all weights before the pass, in bytes."""
-    bytes_after: int
+    bytes_after: Number
     """Size of all weights after the pass, in bytes."""
     outcome: Literal["changed", "unchanged", "rejected"]
     """``unchanged`` if only names and metadata differ; ``rejected`` if the result was worse and was discarded."""
-    removed: dict[str, int] = {}
+    removed: dict[str, Number] = {}
     """Decrease in the number of nodes, by operator."""
-    added: dict[str, int] = {}
+    added: dict[str, Number] = {}
     """Increase in the number of nodes, by operator."""
-    rewired: int = 0
+    rewired: Number = 0
     """Number of nodes that remained but have different inputs."""
-    constants_removed: int = 0
+    constants_removed: Number = 0
     """Number of constants removed from the graph."""
-    constants_added: int = 0
+    constants_added: Number = 0
     """Number of constants with new content: folded, merged or quantized."""
 
 
@@ -45,15 +46,15 @@ class TensorReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
     """PyTorch parameter name without ``.weight``; if several form one product, the differing parts are in braces."""
     read_by: tuple[str, ...]
     """Operators that read the weight, each with its graph, kind and name."""
-    shape: tuple[int, int]
+    shape: tuple[Number, Number]
     """Rows and columns; in ``int8``, each row has one scale."""
     precision: Precision
     """Precision in which the weight is stored."""
     snr_db: float | None
     """Signal-to-noise ratio: ``10 log10(sum of squares / sum of squared errors)``; ``None`` if there is no error."""
-    bytes: int
+    bytes: Number
     """Size in bytes, scales included."""
-    fp32_bytes: int
+    fp32_bytes: Number
     """Size in fp32, in bytes."""
 
 
@@ -71,7 +72,7 @@ class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
 
     passes: dict[str, tuple[PassRecord, ...]] = {}
     """Passes by graph file, in order of execution."""
-    operators: dict[str, dict[str, int]] = {}
+    operators: dict[str, dict[str, Number]] = {}
     """Number of operators by kind, for each graph file. Operators outside the ONNX standard are prefixed with their
     domain, as in ``com.microsoft.MatMulNBits``."""
     quantization: QuantizationReport | None = None

@@ -11,11 +11,12 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from edgeformer_runtime.decoding.batching import length_sorted_batches, pad
-from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.options import DecodeOptions, check_count
 from edgeformer_runtime.decoding.processors import build_processors
 from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, Hypothesis, Search
-from edgeformer_runtime.decoding.session import StepSession
+from edgeformer_runtime.decoding.session import SizedSession, StepSession
 from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES, MAX_WORKERS
 
 
 @dataclass
@@ -81,6 +82,7 @@ def decode(
         OptionError: an option is out of range.
     """
     options.verify()
+    check_count("workers", workers, 1, MAX_WORKERS)
     if options.min_length > session.max_target_length:
         raise OptionError(
             f"`min_length` must be at most {session.max_target_length}, as many tokens as the model writes, but is "
@@ -94,6 +96,8 @@ def decode(
         batches = [[index] for index in range(len(sources))]
     else:
         batches = list(length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens))
+
+    _check_memory(session, batches, lengths, options, workers)
 
     def decoded(batch: list[int]) -> tuple[list[list[Hypothesis]], Counters]:
         spent = Counters()
@@ -111,15 +115,42 @@ def decode(
     return results
 
 
+def _check_memory(
+    session: StepSession, batches: Sequence[Sequence[int]], lengths: Sequence[int], options: DecodeOptions, workers: int
+) -> None:
+    """Check that all batches decoded at a time fit in memory, even if every translation is as long as allowed.
+
+    Raises:
+        OptionError: they need more than :data:`~edgeformer_runtime.limits.MAX_DECODING_BYTES`.
+    """
+    if not isinstance(session, SizedSession):
+        return
+    multiple = session.row_multiple if options.beam_size > 1 else 1
+    beams = -(-options.beam_size // multiple) * multiple
+    # Each batch begins with its longest sentence. Many batches have the same size.
+    sizes = {(len(batch), lengths[batch[0]]) for batch in batches}
+    largest = max(
+        (session.batch_bytes(count, count * beams, longest, _max_steps(session, options)) for count, longest in sizes),
+        default=0,
+    )
+    needed = largest * min(workers, len(batches))
+    if needed > MAX_DECODING_BYTES:
+        raise OptionError(
+            f"`beam_size` {options.beam_size} may need {needed / GIB:,.1f} GiB for state and logits, more than the "
+            f"limit of {MAX_DECODING_BYTES // GIB} GiB; reduce `beam_size`, `max_length`, `max_batch_tokens` or "
+            "`workers`."
+        )
+
+
+def _max_steps(session: StepSession, options: DecodeOptions) -> int:
+    return min(options.max_length or session.max_target_length, session.max_target_length)
+
+
 def _decode_batch(
     session: StepSession, sources: Sequence[Sequence[int]], options: DecodeOptions, counters: Counters
 ) -> list[list[Hypothesis]]:
     clock = time.perf_counter
     processors = build_processors(options, session.special)
-    limit = (
-        session.max_target_length if options.max_length is None else min(options.max_length, session.max_target_length)
-    )
-
     begin = clock()
     state = session.start(*pad(sources, session.special.pad))
     search: Search
@@ -132,7 +163,7 @@ def _decode_batch(
         state.select(np.arange(len(sources)).repeat(len(search.token) // len(sources)), None)
     counters.encoder_seconds += clock() - begin
     counters.batches += 1
-    for position in range(limit):
+    for position in range(_max_steps(session, options)):
         step_begin = clock()
         logits = state.step(search.token)
         step_end = clock()

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TypedDict
 
-from edgeformer_runtime.bundle.manifest import MAX_LENGTH_PENALTY
 from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_OPTION
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +71,11 @@ class DecodeOptions:
             for name, (value, least) in whole.items()
             if value < least
         ]
+        problems += [
+            f"`{name}` must be at most {most:,}, but is {value}"
+            for name, (value, _) in whole.items()
+            if value > (most := MAX_BEAM_SIZE if name == "beam_size" else MAX_OPTION)
+        ]
         if self.n_best > self.beam_size >= 1:
             problems.append(f"`n_best` must be at most `beam_size` ({self.beam_size}), but is {self.n_best}")
         if self.max_length is not None and self.min_length > self.max_length >= 1:
@@ -82,6 +87,20 @@ class DecodeOptions:
             problems.append(f"`repetition_penalty` must be positive and finite, but is {self.repetition_penalty}")
         if problems:
             raise OptionError("; ".join(problems) + ".")
+
+
+def check_count(name: str, value: object, least: int, most: int) -> None:
+    """Check an option that is a whole number.
+
+    Raises:
+        OptionError: the value is not a whole number, or out of range.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise OptionError(f"`{name}` must be a whole number, but is {value!r}.")
+    if value < least:
+        raise OptionError(f"`{name}` must be at least {least}, but is {value}.")
+    if value > most:
+        raise OptionError(f"`{name}` must be at most {most:,}, but is {value}.")
 
 
 class DecodeChanges(TypedDict, total=False):

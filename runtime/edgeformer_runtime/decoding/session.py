@@ -9,7 +9,7 @@ The loop is independent of model family and engine. State changes in place, and 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,25 @@ class StepSession(Protocol):
         self, logits: FloatArray, log_probability: NDArray[np.float64], count: int
     ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
         """Find the most probable extensions; see :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`."""
+
+
+@runtime_checkable
+class SizedSession(Protocol):
+    """A session that knows how much memory a batch takes; :func:`~edgeformer_runtime.decoding.loop.decode` then refuses
+    batches that are too large before it runs them."""
+
+    def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
+        """Estimate the size of the state and the logits of a batch.
+
+        Args:
+            sentences: N.
+            rows: R.
+            source_length: S, padding included.
+            length: number of steps.
+
+        Returns:
+            Size in bytes after the last step.
+        """
 
 
 class AttentiveSession(StepSession, Protocol):

@@ -10,13 +10,16 @@ from pathlib import Path
 from threading import Lock
 
 from edgeformer_runtime import contract
+from edgeformer_runtime.bundle.graphs import check_graph
 from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle
-from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
-from edgeformer_runtime.engine.cpus import available_cpus, verify_threads
+from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.huge_pages import huge_pages
+from edgeformer_runtime.engine.interface import interface_problems
 from edgeformer_runtime.errors import BundleError, DeviceError
+from edgeformer_runtime.limits import MAX_THREADS
 from edgeformer_runtime.precision import PRECISIONS
 
 try:
@@ -28,7 +31,7 @@ try:
     from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
     from edgeformer_runtime.engine.onnx_best_tokens import OnnxBestTokens
     from edgeformer_runtime.engine.onnx_state import OnnxState
-    from edgeformer_runtime.engine.state_tensors import StateTensors
+    from edgeformer_runtime.engine.state_tensors import StateTensors, batch_bytes
 except ModuleNotFoundError:
     raise DeviceError(
         "onnxruntime is not installed: pip install 'edgeformer[cpu]', or 'edgeformer[gpu]' for CUDA."
@@ -48,9 +51,6 @@ SETTINGS: dict[str, dict[str, str]] = {
 """Provider settings. By default, CUDA multiplies float32 with 10 bits of mantissa (TF32), and some versions accumulate
 float16 norms in float16."""
 
-_HOST_OUTPUT = {contract.DECODER_FILE: contract.LOGITS, contract.ATTENTION_FILE: contract.ATTENTION}
-"""The output of each step graph that the host reads; all others are state."""
-
 
 class OnnxSession:
     """A bundle's two graphs, opened on one device. Thread-safe."""
@@ -68,7 +68,7 @@ class OnnxSession:
             BundleError: onnxruntime is too old or refuses a graph, or its inputs and outputs differ from the manifest.
             OptionError: ``threads`` is out of range.
         """
-        verify_threads("threads", threads, least=0)
+        check_count("threads", threads, 0, MAX_THREADS)
         self._manifest = bundle.manifest
         self._table = bundle.manifest.state
         self._device = _checked_device(device)
@@ -137,6 +137,14 @@ class OnnxSession:
             )
         return OnnxState(tensors, self._step_graph, self._opened_attention)
 
+    def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
+        """Estimate the memory of a batch; see
+        :meth:`~edgeformer_runtime.decoding.session.SizedSession.batch_bytes`."""
+        vocab_size = self._manifest.target_vocab_size
+        return batch_bytes(
+            self._table, vocab_size, sentences=sentences, rows=rows, source_length=source_length, length=length
+        )
+
     def open_attention(self) -> None:
         """Open the attention graph now instead of when a state first needs it.
 
@@ -177,12 +185,14 @@ class OnnxSession:
         return self._open(contract.ATTENTION_FILE)[0]
 
     def _open(self, *files: str) -> list[ort.InferenceSession]:
-        """Open graphs and compare all of them with the manifest."""
+        """Check graphs, open them, and compare all of them with the manifest."""
+        for file in files:
+            check_graph(self.bundle, file)
         graphs = [_open(self.bundle.file(file), self._device, self._options) for file in files]
         problems = [
             problem
             for file, graph in zip(files, graphs, strict=True)
-            for problem in _name_problems(self._table, file, graph)
+            for problem in interface_problems(self._manifest, file, graph.get_inputs(), graph.get_outputs())
         ]
         if problems:
             raise BundleError(f"Bundle `{self.bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
@@ -241,24 +251,3 @@ def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.Inference
             "'onnxruntime-gpu[cuda,cudnn]' brings them), or use --device cpu."
         )
     return session
-
-
-def _name_problems(table: tuple[StateTensor, ...], file: str, graph: ort.InferenceSession) -> list[str]:
-    """List differences between a graph's inputs and outputs and the manifest's state table."""
-    if file == contract.ENCODER_FILE:
-        inputs = {contract.SOURCE, contract.SOURCE_LENGTH}
-        outputs = {tensor.name for tensor in table if tensor.from_encoder}
-    else:
-        inputs = set(contract.decoder_inputs(table))
-        outputs = {_HOST_OUTPUT[file], *(tensor.output_name for tensor in table if tensor.kind != "constant")}
-    problems = []
-    for what, expected, arguments in (
-        ("inputs", inputs, graph.get_inputs()),
-        ("outputs", outputs, graph.get_outputs()),
-    ):
-        names = {argument.name for argument in arguments}
-        if missing := sorted(expected - names):
-            problems.append(f"{what} of `{file}` lack {', '.join(missing)}")
-        if surplus := sorted(names - expected):
-            problems.append(f"{what} of `{file}` have unknown {', '.join(surplus)}")
-    return problems

@@ -101,6 +101,12 @@ class OnnxState:
             self._token = np.zeros(len(rows), np.int64)
             self._bindings.clear()
 
+    def skip(self, length: int) -> None:
+        """Continue as if ``length`` steps had been made, with arbitrary results. This tells whether the model can make
+        its last steps without making all others."""
+        self._tensors.skip(length)
+        self._rebuild()
+
     def _run(self, graph: StepGraph, token: IntArray) -> FloatArray:
         tensors = self._tensors
         if tensors.length >= tensors.capacity:

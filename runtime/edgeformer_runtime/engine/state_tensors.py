@@ -113,6 +113,17 @@ class StateTensors:
                 new[tuple(slice(size) for size in old.shape)] = old
                 self._keep(tensor, new)
 
+    def skip(self, length: int) -> None:
+        """Set the number of entries in all caches, whose content is then arbitrary."""
+        while self.capacity < min(length + 1, self.max_length):
+            self.widen()
+        sizes = {contract.ROWS: self.rows, contract.PAST_AXIS: length}
+        for tensor in self.replaced:
+            if tensor.kind == "cache":
+                past = np.zeros(tensor.shape(sizes), tensor.dtype)
+                self.replace(tensor, ort.OrtValue.ortvalue_from_numpy(past, self.device))
+        self.length = length
+
     def _change_beams(self, rows: IntArray, sentences: IntArray | None) -> None:
         """Change K for all sentences; each new row gets a copy of the past of the row it continues."""
         for tensor in self.table:
@@ -170,6 +181,23 @@ class StateTensors:
         """Shape of a cache without entries."""
         sizes = {contract.ROWS: self.rows, contract.PAST_AXIS: 0, contract.CAPACITY_AXIS: self.capacity}
         return tensor.shape(sizes)
+
+
+def batch_bytes(
+    table: tuple[StateTensor, ...], vocab_size: int, *, sentences: int, rows: int, source_length: int, length: int
+) -> int:
+    """Estimate the size of a state and its logits in bytes; see
+    :meth:`~edgeformer_runtime.decoding.session.SizedSession.batch_bytes`."""
+    sizes = {
+        contract.SENTENCES: sentences,
+        contract.ROWS: rows,
+        contract.SOURCE_AXIS: source_length,
+        contract.PAST_AXIS: length,
+        contract.CAPACITY_AXIS: length,
+    }
+    copies = 2  # old and new, while a step or a selection replaces one by the other
+    state = sum(math.prod(tensor.shape(sizes)) * np.dtype(tensor.dtype).itemsize for tensor in table)
+    return copies * (state + rows * vocab_size * np.dtype(np.float32).itemsize)
 
 
 def rows_of(sentences: IntArray, block: int) -> IntArray:

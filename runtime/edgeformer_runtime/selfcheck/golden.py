@@ -6,20 +6,28 @@ that the cause of a difference can be located.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
-from edgeformer_runtime.contract import GOLDEN_FILE
+from edgeformer_runtime.bundle.plain_files import reading, shortened
+from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, GOLDEN_FILE, LOGITS
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.errors import BundleError, ModelError
+from edgeformer_runtime.limits import (
+    MAX_BEAM_SIZE,
+    MAX_EXAMPLES,
+    MAX_GOLDEN_BYTES,
+    Number,
+)
 from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.location import InnerTensor
 from edgeformer_runtime.selfcheck.machine import Machine, this_machine
+from edgeformer_runtime.selfcheck.sizes import size_problems
 from edgeformer_runtime.selfcheck.trace import Trace
 from edgeformer_runtime.selfcheck.trace_check import TraceResult, check_traces
 from edgeformer_runtime.translator import Translator
@@ -30,13 +38,13 @@ class GoldenCase(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
 
     text: str
     """Source text."""
-    beam_size: int
+    beam_size: Number
     """Hypotheses kept per sentence; 1 is greedy search."""
-    ids: tuple[int, ...]
+    ids: tuple[Number, ...]
     """Token ids of the best hypothesis."""
     score: float
     """Normalized log-probability of the best hypothesis."""
-    source: tuple[int, ...]
+    source: tuple[Number, ...]
     """Source token ids, end token included."""
     output: str
     """Text of the best hypothesis."""
@@ -65,7 +73,7 @@ class Difference(msgspec.Struct, kw_only=True, frozen=True):
     """An example whose output differs from the record."""
 
     example: int
-    """Number of the example, from 1."""
+    """int of the example, from 1."""
     text: str
     """Source text."""
     beam_size: int
@@ -108,9 +116,9 @@ class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
     """Result of running the golden examples."""
 
     cases: int
-    """Number of examples."""
+    """int of examples."""
     failed: int
-    """Number of examples whose tokens or score differ, or that could not be run."""
+    """int of examples whose tokens or score differ, or that could not be run."""
     max_score_difference: float
     """Largest score difference among the examples whose tokens match."""
     score_tolerance: float
@@ -129,15 +137,51 @@ def read_golden(bundle: Bundle) -> Golden:
     """Read the bundle's golden file.
 
     Raises:
-        BundleError: the file cannot be parsed or contains no examples.
+        BundleError: the file cannot be parsed, contains no examples, or contradicts the manifest.
     """
+    data = bundle.read(GOLDEN_FILE, MAX_GOLDEN_BYTES)
     try:
-        golden = msgspec.json.decode(bundle.file(GOLDEN_FILE).read_bytes(), type=Golden)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BundleError(f"`{GOLDEN_FILE}` cannot be parsed ({error}); export the bundle again.") from None
+        golden = msgspec.json.decode(data, type=Golden)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise BundleError(f"`{GOLDEN_FILE}` cannot be parsed ({shortened(error)}); export the bundle again.") from None
     if not golden.cases:
         raise BundleError(f"`{GOLDEN_FILE}` holds no example; export the bundle again.")
+    if (problem := next(_contradictions(golden, bundle.manifest), None)) is not None:
+        raise BundleError(f"`{GOLDEN_FILE}` does not belong to this bundle: {problem}. Export the bundle again.")
     return golden
+
+
+def _contradictions(golden: Golden, manifest: Manifest) -> Iterator[str]:
+    """Yield each value that a bundle with this manifest cannot have recorded."""
+    traces = (*golden.traces, *((golden.inner,) if golden.inner is not None else ()))
+    if max(len(golden.cases), len(traces)) > MAX_EXAMPLES:
+        yield f"it has {len(golden.cases)} examples and {len(traces)} traces, more than {MAX_EXAMPLES}"
+    for number, case in enumerate(golden.cases, 1):
+        if not 1 <= case.beam_size <= MAX_BEAM_SIZE:
+            yield f"example {number} has beam size {case.beam_size}, but it must be from 1 to {MAX_BEAM_SIZE}"
+        if not _is_source(case.source, manifest) or not _is_target(case.ids, manifest):
+            yield f"example {number} has tokens or a length that the model does not have"
+    recorded = {tensor.name for tensor in manifest.state if tensor.from_encoder}
+    for number, trace in enumerate(traces, 1):
+        if not _is_source(trace.source, manifest) or not trace.target or not _is_target(trace.target, manifest):
+            yield f"trace {number} has tokens or a length that the model does not have"
+        if len(trace.stages) != len(trace.target) + 1:
+            yield f"trace {number} has {len(trace.stages)} stages for {len(trace.target)} steps"
+        elif trace is not golden.inner and (
+            set(trace.stages[0]) - recorded or any(set(stage) - {LOGITS} for stage in trace.stages[1:])
+        ):
+            yield f"trace {number} has tensors that the graphs do not return"
+    if any(tensor.file not in {ENCODER_FILE, DECODER_FILE} for tensor in golden.tensors):
+        yield "it has tensors of unknown graphs"
+
+
+def _is_source(ids: Sequence[int], manifest: Manifest) -> bool:
+    return 1 <= len(ids) <= manifest.max_source_length and 0 <= min(ids) <= max(ids) < manifest.source_vocab_size
+
+
+def _is_target(ids: Sequence[int], manifest: Manifest) -> bool:
+    lowest, highest = min(ids, default=0), max(ids, default=0)
+    return len(ids) <= manifest.max_target_length and 0 <= lowest <= highest < manifest.target_vocab_size
 
 
 def golden_cases(bundle: Bundle) -> tuple[GoldenCase, ...]:
@@ -157,10 +201,16 @@ def check_golden(translator: Translator) -> GoldenResult:
     close to the record as the machine allows.
 
     Raises:
-        BundleError: the golden file cannot be parsed or contains no examples.
+        BundleError: the golden file cannot be parsed, contains no examples, or contradicts the manifest.
     """
-    golden, tolerance = read_golden(translator.bundle), score_tolerance(translator.bundle.manifest)
-    problems = _tokenizer_problems(translator, golden.cases)
+    golden = read_golden(translator.bundle)
+    with reading(translator.bundle.path / GOLDEN_FILE):
+        return _compared(translator, golden)
+
+
+def _compared(translator: Translator, golden: Golden) -> GoldenResult:
+    tolerance = score_tolerance(translator.bundle.manifest)
+    problems = [*_tokenizer_problems(translator, golden.cases), *size_problems(translator.session)]
     here = this_machine(translator.session.device)
     same_kernels = here.same_kernels(golden.machine)
     traces = check_traces(translator, golden.traces, golden.inner, golden.tensors, same_kernels=same_kernels)
@@ -230,6 +280,12 @@ def _difference(translator: Translator, number: int, case: GoldenCase, best: Hyp
 def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> list[str]:
     """Report the first text that each tokenizer encodes or decodes differently from the record."""
     problems, files = [], translator.bundle.manifest.tokenizers
+    for side, tokenizer, name, expected in (
+        ("source", translator.source_tokenizer, files.source, files.source_vocabulary),
+        ("target", translator.target_tokenizer, files.target, files.target_vocabulary),
+    ):
+        if expected and tokenizer.vocabulary_sha256 != expected:
+            problems.append(f"the {side} tokenizer `{name}` has another vocabulary than the model")
     for number, case in enumerate(cases, 1):
         source = tuple(translator.source_tokenizer.encode_batch([case.text], end_token=True)[0])
         if source != case.source:

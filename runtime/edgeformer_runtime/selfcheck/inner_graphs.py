@@ -11,6 +11,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgeformer_runtime import contract
+from edgeformer_runtime.bundle.graphs import check_graph
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.forced_steps import columns
@@ -18,6 +19,7 @@ from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.engine_errors import engine_errors
 from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
 from edgeformer_runtime.engine.onnx_session import PROVIDERS, SETTINGS
+from edgeformer_runtime.limits import MAX_GRAPH_BYTES
 from edgeformer_runtime.selfcheck.trace import Stage
 
 Names = Mapping[str, Sequence[str]]
@@ -57,6 +59,7 @@ class InnerGraph:
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3
+        options.add_session_config_entry("session.load_model_format", "ONNX")  # otherwise guessed from the content
         if products_saturate():
             options.add_session_config_entry(*EXACT_PRODUCTS)
         if folder is not None:
@@ -171,7 +174,9 @@ class InnerGraphs:
     @classmethod
     def of_bundle(cls, bundle: Bundle, names: Names, device: str = "cpu") -> InnerGraphs:
         """Open the graphs of a bundle; see the class for arguments and errors."""
-        graphs = {file: bundle.file(file).read_bytes() for file in _GRAPHS}
+        for file in _GRAPHS:
+            check_graph(bundle, file)
+        graphs = {file: bundle.read(file, MAX_GRAPH_BYTES) for file in _GRAPHS}
         return cls(graphs, names, bundle.manifest.state, folder=bundle.path, device=device)
 
     def stages(self, source: IntArray, source_length: IntArray, target: Sequence[int]) -> Iterator[Stage]:

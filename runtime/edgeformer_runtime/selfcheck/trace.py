@@ -17,6 +17,7 @@ from edgeformer_runtime.contract import LOGITS, StateTensor
 from edgeformer_runtime.decoding.forced_steps import forced_steps
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.limits import Number
 from edgeformer_runtime.selfcheck.fingerprint import Fingerprint, fingerprint, relative_difference
 
 PADDING = 3
@@ -33,9 +34,9 @@ Fingerprints = tuple[dict[str, Fingerprint], ...]
 class Trace(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Tokens that were fed to the graphs, and the resulting tensors."""
 
-    source: tuple[int, ...]
+    source: tuple[Number, ...]
     """Source token ids, end token included, without padding."""
-    target: tuple[int, ...]
+    target: tuple[Number, ...]
     """Tokens fed to the decoder steps, start token first."""
     stages: Fingerprints = ()
     """Fingerprints of each stage."""

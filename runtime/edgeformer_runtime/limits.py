@@ -1,0 +1,108 @@
+"""Every limit on what a bundle may contain and on what a call may ask for.
+
+A bundle is untrusted input: whatever it states is compared with these limits before anything is allocated for it. They
+are far above what the exporter writes for models that fit on a device, and low enough that reading a bundle ends soon.
+``docs/security.md`` lists them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+MIB = 2**20
+GIB = 2**30
+
+# Files of a bundle.
+
+MAX_FILES = 64
+"""Files that a manifest lists."""
+MAX_MANIFEST_BYTES = 16 * MIB
+"""Size of the manifest."""
+MAX_GRAPH_BYTES = 64 * MIB
+"""Size of a graph file; weights are in a file of their own."""
+MAX_TOKENIZER_BYTES = 32 * MIB
+"""Size of a tokenizer file."""
+MAX_GOLDEN_BYTES = 64 * MIB
+"""Size of the file of golden examples."""
+MAX_FILE_BYTES = 64 * GIB
+"""Size of any other file, such as the weights."""
+
+# Graphs.
+
+MAX_NODES = 100_000
+"""Nodes of a graph."""
+MAX_TENSORS = 100_000
+"""Constant tensors of a graph."""
+MAX_AXES = 16
+"""Axes of a tensor."""
+MAX_OPSET = 1000
+"""Version of an operator set."""
+MAX_NAME_BYTES = 4096
+"""Length of a name in a graph, in bytes."""
+MAX_INLINE_BYTES = 16 * MIB
+"""Size of a constant tensor that is stored in the graph file."""
+MAX_WEIGHT_READS = 32
+"""Total size of the tensors that a graph reads from the weight file, in multiples of the size of that file. Several
+tensors may read the same bytes."""
+
+# The manifest.
+
+MAX_TEXT = 200
+"""Characters of a name or another short text."""
+MAX_COUNT = 2**53
+"""Any whole number that is only recorded; larger ones are not exact in every JSON reader."""
+MAX_OPERATOR_SETS = 16
+"""Operator sets."""
+MAX_STATE_TENSORS = 10_000
+"""State tensors."""
+MAX_AXIS = 2**20
+"""Fixed size of an axis of a state tensor."""
+MAX_VOCAB_SIZE = 2**24
+"""Entries of a vocabulary."""
+MAX_LENGTH = 2**16
+"""Tokens of a source or a target."""
+MAX_LENGTH_PENALTY = 10
+"""Absolute value of a length penalty: far beyond any practical value, and far from overflow."""
+
+# Tokenizers.
+
+MAX_COMPONENTS = 16
+"""Components of a sequence."""
+MAX_ADDED_TOKENS = 1024
+"""Tokens beside the model's vocabulary."""
+MAX_AFFIX = 64
+"""Characters of an added token, or of text that a component adds or removes."""
+
+# Golden examples.
+
+MAX_EXAMPLES = 1000
+"""Examples, and traces of them."""
+MAX_STAGE_TENSORS = 100_000
+"""Tensors of a trace in one stage."""
+MAX_FINGERPRINT = 64
+"""Numbers of a fingerprint."""
+
+# Calls.
+
+MAX_THREADS = 256
+"""Threads of an operator. Every graph has its own."""
+MAX_WORKERS = 256
+"""Batches decoded at a time."""
+MAX_BEAM_SIZE = 1024
+"""Hypotheses kept per sentence."""
+MAX_OPTION = 2**31 - 1
+"""Any other whole number among the decoding options."""
+MAX_DECODING_BYTES = 8 * GIB
+"""Memory for decoder state and logits of all batches that are decoded at a time, estimated before decoding, for
+translations as long as allowed."""
+MAX_TEXT_CHARACTERS = 2**20
+"""Characters of a text to translate. Tokenizing that many takes seconds and less than a gigabyte."""
+
+# Types of bundle records: msgspec refuses values beyond the limits while it reads them.
+
+Number = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
+"""A whole number."""
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
+"""A short text without control characters, which a terminal could obey."""

@@ -1,0 +1,113 @@
+"""Limits on what a call may ask for: they are checked before anything is started or allocated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import active_count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.errors import InputError, OptionError
+from edgeformer_runtime.limits import MAX_DECODING_BYTES, MAX_TEXT_CHARACTERS
+from edgeformer_runtime.translator import Translator
+from tests.bundles import copy_of, edit_manifest
+from tests.commands import error
+from tests.toy import ToySession
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threads": 257}, "`threads` must be at most 256, but is 257."),
+        ({"threads": 10_000}, "`threads` must be at most 256, but is 10000."),
+        ({"threads": -1}, "`threads` must be at least 0, but is -1."),
+        ({"threads": "2"}, "`threads` must be a whole number, but is '2'."),
+        ({"workers": 257}, "`workers` must be at most 256, but is 257."),
+        ({"workers": 0}, "`workers` must be at least 1, but is 0."),
+        ({"workers": 2.0}, "`workers` must be a whole number, but is 2.0."),
+    ],
+)
+def test_threads_and_workers_are_limited(small_bundle: Path, options: dict[str, Any], message: str) -> None:
+    before = active_count()
+    with pytest.raises(OptionError) as caught:
+        Translator.open(small_bundle, **options)
+    assert str(caught.value) == message
+    assert active_count() == before
+
+
+def test_a_session_limits_threads_itself(small_bundle: Path) -> None:
+    with pytest.raises(OptionError, match="`threads` must be at most 256"):
+        OnnxSession(open_bundle(small_bundle), threads=10_000)
+
+
+def test_commands_say_the_limit(small_bundle: Path) -> None:
+    assert error("translate", small_bundle, "a", "--threads", "10000") == "`threads` must be at most 256, but is 10000."
+    assert "`beam_size` must be at most 1,024" in error("translate", small_bundle, "a", "--beam", "100000")
+
+
+class LargeSession(ToySession):
+    """A session whose rows have a size."""
+
+    row_bytes = 1
+
+    def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
+        assert rows % sentences == 0
+        return rows * length * source_length * self.row_bytes
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_batches_that_do_not_fit_are_refused_before_any_work(workers: int) -> None:
+    session, options = LargeSession(), DecodeOptions(beam_size=4, max_batch_tokens=1)
+    sources = [(4,), (5, 6), (7,)]
+    largest = 4 * session.max_target_length * 2
+    session.row_bytes = MAX_DECODING_BYTES // largest // workers
+    assert len(decode(session, sources, options, workers=workers)) == 3
+    session.rows.clear()
+    session.row_bytes += 2**20
+    with pytest.raises(OptionError, match=r"`beam_size` 4 may need 8\.\d GiB .* more than the limit of 8 GiB; reduce"):
+        decode(session, sources, options, workers=workers)
+    assert session.rows == []
+    assert decode(session, sources, DecodeOptions(beam_size=4, max_batch_tokens=1, max_length=1), workers=workers)
+
+
+def test_an_odd_beam_size_counts_with_its_surplus_row() -> None:
+    session = LargeSession(row_multiple=2)
+    session.row_bytes = MAX_DECODING_BYTES // (4 * session.max_target_length)
+    assert decode(session, [(4,)], DecodeOptions(beam_size=4))
+    session.row_bytes += 2**20
+    with pytest.raises(OptionError, match="`beam_size` 3"):
+        decode(session, [(4,)], DecodeOptions(beam_size=3))
+
+
+def test_the_estimate_is_the_states_size(small_bundle: Path) -> None:
+    """After as many steps as possible, with old and new buffers counted."""
+    session = OnnxSession(open_bundle(small_bundle), threads=1)
+    state = session.start(np.full((2, 5), 7), np.full(2, 5))
+    state.select(np.repeat(np.arange(2), 3), None)
+    for _ in range(session.max_target_length):
+        state.step(np.full(6, 7))
+    logits = 6 * session.bundle.manifest.target_vocab_size * 4
+    assert session.batch_bytes(2, 6, 5, session.max_target_length) == 2 * (state.nbytes + logits)
+
+
+def test_a_state_table_that_would_not_fit_is_refused(small_bundle: Path, tmp_path: Path) -> None:
+    """The manifest's default is within its limit, but not together with the model's state."""
+
+    def change(tree: dict[str, Any]) -> None:
+        tree["generation"]["beam_size"] = 1024
+        tree["max_target_length"] = 2**16
+
+    translator = Translator.open(edit_manifest(copy_of(small_bundle, tmp_path), change), threads=1)
+    with pytest.raises(OptionError, match=r"`beam_size` 1024 may need [\d.]+ GiB"):
+        translator.translate(["The dog runs."])
+
+
+def test_a_long_text_is_refused(translator: Translator) -> None:
+    with pytest.raises(InputError, match="Text 2 has 1,048,577 characters, but may have at most 1,048,576; split it"):
+        translator.translate(["a", "a" * (MAX_TEXT_CHARACTERS + 1)])

@@ -1,0 +1,190 @@
+"""Bundles with arbitrary changes and correct hashes: they open and verify, or end in one of our errors."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgeformer_runtime.bundle.manifest import decode_manifest
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.contract import GOLDEN_FILE, MANIFEST_FILE
+from edgeformer_runtime.errors import BundleError, EdgeformerError
+from edgeformer_runtime.selfcheck.golden import check_golden, read_golden
+from edgeformer_runtime.selfcheck.operators import check_operators
+from edgeformer_runtime.translator import Translator
+from tests.bundles import copy_of, rehash, write_manifest
+
+HOSTILE: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2**31,
+    2**63,
+    2**64,
+    10**30,
+    -0.5,
+    1e308,
+    "",
+    "\0",
+    "\x1b[2J",
+    "../x",
+    "x" * 300,
+    "1." + "9" * 4000,
+    [],
+    {},
+    [[]] * 3,
+    {"": {}},
+]
+"""Values that readers stumble over."""
+VALUES = st.one_of(
+    st.sampled_from(HOSTILE), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=20)
+)
+CHANGES = st.lists(
+    st.tuples(st.integers(0, 2**20), st.sampled_from(["set", "delete", "repeat", "rename"]), VALUES),
+    min_size=1,
+    max_size=3,
+)
+"""Places in a JSON tree, what to do there, and a value."""
+FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(FEW, max_examples=600)
+
+
+def places(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """All containers of a tree, each with each of its keys."""
+    pending = [tree]
+    while pending:
+        container = pending.pop()
+        for key, value in container.items() if isinstance(container, dict) else enumerate(container):
+            yield container, key
+            if isinstance(value, dict | list):
+                pending.append(value)
+
+
+def mutated(tree: Any, changes: list[tuple[int, str, Any]]) -> Any:
+    """A changed copy of a tree."""
+    tree = copy.deepcopy(tree)
+    for number, kind, value in changes:
+        found = list(places(tree))
+        if not found:
+            break
+        container, key = found[number % len(found)]
+        if kind == "set":
+            container[key] = copy.deepcopy(value)
+        elif kind == "delete":
+            del container[key]
+        elif isinstance(container, list):
+            container.extend([container[key]] * 5)
+        elif kind == "rename":
+            container[str(value)] = container.pop(key)
+        elif isinstance(container[key], list):
+            container[key] = container[key] * 5
+    return tree
+
+
+def encoded(tree: Any) -> bytes:
+    return json.dumps(tree).encode("utf-8", "surrogatepass")
+
+
+@pytest.fixture(scope="module")
+def folder(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy to write changed files to."""
+    return copy_of(small_bundle, tmp_path_factory.mktemp("mutated"))
+
+
+@contextlib.contextmanager
+def restored(folder: Path, *names: str) -> Iterator[None]:
+    """Put files back afterwards."""
+    kept = {name: (folder / name).read_bytes() for name in (*names, MANIFEST_FILE)}
+    try:
+        yield
+    finally:
+        for name, data in kept.items():
+            (folder / name).write_bytes(data)
+        write_manifest(folder, kept[MANIFEST_FILE])
+
+
+def check_manifest(folder: Path, data: bytes) -> None:
+    with contextlib.suppress(BundleError):
+        decode_manifest(data)
+    with restored(folder), contextlib.suppress(EdgeformerError):
+        write_manifest(folder, data)
+        translator = Translator.open(folder, threads=1)
+        check_operators(translator.bundle)
+        translator.translate(["The dog runs."], max_length=2)
+
+
+def check_golden_file(folder: Path, data: bytes) -> None:
+    with restored(folder, GOLDEN_FILE), contextlib.suppress(EdgeformerError):
+        (folder / GOLDEN_FILE).write_bytes(data)
+        check_golden(Translator.open(rehash(folder), threads=1))
+
+
+def manifest(bundle: Path) -> Any:
+    return json.loads((bundle / MANIFEST_FILE).read_bytes())
+
+
+def golden(bundle: Path) -> Any:
+    return json.loads((bundle / GOLDEN_FILE).read_bytes())
+
+
+@FEW
+@given(changes=CHANGES)
+def test_mutated_manifests(folder: Path, changes: list[tuple[int, str, Any]]) -> None:
+    check_manifest(folder, encoded(mutated(manifest(folder), changes)))
+
+
+@settings(FEW, max_examples=8)
+@given(changes=CHANGES)
+def test_mutated_golden_files(folder: Path, changes: list[tuple[int, str, Any]]) -> None:
+    check_golden_file(folder, encoded(mutated(golden(folder), changes)))
+
+
+@FEW
+@given(data=st.binary(max_size=200))
+def test_any_bytes_as_manifest_and_golden_file(folder: Path, data: bytes) -> None:
+    with pytest.raises(BundleError):
+        decode_manifest(data)
+    with restored(folder, GOLDEN_FILE):
+        (folder / GOLDEN_FILE).write_bytes(data)
+        opened = open_bundle(rehash(folder))
+        with pytest.raises(BundleError):
+            read_golden(opened)
+
+
+@pytest.mark.slow
+@MANY
+@given(changes=CHANGES)
+def test_many_mutated_manifests(folder: Path, changes: list[tuple[int, str, Any]]) -> None:
+    check_manifest(folder, encoded(mutated(manifest(folder), changes)))
+
+
+@pytest.mark.slow
+@settings(MANY, max_examples=100)
+@given(changes=CHANGES)
+def test_many_mutated_golden_files(folder: Path, changes: list[tuple[int, str, Any]]) -> None:
+    check_golden_file(folder, encoded(mutated(golden(folder), changes)))
+
+
+def test_nested_json_is_refused(folder: Path) -> None:
+    """Deeper than a parser that recurses can go, in a field that may hold anything and in one that may not."""
+    deep = b"[" * 100_000 + b"]" * 100_000
+    for field in (b'"recipe": {', b'"special": {'):
+        data = (folder / MANIFEST_FILE).read_bytes().replace(field, field + b'"x": ' + deep + b", ", 1)
+        assert deep in data
+        with pytest.raises(BundleError, match="manifest is not valid JSON"):
+            decode_manifest(data)
+    with restored(folder, GOLDEN_FILE):
+        (folder / GOLDEN_FILE).write_bytes(deep)
+        opened = open_bundle(rehash(folder))
+        with pytest.raises(BundleError, match=r"`golden\.json` cannot be parsed"):
+            read_golden(opened)
