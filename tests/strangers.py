@@ -215,7 +215,7 @@ class T5Like(Stranger):
 
 class Coverage(Stranger):
     """Tu et al. 2016 and See et al. 2017: torch's own Transformer encoder, and a GRU decoder that remembers how much
-    attention each source position has had so far."""
+    attention each source position has had so far. Its constants have a row for each beam, as in code without beams."""
 
     has_attention = True
 
@@ -242,8 +242,7 @@ class Coverage(Stranger):
 
     def advance(self, token: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
         hidden = self.cell(torch.cat([self.target_embedding(token), state["context"]], -1), state["hidden"])
-        beams = token.shape[0] // state["memory"].shape[0]
-        memory, mask = (state[name].repeat_interleave(beams, 0) for name in ("memory", "mask"))
+        memory, mask = state["memory"], state["mask"]
         energy = torch.tanh(memory + self.query(hidden)[:, None] + self.covered(state["coverage"][:, :, None]))
         weights = self.score(energy)[:, :, 0].masked_fill(~mask, torch.finfo(memory.dtype).min).softmax(-1)
         context = (weights[:, None] @ memory)[:, 0]
@@ -267,8 +266,8 @@ class Coverage(Stranger):
     def state_table(self) -> tuple[StateTensor, ...]:
         rows: dict[str, str | int] = {"hidden": D, "context": D, "coverage": SOURCE_AXIS}
         return (
-            constant("memory", D),
-            constant("mask", dtype="bool"),
+            StateTensor(name="memory", kind="constant", dtype="float32", axes=(ROWS, SOURCE_AXIS, D)),
+            StateTensor(name="mask", kind="constant", dtype="bool", axes=(ROWS, SOURCE_AXIS)),
             *(StateTensor(name=k, kind="recurrent", dtype="float32", axes=(ROWS, axis)) for k, axis in rows.items()),
         )
 
