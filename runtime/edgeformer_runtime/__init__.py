@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         InputTooLongError,
         ModelError,
         OptionError,
+        SessionError,
     )
     from edgeformer_runtime.source import Source
     from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
@@ -48,6 +49,7 @@ __all__ = [
     "InputTooLongError",
     "ModelError",
     "OptionError",
+    "SessionError",
     "Source",
     "TextHypothesis",
     "Translation",
@@ -67,6 +69,7 @@ _MODULES = {
         "InputTooLongError",
         "ModelError",
         "OptionError",
+        "SessionError",
     ),
     "decoding.options": ("DecodeOptions",),
     "source": ("Source",),

@@ -8,11 +8,13 @@
     ├── ConfigError            a recipe, a file name or another setting is wrong
     ├── DataError              a text file or a corpus cannot be read
     ├── ModelError             a model computes NaN or infinite values
-    ├── OptionError            a decoding option is out of range
+    ├── OptionError            an option is out of range, or of another type
+    ├── SessionError           a translator was closed, or opened in another process
     └── InputError             a text cannot be translated
         └── InputTooLongError  a text has more tokens than the model accepts
 
-Messages are full sentences that state the problem, the value and the next step.
+Messages are full sentences that state the problem, the value and the next step. All errors can be pickled, so that they
+come back from worker processes.
 """
 
 from __future__ import annotations
@@ -43,7 +45,11 @@ class ModelError(EdgeformerError):
 
 
 class OptionError(EdgeformerError):
-    """A decoding option is out of range."""
+    """An option or argument is out of range, or of another type."""
+
+
+class SessionError(EdgeformerError):
+    """A translator was closed, or opened before this process was forked."""
 
 
 class InputError(EdgeformerError):
@@ -57,6 +63,9 @@ class InputError(EdgeformerError):
     def __init__(self, index: int, problem: str) -> None:
         super().__init__(f"Text {index + 1} {problem}")
         self.index, self.problem = index, problem
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[object, ...]]:
+        return type(self), (self.index, self.problem)
 
     def at(self, index: int) -> InputError:
         """Return the same error for a text at another position, for callers that process a long list in parts."""
@@ -77,6 +86,9 @@ class InputTooLongError(InputError):
             f"has {length} tokens, but the model accepts at most {limit}; split it into sentences, or set `truncate`.",
         )
         self.length, self.limit = length, limit
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[object, ...]]:
+        return type(self), (self.index, self.length, self.limit)
 
     def at(self, index: int) -> InputTooLongError:
         """See :meth:`InputError.at`."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Unpack
+from typing import TYPE_CHECKING, Generic, Literal, Self, Unpack, get_args
 
 import numpy as np
 
@@ -32,6 +32,10 @@ else:
     from typing import TypeVar
 
     SessionT_co = TypeVar("SessionT_co")
+
+
+OnError = Literal["raise", "return"]
+"""What becomes of the error of a text: it is raised, or returned as :attr:`Translation.error`."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,19 @@ class Translation:
     source: Source
     """The text and the token ids that the model read."""
     hypotheses: tuple[TextHypothesis, ...]
-    """``n_best`` translations, best first."""
+    """``n_best`` translations, best first; empty if there is an error."""
+    error: InputError | None = None
+    """Why the text cannot be translated, if errors are returned; :attr:`best` and what it is made of raise it."""
 
     @property
     def best(self) -> TextHypothesis:
-        """The best hypothesis."""
+        """The best hypothesis.
+
+        Raises:
+            InputError: the text could not be translated.
+        """
+        if self.error is not None:
+            raise self.error
         return self.hypotheses[0]
 
     @property
@@ -87,7 +99,9 @@ class Translation:
 class Translator(Generic[SessionT_co]):
     """A model with its tokenizers, ready to translate. Thread-safe.
 
-    Use :meth:`open` to open a bundle, and the constructor to wrap a session of another engine.
+    Use :meth:`open` to open a bundle, and the constructor to wrap a session of another engine. As a context manager, it
+    closes itself. A translator of a bundle is pickled as the bundle's path and its settings, and opened again when it
+    is unpickled; after a fork, the child process cannot use it (:class:`SessionError`).
 
     Args:
         session: the model.
@@ -144,6 +158,8 @@ class Translator(Generic[SessionT_co]):
         check_count("workers", workers, 1, MAX_WORKERS)
         check_count("threads", threads, 0, MAX_THREADS)
         if not isinstance(bundle, Bundle):
+            if not isinstance(bundle, str | Path):
+                raise OptionError(f"`bundle` must be a path or an opened bundle, but is {bundle!r}.")
             bundle = open_bundle(bundle)
         threads = threads or max(1, available_cpus() // workers)
         files, generation = bundle.manifest.tokenizers, bundle.manifest.generation
@@ -160,6 +176,17 @@ class Translator(Generic[SessionT_co]):
         """The bundle that was opened."""
         return self.session.bundle
 
+    def close(self) -> None:
+        """Free the model of a bundle; further calls raise :class:`SessionError`. May be called several times."""
+        if isinstance(self.session, OnnxSession):
+            self.session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def options(self, **changes: Unpack[DecodeChanges]) -> DecodeOptions:
         """Return the decoding defaults with some values changed.
 
@@ -168,22 +195,28 @@ class Translator(Generic[SessionT_co]):
         """
         return _changed(self.defaults, changes)
 
-    def encode(self, texts: Sequence[str]) -> list[Source]:
+    def encode(self, texts: Iterable[str]) -> list[Source]:
         """Encode texts to the token ids that the model reads.
 
         Raises:
-            InputError: a text is not valid Unicode.
+            InputError: a text is not a string of valid Unicode.
             InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
+            OptionError: ``texts`` is not iterable, or a single string.
         """
+        texts = _listed(texts)
+        for index, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise InputError(index, f"must be a string, but is {text!r}.")
         limit = self.session.max_source_length
         return encode_sources(self.source_tokenizer, texts, limit, truncate=self.truncate)
 
     def translate(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         options: DecodeOptions | None = None,
         *,
         counters: Counters | None = None,
+        on_error: OnError = "raise",
         **changes: Unpack[DecodeChanges],
     ) -> list[Translation]:
         """Translate texts. Each translation is independent of the other texts in the call.
@@ -192,22 +225,17 @@ class Translator(Generic[SessionT_co]):
             texts: sentences; the translation of a blank sentence is empty.
             options: decoding options; ``None`` uses the defaults.
             counters: counters to add times and counts to.
+            on_error: ``raise`` fails if a text cannot be translated; ``return`` translates the others, and the
+                :attr:`Translation.error` of that text says why.
             changes: fields of :class:`DecodeOptions` to change in ``options``, such as ``beam_size=1``.
 
         Raises:
-            InputError: a text is not valid Unicode.
+            InputError: a text is not a string of valid Unicode.
             InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
-            OptionError: an option is unknown or out of range.
+            OptionError: an option is unknown or out of range, or ``texts`` is not iterable or a single string.
+            SessionError: the translator is closed, or was opened before a fork.
         """
-        _refuse_string(texts)
-        options = _changed(options or self.defaults, changes)
-        sources = self.encode(texts)
-        ids = [source.ids for source in sources if source.ids]
-        decoded = iter(decode(self.session, ids, options, counters, workers=self.workers))
-        return [
-            Translation(source, tuple(map(self._detokenized, next(decoded))) if source.ids else (BLANK,))
-            for source in sources
-        ]
+        return self._translated(_listed(texts), 0, options, counters, on_error, changes)
 
     def translate_stream(
         self,
@@ -216,33 +244,74 @@ class Translator(Generic[SessionT_co]):
         *,
         chunk: int = 512,
         counters: Counters | None = None,
+        on_error: OnError = "raise",
         **changes: Unpack[DecodeChanges],
     ) -> Iterator[Translation]:
         """Translate a stream of any length in order, ``chunk`` texts at a time; see :meth:`translate`."""
         _refuse_string(texts)
-        if chunk < 1:
+        if not isinstance(chunk, int) or chunk < 1:
             raise OptionError(f"`chunk` must be at least 1, but is {chunk}.")
         iterator = iter(texts)
         blocks = iter(lambda: list(islice(iterator, chunk)), [])
-        for translations in self.translate_blocks(blocks, options, counters=counters, **changes):
+        for translations in self.translate_blocks(blocks, options, counters=counters, on_error=on_error, **changes):
             yield from translations
 
     def translate_blocks(
         self,
-        blocks: Iterable[Sequence[str]],
+        blocks: Iterable[Iterable[str]],
         options: DecodeOptions | None = None,
         *,
         counters: Counters | None = None,
+        on_error: OnError = "raise",
         **changes: Unpack[DecodeChanges],
     ) -> Iterator[list[Translation]]:
         """Translate blocks of texts as they come; see :meth:`translate`. Errors count the texts of all blocks."""
         done = 0
         for block in blocks:
+            translations = self._translated(_listed(block), done, options, counters, on_error, changes)
+            done += len(translations)
+            yield translations
+
+    def _translated(
+        self,
+        texts: list[str],
+        first: int,
+        options: DecodeOptions | None,
+        counters: Counters | None,
+        on_error: OnError,
+        changes: DecodeChanges,
+    ) -> list[Translation]:
+        """Translate texts of which the first is at a position in a stream; see :meth:`translate`."""
+        options = _changed(self.defaults if options is None else options, changes)
+        sources = self._encoded(texts, first, on_error)
+        ids = [source.ids for source in sources if isinstance(source, Source) and source.ids]
+        decoded = iter(decode(self.session, ids, options, counters, workers=self.workers))
+        translations = []
+        for text, source in zip(texts, sources, strict=True):
+            if isinstance(source, InputError):
+                translations.append(Translation(Source(text, ()), (), source))
+            elif source.ids:
+                translations.append(Translation(source, tuple(map(self._detokenized, next(decoded)))))
+            else:
+                translations.append(Translation(source, (BLANK,)))
+        return translations
+
+    def _encoded(self, texts: list[str], first: int, on_error: OnError) -> Sequence[Source | InputError]:
+        """Encode texts; if errors are returned, one takes the place of each text that cannot be encoded."""
+        if on_error not in get_args(OnError):
+            raise OptionError(f"`on_error` must be one of {', '.join(get_args(OnError))}, but is {on_error!r}.")
+        try:
+            return self.encode(texts)
+        except InputError as error:
+            if on_error == "raise":
+                raise error.at(first + error.index) from None
+        sources: list[Source | InputError] = []
+        for index, text in enumerate(texts, first):
             try:
-                yield self.translate(block, options, counters=counters, **changes)
+                sources += self.encode([text])
             except InputError as error:
-                raise error.at(done + error.index) from None
-            done += len(block)
+                sources.append(error.at(index))
+        return sources
 
     def attention(
         self: Translator[AttentiveSession], translations: Sequence[Translation], *, max_batch_tokens: int = 4096
@@ -292,6 +361,8 @@ AnyTranslator = Translator[StepSession]
 
 
 def _changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:
+    if not isinstance(options, DecodeOptions):
+        raise OptionError(f"`options` must be DecodeOptions, but is {options!r}; or give its fields by name.")
     valid = DecodeOptions.__dataclass_fields__
     if unknown := [f"`{name}`" for name in changes if name not in valid]:
         plural = "s" if len(unknown) > 1 else ""
@@ -310,6 +381,13 @@ def _check_tokenizer(bundle: Bundle, side: str, tokenizer: Tokenizer, vocab_size
         )
 
 
-def _refuse_string(texts: Iterable[str]) -> None:
+def _listed(texts: Iterable[str]) -> list[str]:
+    _refuse_string(texts)
+    return list(texts)
+
+
+def _refuse_string(texts: object) -> None:
     if isinstance(texts, str):
         raise OptionError("`texts` must be a list of strings, but is a string; write translate([text]).")
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise OptionError(f"`texts` must be a list of strings, but is {texts!r}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from edgeformer_runtime import (
     Counters,
     DecodeOptions,
+    EdgeformerError,
     InputError,
     InputTooLongError,
     OptionError,
@@ -282,3 +284,83 @@ def test_any_text_gives_one_translation(translator: Translator, texts: list[str]
     for text, translation in zip(texts, translations, strict=True):
         assert len(translation.best.ids) <= 6
         assert text.strip() or translation.best.ids == ()
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        (None, "`texts` must be a list of strings, but is None."),
+        (b"x", "`texts` must be a list of strings, but is b'x'."),
+        (7, "`texts` must be a list of strings, but is 7."),
+        ("x", "`texts` must be a list of strings, but is a string; write translate([text])."),
+        (["a", None], "Text 2 must be a string, but is None."),
+        ([b"x"], "Text 1 must be a string, but is b'x'."),
+    ],
+)
+def test_what_is_no_list_of_strings_is_refused(translator: Translator, texts: Any, problem: str) -> None:
+    for call in (
+        translator.translate,
+        translator.encode,
+        lambda texts: list(translator.translate_stream(texts)),
+    ):
+        with pytest.raises(EdgeformerError) as caught:
+            call(texts)
+        assert str(caught.value) == problem
+
+
+def test_any_iterable_of_strings_is_taken(translator: Translator) -> None:
+    assert translator.translate(text for text in TEXTS) == translator.translate(tuple(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"threads": "2"}, "`threads` must be a whole number, but is '2'."),
+        ({"threads": -1}, "`threads` must be at least 0, but is -1."),
+        ({"threads": 2**40}, f"`threads` must be at most 1024, but is {2**40}."),
+        ({"threads": None}, "`threads` must be a whole number, but is None."),
+        ({"workers": None}, "`workers` must be a whole number, but is None."),
+        ({"workers": 0}, "`workers` must be at least 1, but is 0."),
+        ({"workers": True}, "`workers` must be a whole number, but is True."),
+        ({"device": None}, "`device` must be one of cpu, cuda, but is `None`."),
+    ],
+)
+def test_wrong_settings_are_named(small_bundle: Path, settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(EdgeformerError) as caught:
+        Translator.open(small_bundle, **settings)
+    assert str(caught.value) == problem
+
+
+def test_wrong_arguments_are_named(translator: Translator) -> None:
+    wrong: Any = None
+    with pytest.raises(OptionError, match="`bundle` must be a path or an opened bundle, but is None"):
+        Translator.open(wrong)
+    wrong = {"beam_size": 2}
+    with pytest.raises(OptionError, match=r"`options` must be DecodeOptions, but is \{'beam_size': 2\}"):
+        translator.translate(["a"], wrong)
+    wrong = "ignore"
+    with pytest.raises(OptionError, match="`on_error` must be one of raise, return, but is 'ignore'"):
+        translator.translate(["a"], on_error=wrong)
+
+
+def test_errors_can_be_returned_with_the_other_translations(translator: Translator) -> None:
+    long = "x " * translator.bundle.manifest.max_source_length
+    texts = ["The dog.", long, "", "bad \ud800", "The sea."]
+    translations = translator.translate(texts, on_error="return")
+    good = translator.translate(["The dog.", "", "The sea."])
+    assert [translations[index] for index in (0, 2, 4)] == good
+    assert [translation.error and translation.error.index for translation in translations] == [None, 1, None, 3, None]
+    assert isinstance(translations[1].error, InputTooLongError)
+    with pytest.raises(InputTooLongError, match="Text 2 has"):
+        _ = translations[1].text
+    assert translations[1].source.text == long
+    stream = translator.translate_stream(texts, chunk=2, on_error="return")
+    assert [str(translation.error) for translation in stream] == [
+        str(translation.error) for translation in translations
+    ]
+    assert translator.attention(translations)[1].weights.size == 0
+
+
+def test_a_mistyped_option_is_found_by_the_type_checker(translator: Translator) -> None:
+    with pytest.raises(OptionError, match="Unknown option `beem`"):
+        translator.translate(["a"], beem=3)  # type: ignore[call-arg]  # mypy reports an unused one

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -12,13 +14,13 @@ from threading import Lock
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.graphs import check_graph
 from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens
-from edgeformer_runtime.bundle.open import Bundle
+from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.huge_pages import huge_pages
 from edgeformer_runtime.engine.interface import interface_problems
-from edgeformer_runtime.errors import BundleError, DeviceError
+from edgeformer_runtime.errors import BundleError, DeviceError, SessionError
 from edgeformer_runtime.limits import MAX_THREADS
 from edgeformer_runtime.precision import PRECISIONS
 
@@ -53,7 +55,11 @@ float16 norms in float16."""
 
 
 class OnnxSession:
-    """A bundle's two graphs, opened on one device. Thread-safe."""
+    """A bundle's two graphs, opened on one device. Thread-safe.
+
+    It belongs to the process that opened it: the engine's threads do not survive a fork. Pickled, it is the path of the
+    bundle with its manifest, which unpickling opens again.
+    """
 
     def __init__(self, bundle: Bundle, *, device: str = "cpu", threads: int = 0) -> None:
         """Open the graphs.
@@ -77,11 +83,14 @@ class OnnxSession:
         _check_version(bundle.manifest.min_onnxruntime)
         options = self._session_options(threads)
         self.bundle, self._options = bundle, options
+        self._threads, self._process, self._is_closed = threads, os.getpid(), False
         with huge_pages() if device == "cpu" else nullcontext():
             # Open the larger graph first: while loading it, the engine holds three copies of the output projection.
             self._decoder, self._encoder = self._open(contract.DECODER_FILE, contract.ENCODER_FILE)
         vocab_size = self._manifest.target_vocab_size
-        self._step_graph = StepGraph(contract.DECODER_FILE, self._decoder, contract.LOGITS, vocab_size)
+        self._step_graph: StepGraph | None = StepGraph(
+            contract.DECODER_FILE, self._decoder, contract.LOGITS, vocab_size
+        )
         self.make_tensors: Callable[..., StateTensors] = StateTensors
         """Creates the tensors of a new state; takes the arguments of :class:`StateTensors`."""
         if device != "cpu":
@@ -119,15 +128,23 @@ class OnnxSession:
         return self._manifest.max_target_length
 
     def start(self, source: IntArray, source_length: IntArray) -> OnnxState:
-        """Run the encoder; see :meth:`~edgeformer_runtime.decoding.session.StepSession.start`."""
-        binding = self._encoder.io_binding()
+        """Run the encoder; see :meth:`~edgeformer_runtime.decoding.session.StepSession.start`.
+
+        Raises:
+            ModelError: the engine fails.
+            SessionError: the session is closed, or was opened before a fork.
+        """
+        encoder, step_graph = self._encoder, self._step_graph
+        self._verify_open()
+        assert step_graph is not None
+        binding = encoder.io_binding()
         binding.bind_cpu_input(contract.SOURCE, source)
         binding.bind_cpu_input(contract.SOURCE_LENGTH, source_length)
         emitted = [tensor.name for tensor in self._table if tensor.from_encoder]
         for name in emitted:
             binding.bind_output(name, self._device)
         with engine_errors(contract.ENCODER_FILE):
-            self._encoder.run_with_iobinding(binding)
+            encoder.run_with_iobinding(binding)
             tensors = self.make_tensors(
                 dict(zip(emitted, binding.get_outputs(), strict=True)),
                 self._table,
@@ -135,7 +152,7 @@ class OnnxSession:
                 sentences=len(source),
                 max_length=self.max_target_length,
             )
-        return OnnxState(tensors, self._step_graph, self._opened_attention)
+        return OnnxState(tensors, step_graph, self._opened_attention)
 
     def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
         """Estimate the memory of a batch; see
@@ -150,8 +167,28 @@ class OnnxSession:
 
         Raises:
             BundleError: the model has no attention weights.
+            SessionError: the session is closed, or was opened before a fork.
         """
         self._opened_attention()
+
+    def close(self) -> None:
+        """Free the graphs, once the batches that other threads have begun are done."""
+        self._is_closed = True
+        with self._lock:
+            self._decoder = self._encoder = self._step_graph = self._attention = None
+
+    def __reduce__(self) -> tuple[Callable[..., OnnxSession], tuple[Bundle, str, int]]:
+        bundle = replace(self.bundle, path=self.bundle.path.absolute())
+        return _reopened, (bundle, self._device, self._threads)
+
+    def _verify_open(self) -> None:
+        if self._is_closed:
+            raise SessionError(f"The translator of bundle `{self.bundle.path}` is closed; open it again.")
+        if self._process != os.getpid():
+            raise SessionError(
+                f"The translator of bundle `{self.bundle.path}` was opened before this process was forked from process "
+                f"{self._process}; open it in every process, or start processes with multiprocessing's `spawn`."
+            )
 
     def _session_options(self, threads: int) -> ort.SessionOptions:
         options = ort.SessionOptions()
@@ -170,6 +207,7 @@ class OnnxSession:
         return options
 
     def _opened_attention(self) -> StepGraph:
+        self._verify_open()
         with self._lock:
             if self._attention is None:
                 self._attention = StepGraph(contract.ATTENTION_FILE, self._open_attention(), contract.ATTENTION, None)
@@ -197,6 +235,18 @@ class OnnxSession:
         if problems:
             raise BundleError(f"Bundle `{self.bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
         return graphs
+
+
+def _reopened(bundle: Bundle, device: str, threads: int) -> OnnxSession:
+    """Open a session that was pickled; see :class:`OnnxSession`.
+
+    Raises:
+        BundleError: the bundle has changed, or cannot be opened.
+    """
+    opened = open_bundle(bundle.path)
+    if opened.manifest != bundle.manifest:
+        raise BundleError(f"Bundle `{bundle.path}` has changed since it was opened; open it again.")
+    return OnnxSession(opened, device=device, threads=threads)
 
 
 def _checked_device(device: str) -> str:
