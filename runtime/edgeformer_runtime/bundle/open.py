@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgeformer_runtime.bundle.manifest import FileEntry, Manifest, decode_manifest
 from edgeformer_runtime.bundle.plain_files import is_plain, open_plain, read_plain, reading
+from edgeformer_runtime.bundle.signature import Key, check_signature
 from edgeformer_runtime.contract import ATTENTION_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
@@ -67,12 +69,18 @@ class Bundle:
         return sum(entry.size for entry in self.manifest.files.values())
 
 
-def open_bundle(path: str | Path) -> Bundle:
+def open_bundle(path: str | Path, *, trusted_keys: Sequence[Key] | None = None) -> Bundle:
     """Open a bundle after checking its manifest and the size and SHA-256 of every listed file.
 
+    Args:
+        path: the bundle's folder.
+        trusted_keys: public Ed25519 keys in PEM format, each as a path or as content; the bundle must be signed by one
+            of them. ``None`` does not check who made the bundle.
+
     Raises:
-        BundleError: a file is missing, modified or truncated, or the schema revision differs. The message lists every
-            damaged file.
+        BundleError: a file is missing, modified or truncated, the schema revision differs, or the bundle is not signed
+            by a trusted key. The message lists every damaged file.
+        ConfigError: a key cannot be read, or ``edgeformer[sign]`` is not installed.
     """
     path = Path(path)
     with reading(path / MANIFEST_FILE):
@@ -84,6 +92,8 @@ def open_bundle(path: str | Path) -> Bundle:
             raise BundleError(
                 f"Bundle `{path}`: `{MANIFEST_FILE}` does not match its SHA-256; copy or export the bundle again."
             )
+        if trusted_keys is not None:
+            check_signature(path, data, trusted_keys)
         manifest = decode_manifest(data)
     problems = [problem for name, entry in manifest.files.items() if (problem := _file_problem(path / name, entry))]
     if problems:

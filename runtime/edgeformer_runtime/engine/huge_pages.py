@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 _SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 _MADV_COLLAPSE = 25
 """Advice that moves a memory range into huge pages immediately (Linux 6.1; ``madvise(2)``)."""
-_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s*(\[heap\])?$")
+_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0 *(?:\[heap\])?$", re.MULTILINE)
 """Matches lines of ``/proc/self/maps`` for anonymous memory."""
 THREAD_NAME = "edgeformer-huge-pages"
 MIN_BYTES = 2**22
@@ -71,11 +71,10 @@ def _is_supported() -> bool:
 def _anonymous_memory() -> list[Range]:
     """Ranges of this process's writable anonymous memory, in order of address."""
     try:
-        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+        mappings = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    matches = (_MAPPING.match(line) for line in lines)
-    return [(int(match[1], 16), int(match[2], 16)) for match in matches if match]
+    return [(int(begin, 16), int(end, 16)) for begin, end in _MAPPING.findall(mappings)]
 
 
 def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
