@@ -3,7 +3,7 @@
 onnxruntime reads a graph only by loading it, with everything that the graph refers to: files anywhere on the system,
 and even addresses in memory. A check before that needs a reader of its own, since the runtime does without onnx. This
 one knows a fixed list of fields in each message of ``onnx.proto``, and refuses every other field, as well as known
-fields of another wire type and repeated values of a field that has one. What it accepts therefore means the same to
+fields of another wire type and a second value where it needs the only one. What it accepts therefore means the same to
 every other reader of the format. Messages are nested to a fixed depth, since attributes may not hold graphs, so no file
 makes the reader recurse; the time is linear in the size of the file.
 """
@@ -37,29 +37,39 @@ class _Message:
         name: name for errors, with article.
         single: tags of fields that have one value.
         repeated: tags of fields that may have several.
+        ignored: tags of fields whose values nobody asks for.
     """
 
-    def __init__(self, name: str, single: frozenset[int], repeated: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        name: str,
+        single: frozenset[int],
+        repeated: frozenset[int] = frozenset(),
+        ignored: frozenset[int] = frozenset(),
+    ) -> None:
         self.name = name
-        self.is_repeated = {**dict.fromkeys(single, False), **dict.fromkeys(repeated, True)}
+        self.fields = {tag: (tag >> 3, tag & 7, tag in repeated, tag in ignored) for tag in single | repeated | ignored}
+        """Number, wire type, whether it may be repeated, and whether it is ignored, by tag."""
 
 
-_MODEL = _Message("the model", _tags(2, 3, 4, 6, 7) | _tags(1, 5, wire=_VARINT), _tags(8, 14))
+_MODEL = _Message("the model", _tags(7), _tags(8), _tags(2, 3, 4, 6, 14) | _tags(1, 5, wire=_VARINT))
 _OPERATOR_SET = _Message("an operator set", _tags(1) | _tags(2, wire=_VARINT))
-_GRAPH = _Message("the graph", _tags(2, 10), _tags(1, 5, 11, 12, 13, 16))
-_NODE = _Message("a node", _tags(3, 4, 6, 7), _tags(1, 2, 5, 9))
+_GRAPH = _Message("the graph", frozenset(), _tags(1, 5), _tags(2, 10, 11, 12, 13, 16))
+_NODE = _Message("a node", _tags(4, 7), _tags(1, 5), _tags(2, 3, 6, 9))
 _ATTRIBUTE = _Message(
     "an attribute",
-    _tags(1, 4, 5, 13) | _tags(2, wire=_FIXED32) | _tags(3, 20, wire=_VARINT),
-    _tags(7, 8, 9) | _tags(7, wire=_FIXED32) | _tags(8, wire=_VARINT),
+    _tags(1, 5) | _tags(3, wire=_VARINT),
+    frozenset(),
+    _tags(4, 7, 8, 9, 13) | _tags(2, 7, wire=_FIXED32) | _tags(8, 20, wire=_VARINT),
 )
 _TENSOR = _Message(
     "a constant",
-    _tags(8, 9, 12) | _tags(2, 14, wire=_VARINT),
-    _tags(1, 4, 5, 7, 10, 11, 13, 16)
+    _tags(8, 9) | _tags(2, 14, wire=_VARINT),
+    _tags(1, 4, 5, 7, 10, 11, 13)
     | _tags(1, 5, 7, 11, wire=_VARINT)
     | _tags(4, wire=_FIXED32)
     | _tags(10, wire=_FIXED64),
+    _tags(12, 16),
 )
 _ENTRY = _Message("an entry", _tags(1, 2))
 
@@ -273,7 +283,7 @@ class _Reader:
 
     def _fields(self, message: _Message, position: int, end: int) -> Fields:
         """Split a message into its fields."""
-        data, is_repeated = self._data, message.is_repeated
+        data, known = self._data, message.fields
         fields: Fields = {}
         value: int | tuple[int, int]
         while position < end:
@@ -281,14 +291,19 @@ class _Reader:
             position += 1
             if tag > 127:
                 tag, position = self._varint(position - 1)
-            wire = tag & 7
+            field = known.get(tag)
+            if field is None:
+                raise GraphFormatError(f"{message.name} has field {tag >> 3} of type {tag & 7}, which is unsupported")
+            number, wire, repeated, ignored = field
             if wire == _BYTES:
                 size = data[position]
-                position += 1
+                begin = position + 1
                 if size > 127:
-                    size, position = self._varint(position - 1)
-                value = (position, position + size)
-                position += size
+                    size, begin = self._varint(position)
+                position = begin + size
+                if ignored:
+                    continue
+                value = (begin, position)
             elif wire == _VARINT:
                 value = data[position]
                 position += 1
@@ -297,10 +312,8 @@ class _Reader:
             else:
                 value = position
                 position += 4 if wire == _FIXED32 else 8
-            number = tag >> 3
-            repeated = is_repeated.get(tag)
-            if repeated is None:
-                raise GraphFormatError(f"{message.name} has field {number} of type {wire}, which is unsupported")
+            if ignored:
+                continue
             if number not in fields:
                 fields[number] = [value] if repeated else value
             elif repeated:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,13 +115,15 @@ def file_sha256(path: Path) -> str:
 
 def _file_problem(path: Path, entry: FileEntry) -> str | None:
     try:
-        if not is_plain(path):
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
             return f"`{path.name}` is missing or not a plain file"
-        found = path.stat().st_size
-        if found != entry.size:
-            return f"`{path.name}` has {found} bytes instead of {entry.size}"
+        if status.st_size != entry.size:
+            return f"`{path.name}` has {status.st_size} bytes instead of {entry.size}"
         if file_sha256(path) != entry.sha256:
             return f"`{path.name}` does not match its SHA-256"
+    except FileNotFoundError:
+        return f"`{path.name}` is missing or not a plain file"
     except OSError as error:
         return f"`{path.name}` cannot be read ({error.strerror})"
     return None

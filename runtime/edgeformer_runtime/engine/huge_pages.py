@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 _SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 _MADV_COLLAPSE = 25
 """Advice that moves a memory range into huge pages immediately (Linux 6.1; ``madvise(2)``)."""
-_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0 *(?:\[heap\])?$", re.MULTILINE)
+_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s*(\[heap\])?$")
 """Matches lines of ``/proc/self/maps`` for anonymous memory."""
 THREAD_NAME = "edgeformer-huge-pages"
 MIN_BYTES = 2**22
@@ -71,10 +71,11 @@ def _is_supported() -> bool:
 def _anonymous_memory() -> list[Range]:
     """Ranges of this process's writable anonymous memory, in order of address."""
     try:
-        mappings = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-    return [(int(begin, 16), int(end, 16)) for begin, end in _MAPPING.findall(mappings)]
+    matches = (_MAPPING.match(line) for line in lines if " rw-p " in line)
+    return [(int(match[1], 16), int(match[2], 16)) for match in matches if match]
 
 
 def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
