@@ -11,7 +11,7 @@ import msgspec
 from edgeformer.errors import EdgeformerError
 from edgeformer_runtime.bundle.manifest import FileEntry, Manifest, decode_manifest, manifest_problems
 from edgeformer_runtime.bundle.open import file_sha256, manifest_hash_line
-from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE
+from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE, SIGNATURE_FILE
 from edgeformer_runtime.files import staged_folder
 from edgeformer_runtime.temporaries import clear_stale
 
@@ -46,7 +46,7 @@ def require_free(out: Path, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise ExportError(f"`{out}` exists; choose another folder or give --overwrite.")
-    own = {MANIFEST_FILE, MANIFEST_HASH_FILE}
+    own = {MANIFEST_FILE, MANIFEST_HASH_FILE, SIGNATURE_FILE}
     if out.is_dir():
         names = {path.name for path in out.iterdir()}
         with contextlib.suppress(EdgeformerError, OSError):

@@ -37,6 +37,7 @@ GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, ATTENTION_FILE)
 WEIGHTS_FILE = "weights.bin"
 GOLDEN_FILE = "golden.json"
 CARD_FILE = "README.md"
+SIGNATURE_FILE = "signature.json"
 
 SOURCE = "source"
 """Encoder input: source token ids, ``(N, S)``, int64, padded at the end."""

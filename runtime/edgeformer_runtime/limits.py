@@ -26,6 +26,8 @@ MAX_TOKENIZER_BYTES = 32 * MIB
 """Size of a tokenizer file."""
 MAX_GOLDEN_BYTES = 64 * MIB
 """Size of the file of golden examples."""
+MAX_SIGNATURE_BYTES = 4096
+"""Size of the signature."""
 MAX_FILE_BYTES = 64 * GIB
 """Size of any other file, such as the weights."""
 

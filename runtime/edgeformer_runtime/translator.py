@@ -12,6 +12,7 @@ import numpy as np
 
 from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
+from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, check_count
@@ -138,6 +139,7 @@ class Translator(Generic[SessionT_co]):
         threads: int = 0,
         workers: int = 1,
         truncate: bool = False,
+        trusted_keys: Sequence[Key] | None = None,
     ) -> Translator[OnnxSession]:
         """Check and open a bundle. The decoding defaults come from its manifest.
 
@@ -149,9 +151,12 @@ class Translator(Generic[SessionT_co]):
                 sentences, several workers with one thread each are faster than one worker with several threads; for a
                 single sentence, they are slower.
             truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
+            trusted_keys: public keys, one of which must have signed the bundle; see
+                :func:`~edgeformer_runtime.bundle.open.open_bundle`, which takes them if the bundle is opened before.
 
         Raises:
-            BundleError: the bundle is missing, damaged, or incompatible with this runtime.
+            BundleError: the bundle is missing, damaged, not signed by a trusted key, or incompatible with this runtime.
+            ConfigError: a key cannot be read, or ``edgeformer[sign]`` is not installed.
             DeviceError: the device is unknown, or not supported by the installed onnxruntime.
             OptionError: ``threads`` or ``workers`` is out of range.
         """
@@ -160,7 +165,9 @@ class Translator(Generic[SessionT_co]):
         if not isinstance(bundle, Bundle):
             if not isinstance(bundle, str | Path):
                 raise OptionError(f"`bundle` must be a path or an opened bundle, but is {bundle!r}.")
-            bundle = open_bundle(bundle)
+            bundle = open_bundle(bundle, trusted_keys=trusted_keys)
+        elif trusted_keys is not None:
+            raise OptionError("`trusted_keys` has no effect on an opened bundle; pass it to `open_bundle`.")
         threads = threads or max(1, available_cpus() // workers)
         files, generation = bundle.manifest.tokenizers, bundle.manifest.generation
         session = OnnxSession(bundle, device=device, threads=threads)

@@ -15,7 +15,7 @@ import edgeformer_runtime
 from tests.commands import python
 
 TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "lightning_fabric", "sacrebleu"}
-COMMANDS = ("bench", "data", "distill", "evaluate", "export", "inspect", "train", "translate", "tune", "verify")
+COMMANDS = ("bench", "data", "distill", "evaluate", "export", "inspect", "sign", "train", "translate", "tune", "verify")
 RUN_COMMAND = """
 import json, sys
 from edgeformer.cli import main
@@ -126,11 +126,12 @@ def sources(package: Path) -> list[Path]:
 
 
 def test_the_runtime_imports_its_four_libraries_only() -> None:
-    """And three more for its commands. What only type checkers import is nothing to install."""
+    """And three more for its commands, and one for signatures. What only type checkers import is nothing to install."""
     root = Path(edgeformer_runtime.__file__).parent
     allowed = {"numpy", "onnxruntime", "tokenizers", "msgspec", "edgeformer_runtime", *sys.stdlib_module_names}
     for path in sources(root):
-        names = {name for name, at_once in imports(path) if at_once or name != "typing_extensions"}
+        later = {"typing_extensions", "cryptography"}
+        names = {name for name, at_once in imports(path) if at_once or name not in later}
         commands = {"click", "rich", "matplotlib"} if path.is_relative_to(root / "cli") else set()
         assert not names - allowed - commands, path
 

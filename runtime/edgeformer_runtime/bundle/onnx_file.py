@@ -3,7 +3,7 @@
 onnxruntime reads a graph only by loading it, with everything that the graph refers to: files anywhere on the system,
 and even addresses in memory. A check before that needs a reader of its own, since the runtime does without onnx. This
 one knows a fixed list of fields in each message of ``onnx.proto``, and refuses every other field, as well as known
-fields of another wire type and repeated values of a field that has one. What it accepts therefore means the same to
+fields of another wire type and a second value where it needs the only one. What it accepts therefore means the same to
 every other reader of the format. Messages are nested to a fixed depth, since attributes may not hold graphs, so no file
 makes the reader recurse; the time is linear in the size of the file.
 """
@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgeformer_runtime import limits
 
@@ -30,31 +30,46 @@ def _tags(*numbers: int, wire: int = _BYTES) -> frozenset[int]:
     return frozenset(number << 3 | wire for number in numbers)
 
 
-@dataclass(frozen=True)
 class _Message:
-    """The known fields of a message, as tags: field number and wire type in one number, as files have them."""
+    """The known fields of a message, as tags: field number and wire type in one number, as files have them.
 
-    name: str
-    single: frozenset[int]
-    repeated: frozenset[int] = frozenset()
+    Args:
+        name: name for errors, with article.
+        single: tags of fields that have one value.
+        repeated: tags of fields that may have several.
+        ignored: tags of fields whose values nobody asks for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        single: frozenset[int],
+        repeated: frozenset[int] = frozenset(),
+        ignored: frozenset[int] = frozenset(),
+    ) -> None:
+        self.name = name
+        self.fields = {tag: (tag >> 3, tag & 7, tag in repeated, tag in ignored) for tag in single | repeated | ignored}
+        """Number, wire type, whether it may be repeated, and whether it is ignored, by tag."""
 
 
-_MODEL = _Message("the model", _tags(2, 3, 4, 6, 7) | _tags(1, 5, wire=_VARINT), _tags(8, 14))
+_MODEL = _Message("the model", _tags(7), _tags(8), _tags(2, 3, 4, 6, 14) | _tags(1, 5, wire=_VARINT))
 _OPERATOR_SET = _Message("an operator set", _tags(1) | _tags(2, wire=_VARINT))
-_GRAPH = _Message("the graph", _tags(2, 10), _tags(1, 5, 11, 12, 13, 16))
-_NODE = _Message("a node", _tags(3, 4, 6, 7), _tags(1, 2, 5, 9))
+_GRAPH = _Message("the graph", frozenset(), _tags(1, 5), _tags(2, 10, 11, 12, 13, 16))
+_NODE = _Message("a node", _tags(4, 7), _tags(1, 5), _tags(2, 3, 6, 9))
 _ATTRIBUTE = _Message(
     "an attribute",
-    _tags(1, 4, 5, 13) | _tags(2, wire=_FIXED32) | _tags(3, 20, wire=_VARINT),
-    _tags(7, 8, 9) | _tags(7, wire=_FIXED32) | _tags(8, wire=_VARINT),
+    _tags(1, 5) | _tags(3, wire=_VARINT),
+    frozenset(),
+    _tags(4, 7, 8, 9, 13) | _tags(2, 7, wire=_FIXED32) | _tags(8, 20, wire=_VARINT),
 )
 _TENSOR = _Message(
     "a constant",
-    _tags(8, 9, 12) | _tags(2, 14, wire=_VARINT),
-    _tags(1, 4, 5, 7, 10, 11, 13, 16)
+    _tags(8, 9) | _tags(2, 14, wire=_VARINT),
+    _tags(1, 4, 5, 7, 10, 11, 13)
     | _tags(1, 5, 7, 11, wire=_VARINT)
     | _tags(4, wire=_FIXED32)
     | _tags(10, wire=_FIXED64),
+    _tags(12, 16),
 )
 _ENTRY = _Message("an entry", _tags(1, 2))
 
@@ -87,12 +102,9 @@ class GraphFormatError(ValueError):
     """The file is not an ONNX graph as the exporter writes it."""
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(NamedTuple):
     """A constant tensor of a graph."""
 
-    name: str
-    """Name in the graph."""
     element_type: int
     """A key of :data:`ELEMENT_BITS`."""
     shape: tuple[int, ...]
@@ -142,7 +154,10 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._bits: set[int] = set()
-        self._tables: set[str] = set()
+        self._tables: set[bytes] = set()
+        self._rows: list[int] = []
+        self._operators: dict[tuple[bytes, bytes], str] = {}
+        self._entries: dict[bytes, tuple[str, str]] = {}
         self._tensors: list[Tensor] = []
         self._known_attributes: dict[bytes, int] = {}
 
@@ -165,14 +180,16 @@ class _Reader:
         _limit("constants", len(constants), limits.MAX_TENSORS)
         operators = Counter([self._node(begin, end) for begin, end in nodes])
         self._tensors += [self._tensor(begin, end) for begin, end in constants]
-        tables = tuple(tensor.shape[0] for tensor in self._tensors if tensor.name in self._tables and tensor.shape)
-        return OnnxFile(opsets, operators, frozenset(self._bits), tables, tuple(self._tensors))
+        return OnnxFile(opsets, operators, frozenset(self._bits), tuple(self._rows), tuple(self._tensors))
 
     def _node(self, begin: int, end: int) -> str:
         """Read a node and return its operator."""
         fields = self._fields(_NODE, begin, end)
-        operator, domain = self._text(fields, 4), self._text(fields, 7)
-        operator = f"{domain}.{operator}" if domain else operator
+        key = self._bytes(fields, 4), self._bytes(fields, 7)
+        operator = self._operators.get(key)
+        if operator is None:
+            name, domain = self._text(fields, 4), self._text(fields, 7)
+            operator = self._operators[key] = f"{domain}.{name}" if domain else name
         bits = 0
         for first, last in fields.get(5, ()):
             # Many attributes are the same, and a second look at one would not find more.
@@ -183,7 +200,8 @@ class _Reader:
         if bits and operator == MATMUL_BLOCKS:
             self._bits.add(bits)
         if operator == GATHER_BLOCKS and 1 in fields:
-            self._tables.add(self._string(fields[1][0]))
+            begin, end = fields[1][0]
+            self._tables.add(self._data[begin:end])
         return operator
 
     def _attribute(self, begin: int, end: int) -> int:
@@ -210,7 +228,9 @@ class _Reader:
         external = self._external(fields)
         if external is None:
             _limit("bytes of a constant in the graph file", nbytes, limits.MAX_INLINE_BYTES)
-        return Tensor(self._text(fields, 8), fields.get(2, 0), shape, nbytes, external)
+        if self._tables and shape and self._bytes(fields, 8) in self._tables:
+            self._rows.append(shape[0])
+        return Tensor(fields.get(2, 0), shape, nbytes, external)
 
     def _external(self, fields: Fields) -> dict[str, str] | None:
         """Where the content of a tensor is, if it is in another file."""
@@ -223,11 +243,14 @@ class _Reader:
             raise GraphFormatError("a constant is stored both in the graph file and in another file")
         external: dict[str, str] = {}
         for begin, end in entries:
-            entry = self._fields(_ENTRY, begin, end)
-            key = self._text(entry, 1)
+            content = self._data[begin:end]
+            if content not in self._entries:
+                entry = self._fields(_ENTRY, begin, end)
+                self._entries[content] = self._text(entry, 1), self._text(entry, 2)
+            key, value = self._entries[content]
             if key in external or key not in {"location", "offset", "length"}:
                 raise GraphFormatError("it does not say clearly where a constant is stored")
-            external[key] = self._text(entry, 2)
+            external[key] = value
         return external
 
     def _numbers(self, values: list[Any]) -> list[int]:
@@ -247,18 +270,20 @@ class _Reader:
 
     def _text(self, fields: Fields, number: int) -> str:
         """Text of a field; empty if the field is missing."""
-        if number not in fields:
-            return ""
-        return self._string(fields[number])
+        content = self._bytes(fields, number)
+        _limit("bytes of a name", len(content), limits.MAX_NAME_BYTES)
+        return content.decode("utf-8")
 
-    def _string(self, place: tuple[int, int]) -> str:
-        begin, end = place
-        _limit("bytes of a name", end - begin, limits.MAX_NAME_BYTES)
-        return self._data[begin:end].decode("utf-8")
+    def _bytes(self, fields: Fields, number: int) -> bytes:
+        """Content of a field; empty if the field is missing."""
+        if number not in fields:
+            return b""
+        begin, end = fields[number]
+        return self._data[begin:end]
 
     def _fields(self, message: _Message, position: int, end: int) -> Fields:
         """Split a message into its fields."""
-        data, single, repeated = self._data, message.single, message.repeated
+        data, known = self._data, message.fields
         fields: Fields = {}
         value: int | tuple[int, int]
         while position < end:
@@ -266,14 +291,19 @@ class _Reader:
             position += 1
             if tag > 127:
                 tag, position = self._varint(position - 1)
-            wire = tag & 7
+            field = known.get(tag)
+            if field is None:
+                raise GraphFormatError(f"{message.name} has field {tag >> 3} of type {tag & 7}, which is unsupported")
+            number, wire, repeated, ignored = field
             if wire == _BYTES:
                 size = data[position]
-                position += 1
+                begin = position + 1
                 if size > 127:
-                    size, position = self._varint(position - 1)
-                value = (position, position + size)
-                position += size
+                    size, begin = self._varint(position)
+                position = begin + size
+                if ignored:
+                    continue
+                value = (begin, position)
             elif wire == _VARINT:
                 value = data[position]
                 position += 1
@@ -282,18 +312,14 @@ class _Reader:
             else:
                 value = position
                 position += 4 if wire == _FIXED32 else 8
-            number = tag >> 3
-            if tag in repeated:
-                if number in fields:
-                    fields[number].append(value)
-                else:
-                    fields[number] = [value]
-            elif tag not in single:
-                raise GraphFormatError(f"{message.name} has field {number} of type {wire}, which is unsupported")
-            elif number in fields:
-                raise GraphFormatError(f"{message.name} has field {number} twice")
+            if ignored:
+                continue
+            if number not in fields:
+                fields[number] = [value] if repeated else value
+            elif repeated:
+                fields[number].append(value)
             else:
-                fields[number] = value
+                raise GraphFormatError(f"{message.name} has field {number} twice")
         if position != end:
             raise GraphFormatError(f"{message.name} is longer than what contains it")
         return fields

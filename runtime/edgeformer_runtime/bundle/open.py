@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgeformer_runtime.bundle.manifest import FileEntry, Manifest, decode_manifest
 from edgeformer_runtime.bundle.plain_files import is_plain, open_plain, read_plain, reading
+from edgeformer_runtime.bundle.signature import Key, check_signature
 from edgeformer_runtime.contract import ATTENTION_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
@@ -67,12 +70,18 @@ class Bundle:
         return sum(entry.size for entry in self.manifest.files.values())
 
 
-def open_bundle(path: str | Path) -> Bundle:
+def open_bundle(path: str | Path, *, trusted_keys: Sequence[Key] | None = None) -> Bundle:
     """Open a bundle after checking its manifest and the size and SHA-256 of every listed file.
 
+    Args:
+        path: the bundle's folder.
+        trusted_keys: public Ed25519 keys in PEM format, each as a path or as content; the bundle must be signed by one
+            of them. ``None`` does not check who made the bundle.
+
     Raises:
-        BundleError: a file is missing, modified or truncated, or the schema revision differs. The message lists every
-            damaged file.
+        BundleError: a file is missing, modified or truncated, the schema revision differs, or the bundle is not signed
+            by a trusted key. The message lists every damaged file.
+        ConfigError: a key cannot be read, or ``edgeformer[sign]`` is not installed.
     """
     path = Path(path)
     with reading(path / MANIFEST_FILE):
@@ -84,6 +93,8 @@ def open_bundle(path: str | Path) -> Bundle:
             raise BundleError(
                 f"Bundle `{path}`: `{MANIFEST_FILE}` does not match its SHA-256; copy or export the bundle again."
             )
+        if trusted_keys is not None:
+            check_signature(path, data, trusted_keys)
         manifest = decode_manifest(data)
     problems = [problem for name, entry in manifest.files.items() if (problem := _file_problem(path / name, entry))]
     if problems:
@@ -104,13 +115,15 @@ def file_sha256(path: Path) -> str:
 
 def _file_problem(path: Path, entry: FileEntry) -> str | None:
     try:
-        if not is_plain(path):
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
             return f"`{path.name}` is missing or not a plain file"
-        found = path.stat().st_size
-        if found != entry.size:
-            return f"`{path.name}` has {found} bytes instead of {entry.size}"
+        if status.st_size != entry.size:
+            return f"`{path.name}` has {status.st_size} bytes instead of {entry.size}"
         if file_sha256(path) != entry.sha256:
             return f"`{path.name}` does not match its SHA-256"
+    except FileNotFoundError:
+        return f"`{path.name}` is missing or not a plain file"
     except OSError as error:
         return f"`{path.name}` cannot be read ({error.strerror})"
     return None

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from edgeformer_runtime.errors import BundleError, EdgeformerError
 
-_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Do not follow a symbolic link, and do not wait for the writer of a pipe."""
+_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""Do not follow a symbolic link, do not wait for the writer of a pipe, and do not convert line ends."""
 _MAX_MESSAGE = 300
 
 
@@ -61,11 +61,7 @@ def open_plain(path: Path) -> BufferedReader:
     Raises:
         OSError: the file cannot be read, or is not a plain file.
     """
-    stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _FLAGS))  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-        stream.close()
-        raise OSError(None, "not a plain file")
-    return stream
+    return os.fdopen(_descriptor(path)[0], "rb")
 
 
 def read_plain(path: Path, limit: int) -> bytes:
@@ -75,8 +71,19 @@ def read_plain(path: Path, limit: int) -> bytes:
         BundleError: the file is longer.
         OSError: the file cannot be read, or is not a plain file.
     """
-    with open_plain(path) as stream:
-        data = stream.read(limit + 1) if os.fstat(stream.fileno()).st_size <= limit else None
-    if data is None or len(data) > limit:
+    descriptor, size = _descriptor(path)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        data = b"" if size > limit else file.read(size + 1)
+    if max(size, len(data)) > limit:
         raise BundleError(f"Bundle `{path.parent}`: `{path.name}` has more than {limit:,} bytes, the limit.")
     return data
+
+
+def _descriptor(path: Path) -> tuple[int, int]:
+    """Open a plain file, and return its descriptor and size."""
+    descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise OSError(None, "not a plain file")
+    return descriptor, status.st_size

@@ -59,7 +59,7 @@ Id = Annotated[int, msgspec.Meta(ge=0, lt=MAX_VOCAB_SIZE)]
 Behavior = Literal["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
 
 
-class _Component(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag_field="type"):
+class _Component(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
     """A component of the library; its tag is its type in the file."""
 
 

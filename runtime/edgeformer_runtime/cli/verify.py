@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     help="Beam size to compare; may be repeated. Default: 1 and the bundle's own.",
 )
+@click.option(
+    "--trusted-key",
+    "trusted_keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Public key, in PEM format, that the bundle must be signed by; may be repeated. Default: any bundle.",
+)
 @click.option("--device", default="cpu", show_default=True, help="cpu, or cuda for fp16 and fp32 bundles.")
 @click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 uses every available CPU.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -39,6 +46,7 @@ def verify(
     checkpoint: Path | None,
     source: Path | None,
     beams: tuple[int, ...],
+    trusted_keys: tuple[Path, ...],
     device: str,
     threads: int,
     as_json: bool,
@@ -64,7 +72,7 @@ def verify(
 
     try:
         files, machine, operators, golden, against = _check(
-            bundle, checkpoint, source, beams, device=device, threads=threads, quiet=as_json
+            bundle, checkpoint, source, beams, trusted_keys, device=device, threads=threads, quiet=as_json
         )
     except EdgeformerError as error:
         if not as_json:
@@ -88,6 +96,7 @@ def _check(
     checkpoint: Path | None,
     source: Path | None,
     beams: tuple[int, ...],
+    trusted_keys: tuple[Path, ...],
     *,
     device: str,
     threads: int,
@@ -102,7 +111,7 @@ def _check(
     from edgeformer_runtime.selfcheck.operators import check_operators
     from edgeformer_runtime.translator import Translator
 
-    opened = open_bundle(bundle)
+    opened = open_bundle(bundle, trusted_keys=trusted_keys or None)
     operators = check_operators(opened)
     translator = Translator.open(opened, device=device, threads=threads)
     if opened.has_attention:

@@ -74,7 +74,7 @@ def _anonymous_memory() -> list[Range]:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-    matches = (_MAPPING.match(line) for line in lines)
+    matches = (_MAPPING.match(line) for line in lines if " rw-p " in line)
     return [(int(match[1], 16), int(match[2], 16)) for match in matches if match]
 
 

@@ -18,7 +18,7 @@ from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.cpus import available_cpus
-from edgeformer_runtime.engine.huge_pages import huge_pages
+from edgeformer_runtime.engine.huge_pages import MIN_BYTES, huge_pages
 from edgeformer_runtime.engine.interface import interface_problems
 from edgeformer_runtime.errors import BundleError, DeviceError, SessionError
 from edgeformer_runtime.limits import MAX_THREADS
@@ -84,7 +84,7 @@ class OnnxSession:
         options = self._session_options(threads)
         self.bundle, self._options = bundle, options
         self._threads, self._process, self._is_closed = threads, os.getpid(), False
-        with huge_pages() if device == "cpu" else nullcontext():
+        with huge_pages() if device == "cpu" and bundle.nbytes >= MIN_BYTES else nullcontext():
             # Open the larger graph first: while loading it, the engine holds three copies of the output projection.
             self._decoder, self._encoder = self._open(contract.DECODER_FILE, contract.ENCODER_FILE)
         vocab_size = self._manifest.target_vocab_size
