@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-SMALL = {"d_model": 32, "d_ff": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_target_length": 80}
-SMALL_LSTM = {"d_model": 32, "hidden_size": 32, "max_target_length": 80}
+SMALL = {"d_model": 32, "d_ff": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_target_length": 100}
+SMALL_LSTM = {"d_model": 32, "hidden_size": 32, "max_target_length": 100}
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "post_norm": {"family": "transformer", **SMALL, "tied_embeddings": "all"},
@@ -68,10 +68,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """``[model]`` sections of small models: every family and its variations."""
 
-LONG_TAIL = {"shared_heads", "uneven_depth", "output_bias", "lstm_bridge", "lstm_dot", "lstm_scaled_dot"}
-"""Variants whose graphs are tested with the slow tests only, since tracing a model takes some ten seconds."""
+FAST = {"post_norm", "free_widths", "ssru", "lstm_mlp"}
+"""Variants whose graphs are tested with the fast tests: one with each kind of state. Tracing a model takes some ten
+seconds."""
+
+
+def is_slow(variant: str) -> bool:
+    """Return whether the graphs of a variant are tested with the slow tests only."""
+    return variant not in FAST
 
 
 def traced_variants(variants: Iterable[str] = VARIANTS) -> list[str | ParameterSet]:
-    """Return parameters for tests that need traced graphs of variants; those of the long tail are marked as slow."""
-    return [pytest.param(variant, marks=pytest.mark.slow) if variant in LONG_TAIL else variant for variant in variants]
+    """Return parameters for tests that need traced graphs of variants; those not in :data:`FAST` are marked as slow."""
+    return [pytest.param(variant, marks=pytest.mark.slow) if is_slow(variant) else variant for variant in variants]

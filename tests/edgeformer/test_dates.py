@@ -16,17 +16,17 @@ from edgeformer.errors import DataError
 
 
 @cache
-def corpus(size: int = 20_000, seed: int = 1) -> list[tuple[str, str]]:
+def corpus(size: int = 60_000, seed: int = 1) -> list[tuple[str, str]]:
     return generate_dates(size=size, seed=seed)
 
 
 def test_one_target_for_each_source() -> None:
     pairs = corpus()
-    assert len({source for source, _ in pairs}) == len(pairs) == 20_000
+    assert len({source for source, _ in pairs}) == len(pairs) == 60_000
     known = dict(pairs)
     again = dict(corpus(seed=2))
     shared = known.keys() & again.keys()
-    assert len(shared) > 500
+    assert len(shared) > 5_000
     assert {source for source in shared if known[source] != again[source]} == set()
 
 

@@ -32,6 +32,8 @@ from tests.cuda import WIDE
 from tests.factory import PAIRS, small_run
 from tests.store import Store
 
+pytestmark = pytest.mark.slow  # CUDA alone is fast in half precision; these tests emulate it on the CPU
+
 FLOAT = onnx.TensorProto.FLOAT
 GRAPHS = (contract.ENCODER_FILE, contract.DECODER_FILE, contract.ATTENTION_FILE)
 
@@ -49,15 +51,7 @@ class Exported(NamedTuple):
     bundle: Path
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(
-            export, marks=[pytest.mark.slow] if export[0] in {"pre_norm", "lstm_mlp"} else [], id="-".join(export[:2])
-        )
-        for export in EXPORTS
-    ],
-)
+@pytest.fixture(scope="module", params=EXPORTS, ids=lambda export: "{}-{}".format(*export[:2]))
 def exported(request: pytest.FixtureRequest, store: Store) -> Exported:
     variant, target, wide = request.param
     model = WIDE if wide else {}
@@ -182,7 +176,6 @@ def test_the_bounds_are_those_of_half_precision(in_place: Exported) -> None:
     assert msgspec.structs.replace(report, tokens=(other,)).problems == []
 
 
-@pytest.mark.slow
 def test_command_line_exports_half(store: Store, tmp_path: Path) -> None:
     run, out = store.run("lstm"), tmp_path / "bundle"
     done = CliRunner().invoke(main, ["export", str(run.path), "--out", str(out), "--precision", "fp16", "--json"])

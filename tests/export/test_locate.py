@@ -18,6 +18,7 @@ from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.golden import read_golden
 from edgeformer_runtime.selfcheck.location import modules_of
 from tests.store import Store
+from tests.variants import traced_variants
 
 PARTS = {
     "pre_norm": (
@@ -34,7 +35,7 @@ PARTS = {
 """Parts that must be found in the graphs of each variant, encoder and decoder."""
 
 
-@pytest.fixture(scope="module", params=PARTS)
+@pytest.fixture(scope="module", params=traced_variants(PARTS))
 def exported(request: pytest.FixtureRequest, store: Store) -> tuple[str, Run, Path]:
     return request.param, store.run(request.param), store.bundle(request.param)
 

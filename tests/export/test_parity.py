@@ -22,7 +22,7 @@ from edgeformer_runtime.translator import Translator
 from tests.cuda import sizes
 from tests.factory import PAIRS, small_run
 from tests.store import Store
-from tests.variants import LONG_TAIL, VARIANTS
+from tests.variants import VARIANTS, is_slow
 
 Export = tuple[str, Target, Precision]
 
@@ -42,7 +42,7 @@ INT8: list[Export] = [
 
 def exports(*chosen: Export) -> pytest.MarkDecorator:
     """Run a test for each of these exports; each is made once for all tests."""
-    slow = {export for export in chosen if export[0] in LONG_TAIL or export[:2] == ("untied_silu", "portable")}
+    slow = {export for export in chosen if is_slow(export[0]) or export[1] == "portable"}
     params = [
         pytest.param(export, marks=[pytest.mark.slow] if export in slow else [], id="-".join(export))
         for export in chosen

@@ -109,6 +109,7 @@ def test_a_tied_table_is_quantized_to_one_tensor(store: Store, target: Target) -
         np.testing.assert_array_equal(table, tables["encoder"][0])
 
 
+@pytest.mark.slow
 def test_untied_source_table_keeps_one_row_per_token(store: Store) -> None:
     graphs = store.traced("untied_silu").graphs
     ranges = dict.fromkeys(activations(graphs[ENCODER_FILE].graph), QuantizationRange(0.05, 128))
@@ -364,8 +365,8 @@ def test_float_attributes_are_compared_as_they_are_stored() -> None:
 @pytest.mark.parametrize(
     ("variant", "target", "file", "expected"),
     [
-        ("lstm", "ort", ENCODER_FILE, {}),
-        ("lstm", "ort", DECODER_FILE, {}),
+        pytest.param("lstm", "ort", ENCODER_FILE, {}, marks=pytest.mark.slow),
+        pytest.param("lstm", "ort", DECODER_FILE, {}, marks=pytest.mark.slow),
         pytest.param("lstm_dot", "ort", DECODER_FILE, {"Concat": 1}, marks=pytest.mark.slow),
         ("post_norm", "portable", DECODER_FILE, {"Reshape": 2, "Concat": 1}),
         pytest.param("shared_heads", "ort", ENCODER_FILE, {"Reshape": 8}, marks=pytest.mark.slow),

@@ -25,6 +25,7 @@ from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE, SOUR
 from edgeformer_runtime.precision import BLOCK_SIZE
 from tests.graphs import constant, linear_model, run, run_all
 from tests.store import Store
+from tests.variants import traced_variants
 
 RANDOM = np.random.default_rng(0)
 BITS = [8, 4]
@@ -188,7 +189,7 @@ def test_a_tied_table_is_stored_once_for_both_graphs(store: Store, tmp_path: Pat
         assert len({(tensor.offset, tensor.length) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)}) == 1
 
 
-@pytest.mark.parametrize("variant", ["post_norm", "untied_silu", "lstm_mlp"])
+@pytest.mark.parametrize("variant", traced_variants(["post_norm", "untied_silu", "lstm_mlp"]))
 def test_position_tables_stay_and_all_else_is_replaced(store: Store, variant: str) -> None:
     graphs = store.traced(variant).graphs
     for model in graphs.values():

@@ -41,7 +41,8 @@ def test_for_cuda_floats_are_halves_and_widths_without_a_kernel_grow(heads: int,
     assert {tensor.dtype for tensor in table.values()} == {"float16", "int32"}
 
 
-@pytest.mark.parametrize("target", ["ort", pytest.param("portable", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["ort", "portable"])
 def test_a_model_is_left_as_it_was(target: Target) -> None:
     model = build_model(small_recipe("post_norm"), 300, 300).eval()
     attributes = [dict(vars(module)) for module in model.modules()]

@@ -91,9 +91,9 @@ def test_another_tokenizer_is_named(small_bundle: Path, taught_run: Run, tmp_pat
     other = train_tokenizer(words, taught_run.recipe.tokenizer)
     (bundle / "tokenizer.json").write_text(other.to_str(), encoding="utf-8")
     reported = problems(rehash(bundle))
-    assert "the source tokenizer `tokenizer.json` is not the one of the examples: token " in reported[0]
-    assert "the target tokenizer `tokenizer.json` is not the one of the examples" in reported[1]
-    assert len(reported) == 2
+    assert [problem for problem in reported if "has another vocabulary than the model" in problem] == [
+        f"the {side} tokenizer `tokenizer.json` has another vocabulary than the model" for side in ("source", "target")
+    ]
     assert "its source tokenizer differs from the bundle's" in error("verify", bundle, "--checkpoint", taught_run.path)
 
 

@@ -194,7 +194,7 @@ def tensor(**changes: Any) -> StateTensor:
         (tensor(kind="recurrent", axes=("N", 4)), "must have first axis R, but has N"),
         (tensor(kind="constant", axes=(4, "S")), "must have first axis N or R, but has 4"),
         (tensor(kind="constant", axes=("N", "P")), "may not have axis P"),
-        (tensor(kind="recurrent", axes=("R", "S")), "may not have axis S"),
+        (tensor(kind="recurrent", axes=("R", "P")), "may not have axis P"),
         (tensor(axes=("R", "P", "S")), "may not have axis S"),
         (tensor(axes=("R", "P", "P")), "must have axis P or T once"),
         (tensor(axes=("R", "P", 0)), "has a fixed axis below 1"),

@@ -27,9 +27,9 @@ from edgeformer_runtime.engine.state_tensors import StateTensors
 from edgeformer_runtime.translator import Translator
 from tests.store import Store
 
-STEPS = 72
+STEPS = 80
 """More than the first and the second capacity of caches that are written in place, 32 and 64."""
-LONGEST = 80
+LONGEST = 100
 """The models' limit."""
 
 # One of each kind of state that changes: a cache that is written in place, one that grows, a cell, several cells with
@@ -274,7 +274,7 @@ def test_capacity_doubles_up_to_the_longest_target(in_place: OnnxSession) -> Non
         state.step(np.full(4, 5))
         assert state.length == position + 1
         capacity.append(state.tensors["self_key.0"].shape()[2])
-    assert capacity == [32] * 32 + [64] * 32 + [LONGEST] * 16
+    assert capacity == [32] * 32 + [64] * 32 + [LONGEST] * 36
     with pytest.raises(ValueError, match=f"all of the model's {LONGEST} steps"):
         state.step(np.full(4, 5))
 
