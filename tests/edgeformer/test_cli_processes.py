@@ -86,10 +86,15 @@ def test_arguments_are_utf8_in_a_locale_without(small_bundle: Path) -> None:
     assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
 
 
+def started(command: Sequence[str], **streams: int) -> subprocess.Popen[bytes]:
+    """Start a process that heeds SIGINT, which a shell lets its background jobs ignore."""
+    return subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **streams)  # type: ignore[call-overload,no-any-return]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_is_the_exit_status(number: signal.Signals) -> None:
     command = [sys.executable, "-c", SLEEP, "sleep"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(number)
@@ -102,7 +107,7 @@ def test_a_command_that_waits_for_input_answers_at_once_and_ends_with_a_signal(
     small_bundle: Path, number: signal.Signals
 ) -> None:
     command = [sys.executable, "-c", MAIN, "translate", str(small_bundle), "--input", "-"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for _ in range(2):
@@ -113,10 +118,10 @@ def test_a_command_that_waits_for_input_answers_at_once_and_ends_with_a_signal(
             process.stdin.flush()
             assert process.stdout.readline().endswith(b"\n")
         process.send_signal(number)
-        started = time.monotonic()
+        begin = time.monotonic()
         process.wait(timeout=60)
         assert (process.returncode, process.stderr and process.stderr.read()) == (128 + number, b"")
-        assert time.monotonic() - started < 30
+        assert time.monotonic() - begin < 30
 
 
 def test_a_gzip_of_one_endless_line_is_refused_in_little_memory(small_bundle: Path, tmp_path: Path) -> None:
