@@ -28,6 +28,7 @@ from tests.store import Store
 from tests.variants import traced_variants
 
 RANDOM = np.random.default_rng(0)
+TRACED_TARGETS = ["ort", pytest.param("portable", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("target", ["ort", "portable"])
@@ -86,7 +87,7 @@ def test_column_scales_cover_each_column_and_spare_zero() -> None:
     np.testing.assert_allclose(integers * scale, weight, atol=float(scale.max()) / 2)
 
 
-@pytest.mark.parametrize("target", ["ort", "portable"])
+@pytest.mark.parametrize("target", TRACED_TARGETS)
 def test_a_tied_table_is_quantized_to_one_tensor(store: Store, target: Target) -> None:
     graphs = store.traced("post_norm", target).graphs
     digests = projection_digests(graphs[DECODER_FILE].graph)
@@ -203,6 +204,7 @@ def test_every_linear_layer_is_found(store: Store) -> None:
     assert len(list(find_linears(graphs[ENCODER_FILE].graph))) == 2 * (4 + 2) + 2 * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["post_norm", "free_widths"])
 def test_portable_graphs_have_standard_operators_only(store: Store, variant: str) -> None:
     graphs = store.traced(variant, "portable").graphs
@@ -210,7 +212,7 @@ def test_portable_graphs_have_standard_operators_only(store: Store, variant: str
         assert {node.domain for node in model.graph} == {""}
 
 
-@pytest.mark.parametrize("target", ["ort", "portable"])
+@pytest.mark.parametrize("target", TRACED_TARGETS)
 @pytest.mark.parametrize("in_blocks", [False, True])
 def test_optimized_graphs_hold_no_waste(store: Store, target: Target, in_blocks: bool) -> None:
     graphs = store.traced("post_norm", target).graphs
@@ -368,7 +370,7 @@ def test_float_attributes_are_compared_as_they_are_stored() -> None:
         pytest.param("lstm", "ort", ENCODER_FILE, {}, marks=pytest.mark.slow),
         pytest.param("lstm", "ort", DECODER_FILE, {}, marks=pytest.mark.slow),
         pytest.param("lstm_dot", "ort", DECODER_FILE, {"Concat": 1}, marks=pytest.mark.slow),
-        ("post_norm", "portable", DECODER_FILE, {"Reshape": 2, "Concat": 1}),
+        pytest.param("post_norm", "portable", DECODER_FILE, {"Reshape": 2, "Concat": 1}, marks=pytest.mark.slow),
         pytest.param("shared_heads", "ort", ENCODER_FILE, {"Reshape": 8}, marks=pytest.mark.slow),
     ],
 )

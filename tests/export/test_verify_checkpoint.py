@@ -29,7 +29,9 @@ def test_a_bundle_passes_against_the_run_it_comes_from(small_bundle: Path, taugh
     ]
 
 
-@pytest.mark.parametrize("precision", ["int8", "int8-block", "int4"])
+@pytest.mark.parametrize(
+    "precision", ["int8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("int8-block", "int4"))]
+)
 def test_integers_pass_against_their_run_and_tell_what_differs(
     small_bundles: dict[Precision, Path], taught_run: Run, precision: Precision
 ) -> None:
@@ -97,7 +99,13 @@ def test_another_tokenizer_is_named(small_bundle: Path, taught_run: Run, tmp_pat
     assert "its source tokenizer differs from the bundle's" in error("verify", bundle, "--checkpoint", taught_run.path)
 
 
-@pytest.mark.parametrize(("file", "tensor", "part"), PARTS, ids=[f"{file} {tensor}" for file, tensor, _ in PARTS])
+@pytest.mark.parametrize(
+    ("file", "tensor", "part"),
+    [
+        pytest.param(*part, marks=[pytest.mark.slow] * (number % 2), id=" ".join(part[:2]))
+        for number, part in enumerate(PARTS)
+    ],
+)
 def test_against_torch_a_scaled_block_is_found_in_its_layer(
     small_bundle: Path, taught_run: Run, tmp_path: Path, file: str, tensor: str, part: str
 ) -> None:
@@ -110,7 +118,7 @@ def test_against_torch_a_scaled_block_is_found_in_its_layer(
     assert reported[-1].endswith("step 1") == (file == DECODER_FILE)
 
 
-@pytest.mark.parametrize("precision", ["int8", "int4"])
+@pytest.mark.parametrize("precision", [pytest.param("int8", marks=pytest.mark.slow), "int4"])
 def test_against_torch_a_scaled_matrix_of_integers_is_found_in_its_layer(
     small_bundles: dict[Precision, Path], taught_run: Run, tmp_path: Path, precision: Precision
 ) -> None:
