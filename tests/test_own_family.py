@@ -23,12 +23,15 @@ pytest.importorskip("onnxscript")
 import torch
 
 from edgeformer import families
-from edgeformer.config import recipe_from_tree
+from edgeformer.config import load_recipe, recipe_from_tree
 from edgeformer.data.catalog import CORPORA
+from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import ConfigError
 from edgeformer.families import Family, get_family, model_config, register
 from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.build import build_model
 from edgeformer.model.session import TorchSession
+from edgeformer.train.run import Run
 from edgeformer_export.parity.comparison import compare_logits
 from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.translator import Translator
@@ -386,3 +389,24 @@ def test_the_pages_notebook(
     assert logits.startswith("LogitParity(positions=")
     assert texts == [translation.text for translation in names["translations"]]
     assert len(texts) == 2
+
+
+def test_the_pages_run_of_weights_that_exist_already(
+    conv_gru: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(conv_gru.CONV_GRU)
+    write_inputs(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    recipe = load_recipe("recipe.toml")
+    tokenizer, _ = train_tokenizers(PAIRS, recipe.tokenizer)
+    tokenizer.save("tokenizer.json")
+    Path("corpus.tsv").rename("pairs.tsv")
+    torch.manual_seed(1)
+    model = build_model(recipe, tokenizer.get_vocab_size(), tokenizer.get_vocab_size())
+    torch.save(model.state_dict(), "weights.pt")
+    Path("existing_weights.py").write_text(FILES["existing_weights.py"], encoding="utf-8")
+    runpy.run_path("existing_weights.py")
+    run = Run.open("imported")
+    assert run.sample == list(PAIRS)
+    loaded = run.load_model().state_dict()
+    assert all(torch.equal(loaded[name], weight) for name, weight in model.state_dict().items())
