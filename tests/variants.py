@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-SMALL = {"d_model": 32, "d_ff": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_target_length": 100}
-SMALL_LSTM = {"d_model": 32, "hidden_size": 32, "max_target_length": 100}
+SMALL = {"d_model": 32, "d_ff": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2, "max_target_length": 80}
+SMALL_LSTM = {"d_model": 32, "hidden_size": 32, "max_target_length": 80}
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "post_norm": {"family": "transformer", **SMALL, "tied_embeddings": "all"},

@@ -166,7 +166,7 @@ def test_late_positions_are_checked_where_time_allows(monkeypatch: pytest.Monkey
         type(model), "step_with_attention", lambda self, token, at, state: attend(self, token, at.clamp(max=30), state)
     )
     check_model(model)
-    with pytest.raises(ConfigError, match="with 256 source and 100 target tokens, first at step 31"):
+    with pytest.raises(ConfigError, match="with 256 source and 80 target tokens, first at step 31"):
         check_model(model, full_length=True)
 
 
