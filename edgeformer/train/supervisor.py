@@ -18,7 +18,7 @@ from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.loop import Update
 from edgeformer.train.optimizer import learning_rate
 from edgeformer.train.plan import planned_steps, shortened
-from edgeformer.train.processes import agree
+from edgeformer.train.processes import agree, uses_bf16
 from edgeformer.train.report.display import TrainingDisplay
 from edgeformer.train.report.metrics import MetricsLog
 from edgeformer.train.run import RESUME_FILE, Run, Validation
@@ -166,7 +166,7 @@ class Supervisor:
         step, earlier = self.progress.step, self.progress.validations
         validation: Validation | None = None
         if self.log is not None:
-            bf16 = self.config.precision == "bf16"
+            bf16 = uses_bf16(self.config)
             validation = self.validator(self.state.model, step=step, minutes=self.progress.minutes, bf16=bf16)
         validation = self.fabric.broadcast(validation)
         if validation is None or not math.isfinite(validation.loss):

@@ -28,7 +28,7 @@ from edgeformer.train.cpu import prepare_for_cpu
 from edgeformer.train.loop import run_updates
 from edgeformer.train.objective import Objective
 from edgeformer.train.optimizer import build_optimizer
-from edgeformer.train.processes import launch, process_rank, world_size
+from edgeformer.train.processes import launch, process_rank, uses_bf16, world_size
 from edgeformer.train.report.display import TrainingDisplay
 from edgeformer.train.report.metrics import MetricsLog
 from edgeformer.train.run import (
@@ -275,6 +275,8 @@ def _describe(training: _Training, corpus: ParallelCorpus, valid_pairs: int) -> 
     )
     run.write_sample([corpus.train[index] for index in pairs.kept[evenly_spaced(len(pairs), SAMPLE_SIZE)]])
     display.line(corpus.report.summary())
+    if run.recipe.train.precision == "bf16" and not uses_bf16(run.recipe.train):
+        display.line("This processor has no instructions for bf16, so training computes in fp32, which is faster here.")
     wanted = run.recipe.tokenizer.vocab_size
     for side, size in {"source": run.info.source_vocab_size, "target": run.info.target_vocab_size}.items():
         if wanted is not None and size < wanted and not (side == "target" and run.recipe.tokenizer.shared):

@@ -10,15 +10,17 @@ from msgspec.structs import replace
 from torch import nn
 
 from edgeformer.train.run import Run
-from edgeformer_export.parity.locate import locate, torch_stages
+from edgeformer_export.parity.locate import locate, torch_deviations, torch_stages
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS
 from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.golden import read_golden
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
 from edgeformer_runtime.selfcheck.location import modules_of
+from edgeformer_runtime.selfcheck.trace import PADDING, Trace
 from tests.store import Store
-from tests.variants import traced_variants
+from tests.variants import VARIANTS, traced_variants
 
 PARTS = {
     "pre_norm": (
@@ -102,3 +104,15 @@ def test_what_torch_computes_is_told_part_by_part(store: Store) -> None:
         np.testing.assert_array_equal(parts["projection"], outputs["logits"])
         assert "encoder_layers.1" not in parts
     assert not any(module._forward_hooks for module in model.modules() if isinstance(module, nn.Module))
+
+
+@pytest.mark.slow
+def test_a_source_may_be_padded_to_the_width_of_a_layer(store: Store) -> None:
+    model, bundle = store.run("lstm_dot").load_model(), open_bundle(store.bundle("lstm_dot"))
+    modules = modules_of(read_golden(bundle).tensors)
+    inner = InnerGraphs.of_bundle(bundle, {file: list(names) for file, names in modules.items()})
+    length = VARIANTS["lstm_dot"]["hidden_size"] - PADDING
+    trace = Trace(source=(*range(4, 3 + length), 3), target=(2, 5, 6))
+    found = list(torch_deviations(model, inner, bundle.manifest.special, trace, modules))
+    assert len(found) > 10
+    assert max(deviation.difference for deviation in found) < 1e-4

@@ -1,0 +1,37 @@
+"""The arithmetic that a device can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeformer.config import TrainConfig
+from edgeformer.train import processes
+from edgeformer.train.processes import cpu_has_bf16, uses_bf16
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("flags\t\t: fpu sse avx2 fma\n", False),
+        ("model name\t: x\nflags\t\t: fpu avx512f avx512_bf16\n", True),
+        ("flags : amx_bf16 amx_tile\n", True),
+        ("Features\t: fp asimd bf16 i8mm\n", True),
+        ("Features\t: fp asimd\n", False),
+        ("processor\t: 0\n", True),
+    ],
+)
+def test_processors_say_whether_they_have_bf16(tmp_path: Path, text: str, expected: bool) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_text(text, encoding="utf-8")
+    assert cpu_has_bf16(path) == expected
+    assert cpu_has_bf16(tmp_path / "none")
+
+
+def test_what_would_be_emulated_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for has_bf16 in (True, False):
+        monkeypatch.setattr(processes, "cpu_has_bf16", lambda has_bf16=has_bf16: has_bf16)
+        assert uses_bf16(TrainConfig(precision="bf16")) == has_bf16
+        assert not uses_bf16(TrainConfig(precision="fp32"))
