@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 )
 @click.option("--reference", required=True, type=click.Path(path_type=Path), help="Its translation, line by line.")
 @options.group("search", beam_size=options.beam, length_penalty=options.length_penalty)
-@click.option(
-    "--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer; `none` for text that is tokenized."
+@options.group(
+    "scoring",
+    tokenize=click.option(
+        "--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer; `none` for text that is tokenized."
+    ),
+    lowercase=click.option("--lowercase", is_flag=True, help="Ignore case, as for a model that writes lowercase text."),
 )
-@click.option("--lowercase", is_flag=True, help="Ignore case, as for a model that writes lowercase text.")
 @click.option("--perplexity", "with_perplexity", is_flag=True, help="Also compute the perplexity of the references.")
 @options.group("engine", truncate=options.truncate, device=options.device, threads=options.threads)
 @click.option("--output", type=click.Path(path_type=Path), help="Also write the translations to this file.")
@@ -38,8 +41,7 @@ def evaluate(
     source: Path,
     reference: Path,
     search: DecodeChanges,
-    tokenize: str,
-    lowercase: bool,
+    scoring: dict[str, Any],
     with_perplexity: bool,
     engine: dict[str, Any],
     output: Path | None,
@@ -55,35 +57,29 @@ def evaluate(
     """
     from contextlib import nullcontext
 
-    from edgeformer.quality.evaluation import aligned_lines, evaluate_text
+    from edgeformer.quality.evaluation import aligned_lines, evaluate_texts
     from edgeformer.quality.perplexity import perplexity
     from edgeformer.quality.translators import kind_of, open_translator
     from edgeformer_runtime.cli.output import atomic_text, one_line, print_json, refuse_input, stages
 
     if output is not None:
         refuse_input(output, source, reference)
+    texts, references = aligned_lines(source, reference)
     translator = open_translator(model, **engine)
     with nullcontext() if output is None else atomic_text(output) as stream:
         names = {"translate": "Translating", **({"perplexity": "Scoring the references"} if with_perplexity else {})}
         with stages(names, quiet=as_json) as progress:
-            result = evaluate_text(
+            result = evaluate_texts(
                 translator,
-                source,
-                reference,
+                texts,
+                references,
                 translator.options(**search),
-                tokenize=tokenize,
-                lowercase=lowercase,
+                **scoring,
                 progress=lambda fraction: progress("translate", fraction),
             )
-            predicted = (
-                perplexity(
-                    translator,
-                    *aligned_lines(source, reference),
-                    lambda fraction: progress("perplexity", fraction),
-                )
-                if with_perplexity
-                else None
-            )
+            predicted = None
+            if with_perplexity:
+                predicted = perplexity(translator, texts, references, lambda fraction: progress("perplexity", fraction))
         if stream is not None:
             stream.writelines(f"{one_line(line)}\n" for line in result.translations)
     if as_json:

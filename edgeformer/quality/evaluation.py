@@ -37,33 +37,31 @@ class Evaluation:
     """Number of source texts that were truncated."""
 
 
-def evaluate_text(
+def evaluate_texts(
     translator: AnyTranslator,
-    source: Path,
-    reference: Path,
+    texts: Sequence[str],
+    references: Sequence[str],
     options: DecodeOptions | None = None,
     *,
     tokenize: str = "13a",
     lowercase: bool = False,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Evaluation:
-    """Translate a file and score it.
+    """Translate a test set and score it.
 
     Args:
         translator: a bundle or a run.
-        source: text, one sentence per line.
-        reference: its reference translation, line by line.
+        texts: sentences.
+        references: their translations.
         options: decoding options; the translator's defaults if ``None``.
         tokenize: sacreBLEU's tokenizer.
         lowercase: ignore case.
         progress: called with the fraction done, 0 to 1.
 
     Raises:
-        DataError: a file cannot be read, or the files have different numbers of lines.
-        InputError: a line is not valid Unicode, or has more tokens than the model accepts and truncation is disabled.
+        InputError: a text is not valid Unicode, or has more tokens than the model accepts and truncation is disabled.
         ConfigError: the tokenizer is unknown to sacreBLEU.
     """
-    texts, references = aligned_lines(source, reference)
     metrics(tokenize, lowercase=lowercase)
     options = options or translator.defaults
     counters, begin = Counters(), time.perf_counter()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import re
-from pathlib import Path
 
 import torch
 from lightning_fabric import Fabric
 
 from edgeformer.config import TrainConfig
 from edgeformer.train.stopping import StopReason
+from edgeformer_runtime.engine.cpus import cpu_facts, cpu_flags
 
 
 def process_rank() -> int:
@@ -32,18 +31,10 @@ def uses_bf16(config: TrainConfig) -> bool:
     return config.precision == "bf16" and (torch.cuda.is_available() or cpu_has_bf16())
 
 
-def cpu_has_bf16(info: Path = Path("/proc/cpuinfo")) -> bool:
-    """Return whether the processor has instructions for bf16; ``True`` if the system does not tell.
-
-    Args:
-        info: the system's description of the processor, with a line ``flags`` (x86) or ``Features`` (Arm).
-    """
-    try:
-        text = info.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return True
-    lines = re.findall(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    return not lines or bool({"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"} & set(lines[0].split()))
+def cpu_has_bf16() -> bool:
+    """Return whether the processor has instructions for bf16; ``True`` if the system does not tell."""
+    flags = cpu_flags(cpu_facts() or {})
+    return not flags or bool({"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"} & flags)
 
 
 def launch(config: TrainConfig) -> Fabric:

@@ -81,10 +81,6 @@ MAX_AFFIX = 64
 
 MAX_EXAMPLES = 1000
 """Examples, and traces of them."""
-MAX_STAGE_TENSORS = 100_000
-"""Tensors of a trace in one stage."""
-MAX_FINGERPRINT = 64
-"""Numbers of a fingerprint."""
 
 # Calls.
 
@@ -99,6 +95,8 @@ MAX_OPTION = 2**31 - 1
 MAX_DECODING_BYTES = 8 * GIB
 """Memory for decoder state and logits of all batches that are decoded at a time, estimated before decoding, for
 translations as long as allowed."""
+MAX_LINE_BYTES = MIB
+"""Bytes of a line of input, which bounds the memory that unsuitable input takes, such as a small gzip of many zeros."""
 MAX_TEXT_CHARACTERS = 2**20
 """Characters of a text to translate. Tokenizing that many takes seconds and less than a gigabyte."""
 

@@ -272,7 +272,8 @@ class Translator(Generic[SessionT_co]):
         on_error: OnError = "raise",
         **changes: Unpack[DecodeChanges],
     ) -> Iterator[list[Translation]]:
-        """Translate blocks of texts as they come; see :meth:`translate`. Errors count the texts of all blocks."""
+        """Translate blocks of texts as they come; see :meth:`translate`. An error's index counts from the first text of
+        the first block."""
         done = 0
         for block in blocks:
             translations = self._translated(_listed(block), done, options, counters, on_error, changes)

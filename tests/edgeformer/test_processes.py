@@ -9,6 +9,7 @@ import pytest
 from edgeformer.config import TrainConfig
 from edgeformer.train import processes
 from edgeformer.train.processes import cpu_has_bf16, uses_bf16
+from edgeformer_runtime.engine import cpus
 
 
 @pytest.mark.parametrize(
@@ -22,11 +23,14 @@ from edgeformer.train.processes import cpu_has_bf16, uses_bf16
         ("processor\t: 0\n", True),
     ],
 )
-def test_processors_say_whether_they_have_bf16(tmp_path: Path, text: str, expected: bool) -> None:
+def test_processors_say_whether_they_have_bf16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: bool
+) -> None:
     path = tmp_path / "cpuinfo"
+    monkeypatch.setattr(cpus, "CPU_INFO", path)
+    assert cpu_has_bf16()
     path.write_text(text, encoding="utf-8")
-    assert cpu_has_bf16(path) == expected
-    assert cpu_has_bf16(tmp_path / "none")
+    assert cpu_has_bf16() == expected
 
 
 def test_what_would_be_emulated_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,14 @@ def order(model_graphs: ModelGraphs, tmp_path_factory: pytest.TempPathFactory) -
     return measure_sensitivity(model_graphs, "int4", measurements)
 
 
+@pytest.fixture
+def quick_choice(model_graphs: ModelGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choose from graphs that are traced already, and time as little as possible."""
+    monkeypatch.setattr(export_best, "ModelGraphs", lambda *_, **__: model_graphs)
+    monkeypatch.setattr(trial, "TIMED_SENTENCES", 2)
+    monkeypatch.setattr(trial, "MAX_ROUNDS", trial.MIN_ROUNDS)
+
+
 def test_layers_have_the_names_of_torch_parameters(model_graphs: ModelGraphs) -> None:
     layers = {layer.name: layer for layer in model_graphs.optimized("int8").layers}
     assert len(layers) == 29
@@ -201,16 +209,12 @@ def test_sensitive_layers_are_kept_higher(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_choice")
 def test_the_command_chooses_goes_on_where_it_was_and_reports(
     model_graphs: ModelGraphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial, "TIMED_SENTENCES", 2)
-    monkeypatch.setattr(trial, "MAX_ROUNDS", trial.MIN_ROUNDS)
     for name, traits in with_agreement(0.5).items():
         monkeypatch.setitem(PRECISIONS, name, traits)
-    monkeypatch.setattr(
-        "edgeformer_export.auto.export_best.ModelGraphs", lambda *_, **__: model_graphs
-    )  # tracing takes longest
     texts = [tmp_path / "source", tmp_path / "reference"]
     for path, lines in zip(texts, zip(*PAIRS[::4], strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -300,12 +304,10 @@ def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_choice")
 def test_a_candidate_that_fails_is_named_and_the_others_go_on(
     model_graphs: ModelGraphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial, "TIMED_SENTENCES", 1)
-    monkeypatch.setattr(trial, "MAX_ROUNDS", trial.MIN_ROUNDS)
-
     def fails(graphs: ModelGraphs, candidate: Candidate, folder: Path) -> None:
         if candidate.precision == "int4":
             raise ZeroDivisionError("no blocks")
@@ -314,7 +316,6 @@ def test_a_candidate_that_fails_is_named_and_the_others_go_on(
         build(graphs, candidate, folder)
 
     monkeypatch.setattr(export_best, "build", fails)
-    monkeypatch.setattr(export_best, "ModelGraphs", lambda *_, **__: model_graphs)
     sources, references = zip(*PAIRS[::20], strict=True)
     text = ValidationText(sources=list(sources), references=list(references), tokenize="13a")
     report = export_best.export_best(model_graphs.run, tmp_path / "best", text, "text", AutoOptions(beam_size=1))

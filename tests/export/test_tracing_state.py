@@ -58,7 +58,7 @@ def test_a_model_is_left_as_it_was(target: Target) -> None:
 
 
 def test_a_step_in_torch_takes_the_state_and_nothing_else() -> None:
-    """What a target's kernel needs besides is no part of the state."""
+    """What a target's kernel needs besides is not part of the state."""
     model = build_model(small_recipe("post_norm"), 300, 300).eval()
     state = model.encode(torch.ones((2, 3), dtype=torch.int64), torch.tensor([3, 2]))
     for tensor in model.state_table():

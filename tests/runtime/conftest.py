@@ -1,4 +1,7 @@
-"""Bundles of the runtime's own tests: committed, so that they need neither torch nor an export."""
+"""Bundles of the runtime's own tests: committed, so that they need neither torch nor an export.
+
+They replace the fixtures of the same names in ``tests/conftest.py``, which export such bundles.
+"""
 
 from __future__ import annotations
 

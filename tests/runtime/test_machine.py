@@ -8,7 +8,7 @@ import msgspec
 import onnxruntime as ort
 import pytest
 
-from edgeformer_runtime.selfcheck import machine
+from edgeformer_runtime.engine import cpus
 from edgeformer_runtime.selfcheck.machine import Machine, this_machine
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\nflags\t\t: fpu sse2 avx2 avx512f avx512_vnni\n\n"
@@ -17,7 +17,7 @@ ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp i8mm\nCPU part\t: 0xd0b\n\n"
 
 def found(content: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     (folder / "cpuinfo").write_text(content * 2, encoding="utf-8")
-    monkeypatch.setattr(machine, "CPU_INFO", folder / "cpuinfo")
+    monkeypatch.setattr(cpus, "CPU_INFO", folder / "cpuinfo")
     return this_machine("cpu")
 
 
@@ -33,7 +33,7 @@ def test_instruction_sets_come_from_the_system(tmp_path: Path, monkeypatch: pyte
 
 
 def test_without_such_a_file_numpy_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "CPU_INFO", tmp_path / "missing")
+    monkeypatch.setattr(cpus, "CPU_INFO", tmp_path / "missing")
     assert this_machine("cpu").instructions
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ from edgeformer.model.session import TorchSession
 from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.parity import Divergence, LogitParity, ParityReport, TokenParity
-from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch, forced_steps
+from edgeformer_runtime.decoding.forced_steps import ForcedBatch, Pair, forced_batch, forced_steps
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
@@ -120,20 +120,28 @@ def torch_rounding(model: EncoderDecoder, pairs: Sequence[Pair], special: Specia
     Returns:
         The difference; 0 if the model cannot compute in float64.
     """
-    exact, limit = copy.deepcopy(model).eval().double(), model.max_target_length
-    device = next(model.parameters()).device
-    largest = 0.0
-    for start in range(0, len(pairs), BATCH):
-        block = [(source, target[: limit - 1]) for source, target in pairs[start : start + BATCH]]
-        batch = forced_batch(block, special)
-        arrays = [torch.from_numpy(array).to(device) for array in (batch.source, batch.source_length, batch.target)]
+    exact, largest = copy.deepcopy(model).eval().double(), 0.0
+    for batch, tensors in _batches(model, pairs, special):
         try:
-            difference = (model(*arrays).double() - exact(*arrays)).abs()  # (N, T, V)
+            difference = (model(*tensors).double() - exact(*tensors)).abs()  # (N, T, V)
         except RuntimeError:  # the model creates tensors of a fixed type
             return 0.0
         of_rows = zip(difference, batch.target_length.tolist(), strict=True)
         largest = max(largest, *(float(row[:length].max()) for row, length in of_rows))
     return largest if math.isfinite(largest) else 0.0
+
+
+def _batches(
+    model: EncoderDecoder, pairs: Sequence[Pair], special: SpecialTokens
+) -> Iterator[tuple[ForcedBatch, list[torch.Tensor]]]:
+    """Yield batches of pairs, their targets cut to the model's maximum, and the arguments of its ``forward``."""
+    device, limit = next(model.parameters()).device, model.max_target_length
+    for start in range(0, len(pairs), BATCH):
+        batch = forced_batch(
+            [(source, target[: limit - 1]) for source, target in pairs[start : start + BATCH]], special
+        )
+        arrays = batch.source, batch.source_length, batch.target
+        yield batch, [torch.from_numpy(array).to(device) for array in arrays]
 
 
 @torch.inference_mode()
@@ -145,14 +153,10 @@ def compare_logits(model: EncoderDecoder, session: StepSession, pairs: Sequence[
         session: the exported graphs.
         pairs: source ids (with end token) and target ids (without special tokens).
     """
-    device, limit = next(model.parameters()).device, session.max_target_length
     positions, agreeing, total, elements, largest_logit = 0, 0, 0.0, 0, 0.0
     worst, worst_sentence, worst_step = 0.0, 0, 0
-    for start in range(0, len(pairs), BATCH):
-        block = [(source, target[: limit - 1]) for source, target in pairs[start : start + BATCH]]
-        batch = forced_batch(block, session.special)
-        arrays = (torch.from_numpy(array).to(device) for array in (batch.source, batch.source_length, batch.target))
-        expected = model.eval()(*arrays).float().cpu().numpy()  # (N, T, V)
+    for number, (batch, tensors) in enumerate(_batches(model, pairs, session.special)):
+        expected = model.eval()(*tensors).float().cpu().numpy()  # (N, T, V)
         state = session.start(batch.source, batch.source_length)
         for step, logits in enumerate(forced_steps(state, batch.target)):
             valid = np.flatnonzero(step < batch.target_length)
@@ -162,7 +166,7 @@ def compare_logits(model: EncoderDecoder, session: StepSession, pairs: Sequence[
             # NaN counts as an infinite difference.
             largest = float(np.nan_to_num(by_row[row], nan=np.inf))
             if largest > worst:
-                worst, worst_sentence, worst_step = largest, start + int(valid[row]), step
+                worst, worst_sentence, worst_step = largest, number * BATCH + int(valid[row]), step
             positions += len(valid)
             agreeing += int((logits[valid].argmax(axis=1) == expected[valid, step].argmax(axis=1)).sum())
             total += float(difference.sum(dtype=np.float64))

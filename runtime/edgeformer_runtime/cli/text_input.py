@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer_runtime.errors import DataError
+from edgeformer_runtime.limits import MAX_LINE_BYTES
 
 BLOCK_LINES = 512
 """Maximum number of lines in a block."""
-MAX_LINE_BYTES = 1 << 20
-"""Maximum length of a line, which bounds the memory that unsuitable input takes, such as a small gzip of many zeros."""
 _READ_BYTES = 1 << 20
 
 
@@ -32,7 +31,7 @@ def line_blocks(text: tuple[str, ...], input_file: Path | None) -> Iterator[Iter
         input_file: a UTF-8 file, plain or gzip; ``None`` or ``-`` reads standard input.
 
     Raises:
-        DataError: standard input is closed; a line is not UTF-8 or has more than :data:`MAX_LINE_BYTES`; the gzip
+        DataError: standard input is closed; a line is not UTF-8 or has more than ``MAX_LINE_BYTES``; the gzip
             stream is damaged.
     """
     if text:

@@ -100,8 +100,8 @@ def translate(
     """Translate text with a bundle.
 
     Reads TEXT, the lines of --input, or standard input, and translates it with BUNDLE. Every input line gives one
-    output line; a blank line stays blank. Lines from a pipe are translated as they come. With --nbest, every input line
-    gives up to that many lines with score, tab and text, followed by a blank line.
+    output line; a blank line stays blank. Lines from a pipe are translated as they come. With --nbest N, every input
+    line gives up to N lines with score, tab and text, followed by a blank line.
     """
     if text and input_file is not None:
         raise click.UsageError("Give TEXT or --input, not both.")

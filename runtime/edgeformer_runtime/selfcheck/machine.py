@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import platform
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import onnxruntime as ort
 
-from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.cpus import available_cpus, cpu_facts, cpu_flags
 from edgeformer_runtime.engine.integer_products import products_saturate
 from edgeformer_runtime.engine.onnx_session import PROVIDERS
 
-CPU_INFO = Path("/proc/cpuinfo")
 INSTRUCTIONS = {
     "avx2": "AVX2",
     "avx_vnni": "AVX-VNNI",
@@ -27,7 +25,7 @@ INSTRUCTIONS = {
     "i8mm": "NEON i8mm",
     "sve": "SVE",
 }
-"""Instruction sets for which the engine has dedicated kernels, keyed by their names in :data:`CPU_INFO`."""
+"""Instruction sets for which the engine has dedicated kernels, keyed by their names in ``/proc/cpuinfo``."""
 
 
 class Machine(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -75,12 +73,10 @@ def machine_summary() -> str:
 
 def _processor() -> tuple[str, tuple[str, ...]]:
     """Name and instruction sets of the processor, as far as the system reports them."""
-    try:
-        lines = CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+    facts = cpu_facts()
+    if facts is None:
         # numpy reports groups of instruction sets under its own names, such as X86_V3 for AVX2.
         extensions = np.show_config(mode="dicts").get("SIMD Extensions", {})
         return platform.processor(), (*extensions.get("baseline", ()), *extensions.get("found", ()))
-    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
-    flags = set((facts.get("flags") or facts.get("Features") or "").split())
+    flags = cpu_flags(facts)
     return facts.get("model name", ""), tuple(name for flag, name in INSTRUCTIONS.items() if flag in flags)
