@@ -10,6 +10,7 @@ from pathlib import Path
 
 import tokenizers
 
+from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.errors import BundleError, InputError
 from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
 
@@ -177,4 +178,4 @@ def _library_errors(what: str) -> Iterator[None]:
     except BaseException as error:  # the library raises plain Exception, and PanicException, which is not one
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise BundleError(f"{what}: {error}. Export the bundle again.") from None
+        raise BundleError(f"{what}: {shortened(error)}. Export the bundle again.") from None
