@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -21,17 +22,18 @@ from edgeformer.errors import ConfigError
 from edgeformer_bench.commands import Command, command_line
 from edgeformer_runtime.cli.output import console, counting, print_json
 from edgeformer_runtime.selfcheck.machine import machine_summary
+from tests.robustness.ext4 import cuts, mount_problem
 from tests.robustness.files import FILES, SIGNED, Bundles, Case, damage
-from tests.robustness.kills import Left, kills
+from tests.robustness.kills import Left, Moment, kills
 from tests.robustness.pool import results
 from tests.robustness.power import power_failures
-from tests.robustness.report import KILL, POWER, Defect, Report, Row, replace_region, tables
+from tests.robustness.report import KINDS, Defect, Report, Row, replace_region, tables
 from tests.robustness.strace import strace_problem
 from tests.robustness.texts import TEXT_ATTACK, hostile_text
-from tests.robustness.writing import WRITINGS, writing_problem
+from tests.robustness.writing import WRITINGS, Writing, writing_problem
 
 CASES = (*FILES, TEXT_ATTACK)
-INTERRUPTIONS = tuple(f"{kind}-{name}" for name in WRITINGS for kind in (KILL, POWER))
+INTERRUPTIONS = tuple(f"{kind}-{name}" for name in WRITINGS for kind in KINDS)
 ATTACKS = (*CASES, *INTERRUPTIONS)
 
 
@@ -79,7 +81,8 @@ def main(
     Every file of a bundle is damaged at random, half of the time with its new hash in the manifest. A worker process
     opens each bundle and translates. It must refuse the bundle in one line, or use it: with the same output, or with
     another where nothing tells that the file changed. Programs that write bundles and checkpoints are ended at each
-    system call, and every state that a power failure may leave is created.
+    system call, and every state that a power failure may leave is created; as root, power cuts of an image of ext4 are
+    tried, too.
 
     Writes OUT/attack.json. Exits with 1 if something else happened, and prints how to reproduce it.
     """
@@ -125,7 +128,9 @@ def _problem(name: str) -> str | None:
     if name in SIGNED and find_spec("cryptography") is None:
         return "cryptography is not installed"
     if name in INTERRUPTIONS:
-        return strace_problem() or writing_problem(WRITINGS[name.partition("-")[2]])
+        kind, _, writing = name.partition("-")
+        mount = mount_problem() if kind == "ext4" else None
+        return mount or strace_problem() or writing_problem(WRITINGS[writing])
     return None
 
 
@@ -148,8 +153,9 @@ def _interruptions(name: str, seed: int) -> Row:
     kind, _, writing = name.partition("-")
     with tempfile.TemporaryDirectory(prefix="edgeformer-attack-") as folder, counting(f"moments of {name}") as progress:
         progress(0, 1)
-        interrupt = kills if kind == KILL else partial(power_failures, seed=seed)
-        for total, moment in interrupt(WRITINGS[writing], Path(folder)):
+        interrupt: dict[str, Callable[[Writing, Path], Iterator[tuple[int, Moment]]]]
+        interrupt = {"kill": kills, "power": partial(power_failures, seed=seed), "ext4": cuts}
+        for total, moment in interrupt[kind](WRITINGS[writing], Path(folder)):
             lost = moment.left is Left.LOST
             row.add(moment.left.value, 0.0, Defect(name, moment.left.value, moment.when) if lost else None)
             progress(row.tried, max(total, row.tried))

@@ -72,11 +72,16 @@ def kills(writing: Writing, folder: Path) -> Iterator[tuple[int, Moment]]:
     for call in calls:
         shutil.rmtree(target.parent)
         shutil.copytree(kept, target.parent)
-        _end_at(writing, source, target, call)
+        end_at(writing, source, target, call)
         yield len(calls), judged(target, old, new, f"killed at {call.name} {call.number}")
 
 
-def _end_at(writing: Writing, source: Path, target: Path, call: Call) -> None:
+def end_at(writing: Writing, source: Path, target: Path, call: Call) -> None:
+    """Run a program up to a system call, which is not made.
+
+    Raises:
+        RuntimeError: it does not make that call.
+    """
     fault = f"{call.name}:signal=SIGKILL:when={call.number}"
     # Of two faults for a call, strace obeys the later.
     inject = [entry for entry in writing.inject if not entry.startswith(f"{call.name}:")]

@@ -16,7 +16,8 @@ from tests.robustness.texts import TEXT_ATTACK
 from tests.robustness.writing import WRITINGS
 
 BEGIN, END = "<!-- made by `make {}`: begin -->", "<!-- made by `make {}`: end -->"
-KILL, POWER = "kill", "power"
+KINDS = {"kill": "kill", "power": "power failure", "ext4": "power cut of ext4"}
+"""How writing is interrupted, and the words for readers."""
 
 
 class Defect(msgspec.Struct, frozen=True):
@@ -108,7 +109,7 @@ def tables(report: Report) -> list[str]:
     rows = [
         [WRITINGS[name].what, words, f"{row.tried:,}", *(_count(row, left.value) for left in Left)]
         for name in WRITINGS
-        for kind, words in ((KILL, "kill"), (POWER, "power failure"))
+        for kind, words in KINDS.items()
         if (row := report.rows.get(f"{kind}-{name}")) is not None
     ]
     if rows:

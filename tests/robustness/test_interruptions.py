@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgeformer_runtime.temporaries import make_folder
+from tests.robustness.ext4 import cuts, mount_problem
 from tests.robustness.kills import Left, Moment, kills
 from tests.robustness.power import power_failures
 from tests.robustness.strace import strace_problem
@@ -50,12 +51,8 @@ def lefts(moments: list[tuple[int, Moment]]) -> Counter[Left]:
 @pytest.mark.parametrize("has_old", [False, True])
 def test_files_survive(tmp_path: Path, has_old: bool) -> None:
     tried = writing(FILE, file, has_old=has_old)
-    for name, found in (
-        ("kills", kills(tried, made(tmp_path / "kills"))),
-        ("power", power_failures(tried, made(tmp_path / "power"), 0)),
-    ):
-        counts = lefts(list(found))
-        assert counts.keys() == {Left.OLD, Left.NEW}, (name, counts)
+    for found in (kills(tried, made(tmp_path / "kills")), power_failures(tried, made(tmp_path / "power"), 0)):
+        assert lefts(list(found)).keys() == {Left.OLD, Left.NEW}
 
 
 @pytest.mark.parametrize("inject", [(), ("renameat2:error=EINVAL",)], ids=["exchange", "rename"])
@@ -81,6 +78,19 @@ def test_what_is_synchronized_too_late_is_found(tmp_path: Path) -> None:
         "target.replace(temporary / 'outgoing')\n(temporary / 'outgoing').replace(target)\n"
     )
     assert Left.LOST in lefts(list(power_failures(writing(program, folder), tmp_path, 0)))
+
+
+@pytest.mark.parametrize(("program", "survives"), [(FILE, True), (NO_SYNC, False)], ids=["right", "no-sync"])
+def test_power_cuts_of_a_file_system(tmp_path: Path, program: str, survives: bool) -> None:
+    """The new name is on the disk, but what it names is not, unless it was synchronized before."""
+    if problem := mount_problem():
+        pytest.skip(problem)
+    program += (
+        "from edgeformer_runtime.temporaries import sync\nsync(target.parent)\n(target.parent / 'more').touch()\n"
+    )
+    counts = lefts(list(cuts(writing(program, file), tmp_path)))
+    assert (Left.LOST not in counts) == survives
+    assert counts[Left.OLD] > 2
 
 
 @pytest.mark.slow
