@@ -115,7 +115,8 @@ def tables(report: Report) -> list[str]:
     if rows:
         lines += [*markdown_table(columns, rows), ""]
     lines += [f"Skipped `{name}`: {reason}." for name, reason in report.skipped.items()]
-    return [*lines, f"`{report.command}`; {report.machine}; {report.versions}."]
+    made = f"`make attack` with {report.mutations:,} cases of each kind, seed {report.seed}"
+    return [*lines, f"{made}; {report.machine}; {report.versions}."]
 
 
 def replace_region(page: Path, name: str, lines: list[str]) -> None:

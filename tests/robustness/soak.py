@@ -280,7 +280,7 @@ def table(report: Report) -> list[str]:
     return [
         *markdown_table(columns, rows),
         "",
-        f"`{report.command}`; {report.machine}; onnxruntime {report.engine}.",
+        f"`make soak`; {report.machine}; onnxruntime {report.engine}.",
     ]
 
 
