@@ -105,7 +105,7 @@ class Tokenizer:
             tokenizer = tokenizers.Tokenizer.from_str(content)
         if isinstance(tokenizer.model, tokenizers.models.BPE) and hasattr(tokenizer.model, "_resize_cache"):
             # The library caches words for every thread and does not free them with the tokenizer: a program that opens
-            # translators again and again would grow. Encoding a sentence takes as long without the cache.
+            # translators again and again would grow. Without the cache, a sentence takes a few microseconds more.
             tokenizer.model._resize_cache(0)
         return cls(tokenizer, **special)
 
