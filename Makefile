@@ -5,6 +5,8 @@
 # make bench     speed against CTranslate2, torch and Optimum, in one run; more with BENCH_ARGS=--full
 # make optimum   an environment of its own for Optimum, which make bench then measures too
 # make families  train, export and measure every model family: more than an hour
+# make attack    damaged bundles, hostile texts and interrupted writes, 10,000 of each: an hour; options in ATTACK_ARGS
+# make soak      memory, open files and threads over a million sentences: an hour; options in SOAK_ARGS
 # make docs      the documentation site, in build/site
 # make clean     remove the environment and everything the demo made
 
@@ -16,9 +18,11 @@ DEMO ?= runs/demo
 FAMILIES ?= runs/families
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+ATTACK_ARGS ?=
+SOAK_ARGS ?=
 OPTIMUM ?= runs/optimum
 
-.PHONY: demo test test-all test-slow pytest lint types bench optimum families docs clean
+.PHONY: demo test test-all test-slow pytest lint types bench optimum families attack soak docs clean
 
 demo: $(READY)
 	$(BIN)/python -m edgeformer_bench.demo --out $(DEMO)
@@ -50,6 +54,12 @@ optimum: $(OPTIMUM)/.ready
 
 families: $(READY)
 	$(BIN)/python -m edgeformer_bench.studies.families --out $(FAMILIES)
+
+attack: $(READY)
+	$(BIN)/python -m tests.robustness.attack $(ATTACK_ARGS)
+
+soak: $(READY)
+	$(BIN)/python -m tests.robustness.soak $(SOAK_ARGS)
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

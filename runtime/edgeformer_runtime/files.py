@@ -88,6 +88,7 @@ def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         if not path.exists():
             incoming.replace(path)
         elif not exchange_names(incoming, path):
+            sync(path.parent)  # so that the old folder is never moved into a folder that is not on the disk
             path.replace(outgoing)
             try:
                 incoming.replace(path)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import tokenizers
 
+from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.errors import BundleError, InputError
 from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
 
@@ -102,6 +103,10 @@ class Tokenizer:
         """
         with _library_errors(f"Tokenizer file `{path}` is damaged"):
             tokenizer = tokenizers.Tokenizer.from_str(content)
+        if isinstance(tokenizer.model, tokenizers.models.BPE) and hasattr(tokenizer.model, "_resize_cache"):
+            # The library caches words for every thread and does not free them with the tokenizer: a program that opens
+            # translators again and again would grow. Without the cache, a sentence takes a few microseconds more.
+            tokenizer.model._resize_cache(0)
         return cls(tokenizer, **special)
 
     @property
@@ -177,4 +182,4 @@ def _library_errors(what: str) -> Iterator[None]:
     except BaseException as error:  # the library raises plain Exception, and PanicException, which is not one
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise BundleError(f"{what}: {error}. Export the bundle again.") from None
+        raise BundleError(f"{what}: {shortened(error)}. Export the bundle again.") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
@@ -15,15 +14,9 @@ import pytest
 from edgeformer_export.writer import ExportError, atomic_folder, require_free
 from edgeformer_runtime.bundle.open import open_bundle
 from tests.bundles import BUNDLE_FILES, copy_of, edit_manifest
+from tests.robustness.strace import Trace, strace_problem, traced
+from tests.robustness.writing import BUNDLE as OVERWRITE
 
-OVERWRITE = """
-import shutil, sys
-from pathlib import Path
-from edgeformer_export.writer import atomic_folder
-with atomic_folder(Path(sys.argv[2]), overwrite=True) as folder:
-    for path in Path(sys.argv[1]).iterdir():
-        shutil.copy(path, folder)
-"""
 CALLS = ("mkdir", "flock", "fsync", "renameat2", "rename", "unlinkat", "unlink", "rmdir")
 """System calls that change names, or wait for the disk."""
 
@@ -39,25 +32,12 @@ def bundles(small_bundle: Path, tmp_path: Path) -> tuple[Path, Path]:
     return old, new
 
 
-def overwrite(bundles: tuple[Path, Path], *inject: str) -> tuple[int, list[str], str]:
-    """Overwrite the bundle under strace; returns the exit status, the system calls made, and the error."""
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed")
+def overwrite(bundles: tuple[Path, Path], *inject: str) -> Trace:
+    """Overwrite the bundle under strace."""
+    if problem := strace_problem():
+        pytest.skip(problem)
     out, new = bundles
-    trace = out.parent.parent / "trace"
-    faults = [word for fault in inject for word in ("-e", f"inject={fault}")]
-    command = [strace, "-f", "-y", "-o", str(trace), "-e", f"trace={','.join(CALLS)}", *faults, sys.executable]
-    done = subprocess.run(
-        [*command, "-c", OVERWRITE, str(new), str(out)],
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    if "ptrace" in done.stderr:
-        pytest.skip(f"strace may not be used here: {done.stderr.strip()}")
-    return done.returncode, trace.read_text(encoding="utf-8").splitlines(), done.stderr
+    return traced(OVERWRITE, new, out, inject=inject, calls=CALLS)
 
 
 def language(bundle: Path) -> str:

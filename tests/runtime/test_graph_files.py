@@ -21,8 +21,10 @@ from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
+from edgeformer_runtime.selfcheck.operators import check_operators
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash
+from tests.robustness.mutations import BYTE_EDITS, ByteEdit, edited
 
 pytest.importorskip("onnx")
 import onnx
@@ -222,6 +224,38 @@ def test_a_deeply_nested_file_is_refused() -> None:
         read_onnx(data)
 
 
+TERMINAL = "\x1b[2J\nError: all is well\x07"
+"""What would clear a terminal, and write an error of its own."""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.graph.node.add(op_type=TERMINAL),
+        lambda model: external(model, "location", TERMINAL),
+        lambda model: setattr(model.graph.output[0], "name", TERMINAL),
+        lambda model: model.graph.node.add(name=TERMINAL, op_type="Sum", output=["x"]),
+        lambda model: model.graph.node[0].attribute.add(name=TERMINAL, type="INT", i=1),
+        lambda model: model.opset_import.extend([model.opset_import.add(domain=TERMINAL, version=1)]),
+        lambda model: model.ClearField("ir_version"),
+    ],
+    ids=["operator", "location", "output", "node", "attribute", "twice", "engine"],
+)
+def test_names_in_a_graph_cannot_reach_a_terminal(small_bundle: Path, tmp_path: Path, change: Change) -> None:
+    opened = open_bundle(changed(small_bundle, tmp_path, change))
+    with pytest.raises(BundleError) as caught:
+        Translator.open(opened, threads=1)
+    assert str(caught.value).isprintable()
+
+
+def test_domains_in_a_graph_cannot_reach_a_terminal(small_bundle: Path, tmp_path: Path) -> None:
+    """The engine ignores a domain that no node uses; ``verify`` names it."""
+    bundle = changed(small_bundle, tmp_path, lambda model: model.opset_import.add(domain=TERMINAL, version=1))
+    with pytest.raises(BundleError, match=r"uses version 1 of \[2J Error: all is well, which") as caught:
+        check_operators(open_bundle(bundle))
+    assert str(caught.value).isprintable()
+
+
 def test_a_pipe_is_not_waited_for(small_bundle: Path, tmp_path: Path) -> None:
     for name in ("decoder.onnx", "weights.bin", "manifest.json", "manifest.json.sha256"):
         bundle = copy_of(small_bundle, tmp_path / name)
@@ -240,19 +274,10 @@ def test_a_graph_that_changed_after_opening_is_refused(small_bundle: Path, tmp_p
 
 
 EDITS = st.lists(
-    st.tuples(st.integers(0, 2**16), st.sampled_from(["set", "insert", "delete", "repeat"]), st.binary(max_size=12)),
+    st.tuples(st.integers(0, 2**16), st.sampled_from(BYTE_EDITS), st.binary(max_size=12)),
     min_size=1,
     max_size=4,
 )
-
-
-def edited(data: bytes, edits: list[tuple[int, str, bytes]]) -> bytes:
-    for place, kind, content in edits:
-        place %= len(data) + 1
-        width = 0 if kind == "insert" else len(content)
-        content = {"delete": b"", "repeat": data[place : place + width] * 2}.get(kind, content)
-        data = data[:place] + content + data[place + width :]
-    return data
 
 
 def check_against_onnx(data: bytes) -> None:
@@ -275,12 +300,12 @@ def check_against_onnx(data: bytes) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS)
-def test_mutated_graphs(small_bundle_int4: Path, edits: list[tuple[int, str, bytes]]) -> None:
+def test_mutated_graphs(small_bundle_int4: Path, edits: list[ByteEdit]) -> None:
     check_against_onnx(edited((small_bundle_int4 / DECODER_FILE).read_bytes(), edits))
 
 
 @pytest.mark.slow
 @settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS)
-def test_many_mutated_graphs(small_bundle_int4: Path, edits: list[tuple[int, str, bytes]]) -> None:
+def test_many_mutated_graphs(small_bundle_int4: Path, edits: list[ByteEdit]) -> None:
     check_against_onnx(edited((small_bundle_int4 / DECODER_FILE).read_bytes(), edits))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,78 +20,19 @@ from edgeformer_runtime.selfcheck.golden import check_golden, read_golden
 from edgeformer_runtime.selfcheck.operators import check_operators
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash, write_manifest
+from tests.robustness.mutations import HOSTILE, TREE_CHANGES, TreeChange, encoded, mutated
 
-HOSTILE: list[Any] = [
-    None,
-    True,
-    -1,
-    0,
-    1,
-    2**31,
-    2**63,
-    2**64,
-    10**30,
-    -0.5,
-    1e308,
-    "",
-    "\0",
-    "\x1b[2J",
-    "../x",
-    "x" * 300,
-    "1." + "9" * 4000,
-    [],
-    {},
-    [[]] * 3,
-    {"": {}},
-]
-"""Values that readers stumble over."""
 VALUES = st.one_of(
     st.sampled_from(HOSTILE), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=20)
 )
 CHANGES = st.lists(
-    st.tuples(st.integers(0, 2**20), st.sampled_from(["set", "delete", "repeat", "rename"]), VALUES),
+    st.tuples(st.integers(0, 2**20), st.sampled_from(TREE_CHANGES), VALUES),
     min_size=1,
     max_size=3,
 )
 """Places in a JSON tree, what to do there, and a value."""
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 MANY = settings(FEW, max_examples=600)
-
-
-def places(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """All containers of a tree, each with each of its keys."""
-    pending = [tree]
-    while pending:
-        container = pending.pop()
-        for key, value in container.items() if isinstance(container, dict) else enumerate(container):
-            yield container, key
-            if isinstance(value, dict | list):
-                pending.append(value)
-
-
-def mutated(tree: Any, changes: list[tuple[int, str, Any]]) -> Any:
-    """A changed copy of a tree."""
-    tree = copy.deepcopy(tree)
-    for number, kind, value in changes:
-        found = list(places(tree))
-        if not found:
-            break
-        container, key = found[number % len(found)]
-        if kind == "set":
-            container[key] = copy.deepcopy(value)
-        elif kind == "delete":
-            del container[key]
-        elif isinstance(container, list):
-            container.extend([container[key]] * 5)
-        elif kind == "rename":
-            container[str(value)] = container.pop(key)
-        elif isinstance(container[key], list):
-            container[key] = container[key] * 5
-    return tree
-
-
-def encoded(tree: Any) -> bytes:
-    return json.dumps(tree).encode("utf-8", "surrogatepass")
 
 
 @pytest.fixture(scope="module")
@@ -139,13 +79,13 @@ def golden(bundle: Path) -> Any:
 
 @FEW
 @given(changes=CHANGES)
-def test_mutated_manifests(folder: Path, changes: list[tuple[int, str, Any]]) -> None:
+def test_mutated_manifests(folder: Path, changes: list[TreeChange]) -> None:
     check_manifest(folder, encoded(mutated(manifest(folder), changes)))
 
 
 @settings(FEW, max_examples=8)
 @given(changes=CHANGES)
-def test_mutated_golden_files(folder: Path, changes: list[tuple[int, str, Any]]) -> None:
+def test_mutated_golden_files(folder: Path, changes: list[TreeChange]) -> None:
     check_golden_file(folder, encoded(mutated(golden(folder), changes)))
 
 
@@ -164,14 +104,14 @@ def test_any_bytes_as_manifest_and_golden_file(folder: Path, data: bytes) -> Non
 @pytest.mark.slow
 @MANY
 @given(changes=CHANGES)
-def test_many_mutated_manifests(folder: Path, changes: list[tuple[int, str, Any]]) -> None:
+def test_many_mutated_manifests(folder: Path, changes: list[TreeChange]) -> None:
     check_manifest(folder, encoded(mutated(manifest(folder), changes)))
 
 
 @pytest.mark.slow
 @settings(MANY, max_examples=100)
 @given(changes=CHANGES)
-def test_many_mutated_golden_files(folder: Path, changes: list[tuple[int, str, Any]]) -> None:
+def test_many_mutated_golden_files(folder: Path, changes: list[TreeChange]) -> None:
     check_golden_file(folder, encoded(mutated(golden(folder), changes)))
 
 

@@ -13,6 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from edgeformer_runtime.errors import BundleError, InputError
 from edgeformer_runtime.tokenizer import Tokenizer
+from tests.robustness.soak import allocated
 
 SENTENCES = ["Where is it\u202f?", "Où est-il\u00a0: là\u202f?", "one two three", "</s> <pad> is text", "naïve 😀 café"]
 
@@ -141,3 +142,20 @@ def test_fork_after_use_is_silent(tokenizer_file: Path) -> None:
     )
     run = subprocess.run([sys.executable, "-c", code, str(tokenizer_file)], capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_a_tokenizer_that_is_dropped_leaves_no_memory_behind(small_bundle: Path) -> None:
+    content = (small_bundle / "tokenizer.json").read_text(encoding="utf-8")
+    words = " ".join(f"word{number}" for number in range(300))
+
+    def use() -> None:
+        Tokenizer.from_json(content, "tokenizer.json").encode(words)
+
+    for _ in range(10):
+        use()
+    before = allocated()
+    if not before:
+        pytest.skip("this C library does not tell what is allocated")
+    for _ in range(100):
+        use()
+    assert allocated() - before < 2**20

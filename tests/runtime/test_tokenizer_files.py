@@ -21,7 +21,8 @@ from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash
 from tests.commands import problems
-from tests.runtime.test_mutated_bundles import CHANGES, FEW, MANY, mutated
+from tests.robustness.mutations import mutated
+from tests.runtime.test_mutated_bundles import CHANGES, FEW, MANY
 
 Tree = dict[str, Any]
 TEXTS = ["The dog runs 12 times, doesn't it?", "l'homme", "\u00e9 \U0001f600 </s>", "", " "]

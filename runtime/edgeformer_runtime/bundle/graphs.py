@@ -8,6 +8,7 @@ from edgeformer_runtime import limits
 from edgeformer_runtime.bundle.onnx_file import GraphFormatError, OnnxFile, Tensor, read_onnx
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.operators import OPERATORS
+from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.contract import WEIGHTS_FILE
 from edgeformer_runtime.errors import BundleError
 
@@ -28,19 +29,19 @@ def check_graph(bundle: Bundle, file: str) -> OnnxFile:
         graph = read_onnx(data)
     except GraphFormatError as error:
         raise BundleError(
-            f"Bundle `{bundle.path}`: `{file}` is not a graph as edgeformer writes it: {error}. Export it again."
+            f"Bundle `{bundle.path}`: `{file}` is not a graph as edgeformer writes it: {shortened(error)}. Export it "
+            "again."
         ) from None
     if unknown := sorted(graph.operators.keys() - OPERATORS):
-        raise BundleError(
-            f"Bundle `{bundle.path}`: `{file}` uses operators that bundles may not use: {', '.join(unknown[:10])}."
-        )
+        names = ", ".join(map(shortened, unknown[:10]))
+        raise BundleError(f"Bundle `{bundle.path}`: `{file}` uses operators that bundles may not use: {names}.")
     available = bundle.manifest.files[WEIGHTS_FILE].size
     external = [tensor for tensor in graph.tensors if tensor.external is not None]
     problem = next((problem for tensor in external if (problem := _weight_problem(tensor, available))), None)
     if problem is None and sum(tensor.nbytes for tensor in external) > limits.MAX_WEIGHT_READS * available:
         problem = f"its weights are more than {limits.MAX_WEIGHT_READS} times as large as `{WEIGHTS_FILE}`"
     if problem is not None:
-        raise BundleError(f"Bundle `{bundle.path}`: `{file}` is damaged: {problem}. Export it again.")
+        raise BundleError(f"Bundle `{bundle.path}`: `{file}` is damaged: {shortened(problem)}. Export it again.")
     return graph
 
 

@@ -13,7 +13,8 @@ from edgeformer_runtime.errors import BundleError, EdgeformerError
 
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 """Do not follow a symbolic link, do not wait for the writer of a pipe, and do not convert line ends."""
-_MAX_MESSAGE = 300
+MAX_MESSAGE = 300
+"""Characters of a library's message within one of ours."""
 
 
 @contextmanager
@@ -35,12 +36,13 @@ def reading(path: Path) -> Iterator[None]:
         ) from None
 
 
-def shortened(value: object) -> str:
-    """Text of a library's error, or of a value from a file: in one line without control characters, and not long."""
+def shortened(value: object, limit: int = MAX_MESSAGE) -> str:
+    """Text of a library's error, or of a value from a file: in one line without control characters, and not longer than
+    ``limit``."""
     text = " ".join("".join(char if char.isprintable() else " " for char in str(value)).split())
     if not text and isinstance(value, Exception):
         return type(value).__name__
-    return text if len(text) <= _MAX_MESSAGE else text[:_MAX_MESSAGE] + " …"
+    return text if len(text) <= limit else text[:limit] + " …"
 
 
 def is_plain(path: Path) -> bool:

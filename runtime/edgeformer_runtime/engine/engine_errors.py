@@ -7,7 +7,15 @@ from contextlib import contextmanager
 
 import onnxruntime as ort
 
+from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.errors import ModelError
+
+_MAX_MESSAGE = 1000
+
+
+def engine_message(error: Exception) -> str:
+    """The message of the engine's exception, which may quote a graph, as one line without control characters."""
+    return shortened(error, _MAX_MESSAGE)
 
 
 @contextmanager
@@ -16,4 +24,4 @@ def engine_errors(file: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # onnxruntime's own exceptions share no base class
-        raise ModelError(f"onnxruntime {ort.__version__} failed in `{file}`: {error}") from None
+        raise ModelError(f"onnxruntime {ort.__version__} failed in `{file}`: {engine_message(error)}") from None

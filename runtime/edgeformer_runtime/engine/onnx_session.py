@@ -15,6 +15,7 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.graphs import check_graph
 from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
+from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.cpus import available_cpus
@@ -29,7 +30,7 @@ try:
 
     from edgeformer_runtime.engine.bindings import StepGraph
     from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
-    from edgeformer_runtime.engine.engine_errors import engine_errors
+    from edgeformer_runtime.engine.engine_errors import engine_errors, engine_message
     from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
     from edgeformer_runtime.engine.onnx_best_tokens import OnnxBestTokens
     from edgeformer_runtime.engine.onnx_state import OnnxState
@@ -228,7 +229,7 @@ class OnnxSession:
             check_graph(self.bundle, file)
         graphs = [_open(self.bundle.file(file), self._device, self._options) for file in files]
         problems = [
-            problem
+            shortened(problem)
             for file, graph in zip(files, graphs, strict=True)
             for problem in interface_problems(self._manifest, file, graph.get_inputs(), graph.get_outputs())
         ]
@@ -294,7 +295,7 @@ def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.Inference
         with nullcontext() if device == "cpu" else redirect_stdout(sys.stderr):
             session = ort.InferenceSession(path, options, providers=[(PROVIDERS[device], SETTINGS[device])])
     except Exception as error:  # onnxruntime's own exceptions share no base class
-        raise BundleError(f"onnxruntime {ENGINE_VERSION} cannot open `{path.name}`: {error}") from None
+        raise BundleError(f"onnxruntime {ENGINE_VERSION} cannot open `{path.name}`: {engine_message(error)}") from None
     if session.get_providers()[0] != PROVIDERS[device]:
         raise DeviceError(
             f"{PROVIDERS[device]} could not be started; check the driver and CUDA's libraries (pip install "

@@ -15,6 +15,7 @@ from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.onnx_file import ELEMENT_BITS, FLOAT16, INT8, UINT8, OnnxFile
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.operators import ORT_OPERATORS
+from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.contract import ATTENTION_FILE, ENCODER_FILE
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.precision import PRECISIONS, Precision
@@ -73,7 +74,8 @@ def _differences(manifest: Manifest, graphs: Mapping[str, OnnxFile]) -> Iterator
             yield f"`{file}` has other operators than the manifest lists"
         for domain, version in graph.opsets.items():
             if manifest.opsets.get(domain) != version:
-                yield f"`{file}` uses version {version} of {domain or 'ai.onnx'}, which the manifest does not state"
+                name = shortened(domain) or "ai.onnx"
+                yield f"`{file}` uses version {version} of {name}, which the manifest does not state"
         if manifest.target == "portable" and (own := sorted(graph.operators.keys() & ORT_OPERATORS)):
             yield f"`{file}` uses {own[0]}, which is not portable"
         expected, found = manifest.precision[file], _precision(graph)
