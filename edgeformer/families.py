@@ -8,7 +8,7 @@ A family is a name, a configuration type and a torch module. It is found through
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -29,7 +29,11 @@ REGISTERED: dict[str, Family] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What the toolkit needs to know about a kind of model."""
+    """What the toolkit needs to know about a kind of model.
+
+    Raises:
+        ConfigError: ``config_type`` is no ``msgspec.Struct``.
+    """
 
     name: str
     """The value of ``model.family`` in a recipe."""
@@ -39,6 +43,17 @@ class Family:
     """``build(config, source_vocab_size, target_vocab_size)`` returns an untrained model; it may import torch."""
     presets: Mapping[str, Callable[[], msgspec.Struct]] = field(default_factory=dict)
     """Named configurations to start from."""
+
+    def __post_init__(self) -> None:
+        kind: object = self.config_type
+        if not isinstance(kind, type):
+            raise ConfigError(f"`config_type` of family `{self.name}` must be a class, but is {kind!r}.")
+        if not issubclass(kind, msgspec.Struct):
+            raise ConfigError(
+                f"`config_type` of family `{self.name}` must be a msgspec.Struct, which checks the fields of a recipe; "
+                f"write `class {kind.__name__}(msgspec.Struct)`"
+                + (" and remove `@dataclass`." if is_dataclass(kind) else ".")
+            )
 
 
 def register(family: Family) -> None:
@@ -68,6 +83,12 @@ def get_family(name: str) -> Family:
     if name in installed_families():
         return _load(installed_families()[name])
     raise ConfigError(f"`model.family` must be one of {', '.join(family_names())}, but is `{name}`.")
+
+
+def is_shipped(name: str) -> bool:
+    """Whether a family is one of this package, rather than of another package or registered in this process."""
+    entry = installed_families().get(name)
+    return name not in REGISTERED and entry is not None and entry.module.partition(".")[0] == "edgeformer"
 
 
 def model_config(section: Mapping[str, Any]) -> msgspec.Struct:

@@ -31,7 +31,20 @@ _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
     help="Override a key of the recipe, such as train.max_steps=500. May be repeated.",
 )
 @click.option("--resume", is_flag=True, help="Continue from the last checkpoint in --out. RECIPE may be omitted.")
-def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple[str, ...], resume: bool) -> None:
+@click.option(
+    "--export-check/--no-export-check",
+    default=True,
+    show_default=True,
+    help="Check first that a model of another package can be exported, if the exporter is installed.",
+)
+def train(
+    recipe: str | None,
+    out: Path,
+    data_dir: Path | None,
+    overrides: tuple[str, ...],
+    resume: bool,
+    export_check: bool,
+) -> None:
     """Train a model from a recipe.
 
     RECIPE is one of the recipes below or the path of a TOML file. The files that it names are looked for in the folder
@@ -60,7 +73,7 @@ def train(recipe: str | None, out: Path, data_dir: Path | None, overrides: tuple
     if data_dir is None and loaded is not None and recipe not in recipe_names():
         data_dir = folder_of_files(loaded.data, Path(str(recipe)))
     console = Console(quiet=process_rank() > 0)
-    result = run_training(loaded, out, data_dir, resume=resume, console=console)
+    result = run_training(loaded, out, data_dir, resume=resume, export_check=export_check, console=console)
     if process_rank() == 0:
         _draw(result, console)
     if isinstance(result.stopped_by, Interrupted):

@@ -11,6 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO
 
+from edgeformer.data.header import names_columns
 from edgeformer.errors import DataError
 
 Pair = tuple[str, str]
@@ -31,10 +32,18 @@ def read_pairs(files: Sequence[str | Path]) -> list[Pair]:
             are ignored; an empty line is a pair of empty sentences).
 
     Raises:
-        DataError: a file is missing, damaged or not UTF-8, the line counts differ, or a line has no tab.
+        DataError: a file is missing, damaged or not UTF-8, the line counts differ, a line has no tab, or the first one
+            names columns.
     """
     if len(files) == 1:
-        return [_split_columns(line, number, files[0]) for number, line in enumerate(read_lines(files[0]), start=1)]
+        lines = read_lines(files[0])
+        if lines and names_columns(lines[0].split("\t")):
+            header = lines[0].replace("\t", "<TAB>")
+            raise DataError(
+                f"`{files[0]}` begins with the header {header}, not with a sentence pair; remove that line. The first "
+                "column must be the source and the second the target."
+            )
+        return [_split_columns(line, number, files[0]) for number, line in enumerate(lines, start=1)]
     if len(files) != 2:
         raise DataError(f"Parallel text is one tab-separated file or two aligned files, but {len(files)} were given.")
     source, target = (read_lines(file) for file in files)

@@ -17,7 +17,7 @@ from edgeformer.data.batches import BatchStream, EncodedPairs, evenly_spaced
 from edgeformer.data.corpora import ParallelCorpus, load_corpus
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError, TrainingError
-from edgeformer.families import model_config
+from edgeformer.families import is_shipped, model_config
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
@@ -28,6 +28,7 @@ from edgeformer.train.cpu import prepare_for_cpu
 from edgeformer.train.loop import run_updates
 from edgeformer.train.objective import Objective
 from edgeformer.train.optimizer import build_optimizer
+from edgeformer.train.pretrain_checks import installed_checks, run_checks
 from edgeformer.train.processes import launch, process_rank, uses_bf16, world_size
 from edgeformer.train.report.display import TrainingDisplay
 from edgeformer.train.report.metrics import MetricsLog
@@ -87,6 +88,7 @@ def train(
     data_dir: Path | None = None,
     *,
     resume: bool = False,
+    export_check: bool = True,
     console: Console | None = None,
 ) -> TrainResult:
     """Train a model, or continue training it.
@@ -99,12 +101,14 @@ def train(
         out: the run folder; must be missing or empty unless ``resume`` is set.
         data_dir: folder in which to look for the corpus.
         resume: continue from the last checkpoint in ``out``.
+        export_check: check that a new model can be exported, if it is of another package's family and the exporter is
+            installed.
         console: where to report; by default, nothing is shown.
 
     Raises:
         CheckpointError: ``out`` is in use, cannot be resumed, or belongs to another recipe.
-        ConfigError: the recipe is inconsistent, its model breaks the contract of model families, or another process is
-            training in ``out``.
+        ConfigError: the recipe is inconsistent, its model breaks the contract of model families or cannot be exported,
+            or another process is training in ``out``.
         DataError: the corpus cannot be read, or none of it fits the model.
         TrainingError: training diverged; the model of the checkpoints so far is kept, if there are any.
     """
@@ -125,7 +129,7 @@ def train(
 
     corpus = load_corpus(recipe.data, data_dir)
     if run is None:
-        run = _create(out, recipe, corpus)
+        run = _create(out, recipe, corpus, console, export_check=export_check)
     elif run.info.provenance.get("sha256") != corpus.provenance.sha256:
         raise CheckpointError(
             f"Run `{out}` was trained on different text from what is there now; provide the same files with --data."
@@ -320,7 +324,7 @@ def _finish(training: _Training) -> None:
     training.display.final(figures, training.run.info.averaged_steps)
 
 
-def _create(out: Path, recipe: Recipe, corpus: ParallelCorpus) -> Run:
+def _create(out: Path, recipe: Recipe, corpus: ParallelCorpus, console: Console, *, export_check: bool) -> Run:
     """Create the run folder on the first process; the others wait for it."""
     if process_rank():
         deadline = time.monotonic() + 600
@@ -331,7 +335,12 @@ def _create(out: Path, recipe: Recipe, corpus: ParallelCorpus) -> Run:
         return Run.open(out)
     source_tokenizer, target_tokenizer = train_tokenizers(corpus.train, recipe.tokenizer)
     source_vocab_size, target_vocab_size = source_tokenizer.get_vocab_size(), target_tokenizer.get_vocab_size()
-    check_model(build_model(recipe, source_vocab_size, target_vocab_size))  # a broken model leaves no folder behind
+    model = build_model(recipe, source_vocab_size, target_vocab_size)
+    check_model(model)  # a broken model leaves no folder behind
+    if export_check and not is_shipped(recipe.model["family"]) and (checks := installed_checks()):
+        name = recipe.model["family"]
+        TrainingDisplay(console, recipe.train.max_steps, None).line(f"Checking that `{name}` can be exported")
+        run_checks(checks, model)
     info = RunInfo(
         source_vocab_size=source_vocab_size,
         target_vocab_size=target_vocab_size,

@@ -8,6 +8,7 @@ from functools import cache, cached_property
 
 import onnx_ir as ir
 
+from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.check import check_model
 from edgeformer.train.run import Run
 from edgeformer_export.passes.half import HalfPrecision
@@ -16,6 +17,7 @@ from edgeformer_export.passes.merge import MergeLinears
 from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.simplify import Simplify
+from edgeformer_export.passes.structure import operator_counts
 from edgeformer_export.quantize.assignment import Assigned
 from edgeformer_export.quantize.blocks import QuantizeBlocks
 from edgeformer_export.quantize.calibration import QuantizationRange, calibrate
@@ -23,7 +25,9 @@ from edgeformer_export.quantize.layers import Layer, find_layers
 from edgeformer_export.quantize.static import QuantizeStatic, activations, projection_digests
 from edgeformer_export.sample import sample_pairs, spread
 from edgeformer_export.stages import CALIBRATE, OPTIMIZE, TRACE, StageProgress, silent
+from edgeformer_export.tracing.mistakes import unsupported
 from edgeformer_export.tracing.to_onnx import Graphs, Traced, to_onnx
+from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens, Target
 from edgeformer_runtime.bundle.report import PassRecord
@@ -143,12 +147,10 @@ class ModelGraphs:
         return blocks + static
 
     def _optimize(self, in_blocks: bool) -> OptimizedGraphs:
-        graphs, passes = copies(self.traced.graphs), {}
         self._progress(OPTIMIZE, 0.0)
-        for file in graphs:
-            chosen = optimizations(file, self.target, in_blocks=in_blocks, for_cuda=self._for_cuda)
-            graphs[file], records = run_passes(graphs[file], chosen)
-            passes[file] = tuple(records)
+        graphs, passes = optimized_graphs(
+            copies(self.traced.graphs), self.target, in_blocks=in_blocks, for_cuda=self._for_cuda
+        )
         layers = () if self._for_cuda else tuple(find_layers(self.model, graphs))
         return OptimizedGraphs(graphs, passes, layers)
 
@@ -162,6 +164,41 @@ class ModelGraphs:
             self.special,
             lambda fraction: self._progress(CALIBRATE, fraction),
         )
+
+
+def check_exportable(model: EncoderDecoder) -> None:
+    """Trace and optimize a model, trained or not, as an export does; an entry point of ``edgeformer.pretrain_checks``.
+
+    Args:
+        model: a model that satisfies the contract; it is left in evaluation mode.
+
+    Raises:
+        ExportError: the model cannot be exported.
+    """
+    optimized_graphs(to_onnx(model, "ort").graphs, "ort", in_blocks=False, for_cuda=False)
+
+
+def optimized_graphs(graphs: Graphs, target: Target, *, in_blocks: bool, for_cuda: bool) -> tuple[Graphs, Passes]:
+    """Run :func:`optimizations`, and make sure that bundles may use the operators of the result.
+
+    Args:
+        graphs: the graphs as traced; modified in place.
+        target: as for :func:`optimizations`.
+        in_blocks: as for :func:`optimizations`.
+        for_cuda: as for :func:`optimizations`.
+
+    Raises:
+        ExportError: an operator may not be used.
+    """
+    passes = {}
+    for file in graphs:
+        chosen = optimizations(file, target, in_blocks=in_blocks, for_cuda=for_cuda)
+        graphs[file], records = run_passes(graphs[file], chosen)
+        passes[file] = tuple(records)
+        if problem := unsupported(operator_counts(graphs[file])):
+            method = "encode" if file == contract.ENCODER_FILE else "step"
+            raise ExportError(f"The model's `{method}` needs {problem}")
+    return graphs, passes
 
 
 def copies(graphs: Graphs) -> Graphs:

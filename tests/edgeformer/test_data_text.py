@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeformer.data.header import names_columns
 from edgeformer.data.text import read_lines, read_pairs
 from edgeformer.errors import DataError
 
@@ -74,6 +75,76 @@ def test_different_line_counts_name_both_files(tmp_path: Path) -> None:
 def test_undecodable_bytes_name_the_line(tmp_path: Path, content: bytes, line: int, mark: bytes) -> None:
     with pytest.raises(DataError, match=rf"bad\.txt` must be UTF-8, but line {line} "):
         read_lines(write(tmp_path / "bad.txt", mark + content))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "source\ttarget",
+        "en\tfr",
+        "sentence1\tsentence2",
+        "English\tFrench",
+        "French\tEnglish\tattribution",
+        "src_text\ttgt_text",
+        "\tsource\ttarget",
+        "id\tsource\ttarget",
+        "no\ten",
+        '"Source"\t"Target"',
+        "#src\ttrg",
+        "Text\tTranslation",
+        "en-US\tde",
+        "eng\tdeu",
+    ],
+)
+def test_a_header_is_refused(tmp_path: Path, header: str) -> None:
+    path = write(tmp_path / "a.tsv", f"{header}\nGo.\tVa !\n")
+    with pytest.raises(DataError) as caught:
+        read_pairs([path])
+    shown = header.replace("\t", "<TAB>")
+    assert str(caught.value).startswith(f"`{path}` begins with the header {shown}, not with a sentence pair; remove")
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        "Hello\tBonjour",
+        "Hi.\tSalut.",
+        "source\tsource",
+        "Text\tText",
+        "target\tcible",
+        "English\tAnglais",
+        "français\tFrench",
+        "Source:\tTarget:",
+        "it\tes",
+        "he\thy",
+        "1\t2",
+        "No\tNon",
+        "id\tça",
+        "input the text\toutput the text",
+        "\t",
+    ],
+)
+def test_a_short_first_pair_is_a_pair(tmp_path: Path, pair: str) -> None:
+    assert read_pairs([write(tmp_path / "a.tsv", f"{pair}\nGo.\tVa !\n")]) == [tuple(pair.split("\t")), ("Go.", "Va !")]
+
+
+def test_a_header_is_looked_for_in_the_first_line_only(tmp_path: Path) -> None:
+    assert read_pairs([write(tmp_path / "a.tsv", "Go.\tVa !\nsource\ttarget\n")])[1] == ("source", "target")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["multi30k/val.en.gz", "multi30k/val.de.gz"],
+        ["multi30k/val.en.gz", "multi30k/val.fr.gz"],
+        pytest.param(["tatoeba/deu-eng.zip:deu.txt"], marks=pytest.mark.slow),
+        pytest.param(["tatoeba/fra-eng.zip:fra-eng/fra.txt"], marks=pytest.mark.slow),
+    ],
+)
+def test_no_pair_of_a_real_corpus_is_a_header(files: list[str], shared_data: Path) -> None:
+    pairs = read_pairs([f"{shared_data}/{file}" for file in files])
+    assert len(pairs) > 1000
+    assert not [pair for pair in pairs if names_columns(pair) or names_columns(pair[::-1])]
 
 
 def test_line_without_tab(tmp_path: Path) -> None:

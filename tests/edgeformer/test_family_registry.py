@@ -12,7 +12,7 @@ import pytest
 from edgeformer import families
 from edgeformer.config import recipe_from_tree
 from edgeformer.errors import CheckpointError, ConfigError
-from edgeformer.families import Family, family_names, get_family, model_config, register
+from edgeformer.families import Family, family_names, get_family, is_shipped, model_config, register
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.train.run import Run
@@ -101,6 +101,31 @@ def test_a_name_is_registered_once() -> None:
     for name in ("own", "transformer"):
         with pytest.raises(ConfigError, match=f"A family named `{name}` is already registered"):
             register(Family(name=name, config_type=msgspec.Struct, build=no_model))
+
+
+def test_the_configuration_of_a_family_is_a_struct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = MODULE.replace("class Config(msgspec.Struct)", "@dataclasses.dataclass\nclass Config")
+    path = declare(tmp_path, monkeypatch, f"import dataclasses\n{module}", "own_package:OWN")
+    with pytest.raises(ConfigError) as caught:
+        get_family("own")
+    assert str(caught.value) == (
+        "Entry point `own = own_package:OWN` of edgeformer.families cannot be loaded: ConfigError: `config_type` of "
+        "family `own` must be a msgspec.Struct, which checks the fields of a recipe; write `class "
+        f"Config(msgspec.Struct)` and remove `@dataclass` ({path}:10)."
+    )
+    with pytest.raises(ConfigError, match=r"must be a msgspec\.Struct, .*; write `class dict\(msgspec\.Struct\)`\.$"):
+        Family(name="own", config_type=dict, build=no_model)  # type: ignore[arg-type]  # the mistake under test
+    with pytest.raises(ConfigError, match=r"must be a class, but is 8\."):
+        Family(name="own", config_type=8, build=no_model)  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_shipped_families_are_told_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_shipped("transformer")
+    assert is_shipped("lstm")
+    register(Family(name="own", config_type=msgspec.Struct, build=no_model))
+    assert not is_shipped("own")
+    declare(tmp_path, monkeypatch, MODULE, "own_package:OWN", name="other")
+    assert not is_shipped("other")
 
 
 def test_a_run_of_a_family_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from edgeformer.model.base import State
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run
-from edgeformer_export.export import export_run
+from edgeformer_export.export import ParityError, export_run
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.sample import spread
 from edgeformer_export.tracing import kernels
@@ -134,6 +134,24 @@ def test_a_dropped_mask_is_not_exported(run: Run, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(kernels, "ort_attention", unmasked)
     with pytest.raises(ExportError, match="not equal to torch: logits differ by up to"):
         export_run(run, tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_that_differs_from_forward_on_text_only_is_the_models_mistake(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_graphs = store.model_graphs()  # its check of the contract has no text with a start token
+    forward = Transformer.forward
+
+    def unlike_step(self: Transformer, source: Tensor, length: Tensor, target: Tensor) -> Tensor:
+        logits = forward(self, source, length, target)
+        return logits + (target == 2)[:, :, None] * torch.linspace(-1, 1, logits.shape[2])
+
+    monkeypatch.setattr(Transformer, "forward", unlike_step)
+    with pytest.raises(
+        ParityError, match=r"^In PyTorch, the model's `step` gives other logits than its `forward` .*, at "
+    ):
+        export_run(model_graphs.run, tmp_path / "bundle", model_graphs=model_graphs)
     assert list(tmp_path.iterdir()) == []
 
 

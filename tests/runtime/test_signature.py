@@ -56,6 +56,9 @@ def test_a_signed_bundle_is_opened_with_its_key(signed: Path, keys: dict[str, Pa
     assert open_bundle(signed)  # nobody asks
     options = ("--trusted-key", keys["other.pub"], "--trusted-key", keys["one.pub"])
     assert run("verify", signed, *options).stdout.endswith("PASSED\n")
+    translated = run("translate", signed, "The old dog runs.", *options).stdout
+    assert translated.strip()
+    assert translated == run("translate", signed, "The old dog runs.").stdout
 
 
 def test_a_later_signature_replaces_an_earlier_one(signed: Path, keys: dict[str, Path]) -> None:
@@ -69,7 +72,9 @@ def test_other_keys_and_no_keys_trust_nothing(signed: Path, keys: dict[str, Path
     for trusted in ([keys["other.pub"]], []):
         with pytest.raises(BundleError, match="which is not a trusted key"):
             Translator.open(signed, trusted_keys=trusted)
-    assert "which is not a trusted key" in error("verify", signed, "--trusted-key", keys["other.pub"])
+    for command, *text in (["verify"], ["translate", "The old dog runs."]):
+        message = error(command, signed, *text, "--trusted-key", keys["other.pub"])
+        assert "which is not a trusted key" in message
 
 
 def test_a_bundle_without_signature_is_refused(small_bundle: Path, keys: dict[str, Path]) -> None:

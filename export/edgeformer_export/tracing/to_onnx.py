@@ -17,9 +17,9 @@ from torch.export import Dim
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
-from edgeformer.traceback_summary import describe
 from edgeformer_export.tracing.graphs import EncoderGraph, StepDecoderGraph
 from edgeformer_export.tracing.kernels import scaled_queries, use_kernels
+from edgeformer_export.tracing.mistakes import mistranslation, why_untraceable
 from edgeformer_export.tracing.state import bundle_state, in_place_caches
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
@@ -129,6 +129,9 @@ def _trace(
     inputs: dict[str, tuple[str | int, ...]],
     outputs: dict[str, tuple[str | int, ...]],
 ) -> ir.Model:
+    for operator in (torch.ops.aten.gru.input, torch.ops.aten.lstm.input):
+        # `torch.onnx.export` exchanges the kernels of these, but an earlier trace left the exchanged ones in the cache.
+        operator._dispatch_cache.clear()
     try:
         with torch.no_grad(), _quiet():
             program = torch.onnx.export(
@@ -142,21 +145,30 @@ def _trace(
                 verbose=False,
             )
     except RuntimeError as error:  # OnnxExporterError and torch.export's own among them
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        raise ExportError(
-            f"The model's `{method}` cannot be traced: {describe(cause)}. Shapes may steer Python, values may not: "
-            "see the rules in docs/your-own-model.md."
-        ) from error
+        raise ExportError(f"The model's `{method}` cannot be traced: {why_untraceable(error)}") from error
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")
+    if program.exported_program is not None and (problem := mistranslation(program.exported_program)):
+        raise ExportError(f"The model's `{method}` cannot be exported: {problem}")
     model = program.model
+    _forget_shapes_behind_recurrent_layers(model)
     # Replace the tracer's numbered axes by the contract's letters.
     for values, axes in ((model.graph.inputs, inputs), (model.graph.outputs, outputs)):
         for value in values:
             value.shape = ir.Shape(axes[str(value.name)])
     return model
+
+
+def _forget_shapes_behind_recurrent_layers(model: ir.Model) -> None:
+    """Drop the shapes inside a graph with a recurrent layer of torch's, such as ``nn.GRU``.
+
+    The tracer takes the length of such a layer's output from the example. The simplifier infers all shapes again.
+    """
+    sequence_lens = 4  # the input that such a layer does not have
+    if any(node.op_type in {"GRU", "LSTM", "RNN"} and node.inputs[sequence_lens] is None for node in model.graph):
+        for node in model.graph:
+            for value in node.outputs:
+                value.shape = None
 
 
 def _decoder_inputs(

@@ -54,6 +54,13 @@ length_penalty = click.option(
 batch_tokens = click.option(
     "--batch-tokens", type=click.IntRange(1), default=4096, show_default=True, help="Maximum batch size in tokens."
 )
+trusted_keys = click.option(
+    "--trusted-key",
+    "trusted_keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Public key, in PEM format, that the bundle must be signed by; may be repeated. Default: any bundle.",
+)
 truncate = click.option(
     "--truncate", is_flag=True, help="Truncate lines with more tokens than the model accepts, instead of failing."
 )

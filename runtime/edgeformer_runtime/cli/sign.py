@@ -19,7 +19,7 @@ def sign(bundle: Path, key: Path) -> None:
     """Sign a bundle.
 
     Checks all hashes of BUNDLE, signs its manifest, and writes the signature to `signature.json` in the folder. Whoever
-    has the public key can then tell that the bundle is yours: `edgeformer verify --trusted-key`.
+    has the public key can then tell that the bundle is yours: `--trusted-key` of `edgeformer verify` and `translate`.
     """
     from edgeformer_runtime.bundle.open import open_bundle
     from edgeformer_runtime.bundle.signature import sign_manifest

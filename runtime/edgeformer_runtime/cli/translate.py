@@ -72,6 +72,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
         help="Batches translated at the same time, sharing one copy of the weights; for files of many sentences.",
     ),
 )
+@options.trusted_keys
 @click.option(
     "--json",
     "as_json",
@@ -94,6 +95,7 @@ def translate(
     output_file: Path | None,
     search: DecodeChanges,
     engine: dict[str, Any],
+    trusted_keys: tuple[Path, ...],
     as_json: bool,
     attention: str | None,
 ) -> None:
@@ -114,7 +116,7 @@ def translate(
         pictures = Pictures(Path(attention or "attention.png"), input_file, output_file)
     from edgeformer_runtime.translator import Translator
 
-    translator = Translator.open(bundle, **engine)
+    translator = Translator.open(bundle, trusted_keys=trusted_keys or None, **engine)
     search["return_scores"] = as_json or search["n_best"] > 1
     decoding = translator.options(**search)
     if decoding.n_best > decoding.beam_size:

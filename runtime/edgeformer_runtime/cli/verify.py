@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgeformer_runtime.cli import options
+
 if TYPE_CHECKING:
     from edgeformer_runtime.bundle.parity import ParityReport
     from edgeformer_runtime.selfcheck.checkpoint import CheckpointResult
@@ -31,13 +33,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     help="Beam size to compare; may be repeated. Default: 1 and the bundle's own.",
 )
-@click.option(
-    "--trusted-key",
-    "trusted_keys",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Public key, in PEM format, that the bundle must be signed by; may be repeated. Default: any bundle.",
-)
+@options.trusted_keys
 @click.option("--device", default="cpu", show_default=True, help="cpu, or cuda for fp16 and fp32 bundles.")
 @click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 uses every available CPU.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")

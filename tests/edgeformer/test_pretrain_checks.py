@@ -1,0 +1,127 @@
+"""What is checked of a model of another package before it is trained."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from edgeformer import families
+from edgeformer.model.base import EncoderDecoder, State
+from edgeformer.model.families import TRANSFORMER
+from edgeformer.model.transformer.model import Transformer
+from edgeformer.train import pretrain_checks
+from edgeformer.train.pretrain_checks import PRETRAIN_CHECKS, installed_checks
+from edgeformer_runtime.errors import ModelError
+from tests.commands import run
+from tests.conftest import ROOT
+
+RECIPE = """
+[model]
+family = "{family}"
+d_model = 16
+d_ff = 32
+heads = 2
+encoder_layers = 1
+decoder_layers = 1
+
+[tokenizer]
+kind = "word"
+
+[data]
+train = ["letters.tsv"]
+valid_size = 4
+test_size = 4
+
+[train]
+max_steps = 2
+batch_tokens = 64
+warmup_steps = 1
+validate_every = 2
+threads = 1
+"""
+SAID = "Checking that `own` can be exported"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A corpus, and a recipe of a family that another package could have declared."""
+    monkeypatch.setattr(families, "REGISTERED", {"own": replace(TRANSFORMER, name="own")})
+    lines = [f"{one} {two} {three}\t{three} {two} {one}\n" for one in "abcd" for two in "abcd" for three in "ab"]
+    (tmp_path / "letters.tsv").write_text("".join(lines), encoding="utf-8")
+    for family in ("own", "transformer"):
+        (tmp_path / f"{family}.toml").write_text(RECIPE.format(family=family), encoding="utf-8")
+    return tmp_path
+
+
+def declare(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
+    """Install checks under the names of their functions."""
+    entries = [EntryPoint(name=value, value=value, group=PRETRAIN_CHECKS) for value in values]
+    monkeypatch.setattr(pretrain_checks, "entry_points", lambda group: entries if group == PRETRAIN_CHECKS else [])
+
+
+def refuse(model: EncoderDecoder) -> None:
+    assert isinstance(model, Transformer)
+    raise ModelError("The model's `step` cannot be traced: for a reason.")
+
+
+def arguments(folder: Path, family: str, *more: str) -> list[str | Path]:
+    return ["train", folder / f"{family}.toml", "--data", folder, "--out", folder / "run", *more]
+
+
+def test_a_model_that_cannot_be_exported_is_not_trained_unless_told_to(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(monkeypatch, f"{__name__}:refuse")
+    result = run(*arguments(folder, "own"))
+    assert result.exit_code == 1
+    assert result.stdout == f"{SAID}\n"
+    assert result.stderr == (
+        "Error: The model's `step` cannot be traced: for a reason. To train this model all the same, give "
+        "--no-export-check.\n"
+    )
+    assert not (folder / "run").exists()
+    result = run(*arguments(folder, "own", "--no-export-check"))
+    assert result.exit_code == 0, result.output
+    assert SAID not in result.output
+
+
+def test_families_of_edgeformer_are_not_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(monkeypatch, f"{__name__}:refuse")
+    result = run(*arguments(folder, "transformer"))
+    assert result.exit_code == 0, result.output
+    assert "Checking" not in result.output
+
+
+def test_without_the_exporters_libraries_nothing_is_checked_or_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(monkeypatch, "a_library_that_is_not_installed:check")
+    assert installed_checks() == []
+    result = run(*arguments(folder, "own"))
+    assert result.exit_code == 0, result.output
+    assert "Checking" not in result.output
+
+
+@pytest.mark.slow
+def test_the_exporters_check_traces_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxscript")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declare(monkeypatch, *project["entry-points"][PRETRAIN_CHECKS].values())
+    encode = Transformer.encode
+
+    def reads_values(self: Transformer, source: Tensor, source_length: Tensor) -> State:
+        return encode(self, source if source_length.max() > 3 else source.clone(), source_length)
+
+    with monkeypatch.context() as context:
+        context.setattr(Transformer, "encode", reads_values)
+        message = run(*arguments(folder, "own")).stderr
+    assert message.startswith("Error: The model's `encode` cannot be traced: GuardOnDataDependentSymNode: ")
+    assert "values may not: see the rules in docs/your-own-model.md. To train this model all the same" in message
+    result = run(*arguments(folder, "own"))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"{SAID}\n")
