@@ -242,8 +242,9 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
         problems.append(f"`train.label_smoothing` must be at least 0 and below 1, but is {train.label_smoothing}")
     if not all(0 <= beta < 1 for beta in train.adam_betas):
         problems.append(f"`train.adam_betas` must be at least 0 and below 1, but are {list(train.adam_betas)}")
-    if getattr(model, "tied_embeddings", None) == "all" and not tokenizer.shared:
-        problems.append('`model.tied_embeddings` = "all" needs `tokenizer.shared` = true, but it is false')
+    tied = getattr(model, "tied_embeddings", None)
+    if tied in {"all", "inputs"} and not tokenizer.shared:
+        problems.append(f'`model.tied_embeddings` = "{tied}" needs `tokenizer.shared` = true, but it is false')
     if train.schedule == "noam" and not getattr(model, "d_model", None):
         problems.append(
             '`train.schedule` = "noam" needs a model with a field `d_model`, '

@@ -12,6 +12,7 @@ ORT_OPERATORS = frozenset(
         "com.microsoft.MultiHeadAttention",
         "com.microsoft.QGemm",
         "com.microsoft.SkipLayerNormalization",
+        "com.microsoft.SkipSimplifiedLayerNormalization",
     }
 )
 """ONNX Runtime's own operators that the exporter writes with ``--target ort``."""
