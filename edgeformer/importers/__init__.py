@@ -1,0 +1,1 @@
+"""Importers: models of other toolkits become run folders."""
