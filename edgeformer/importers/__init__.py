@@ -1,1 +1,1 @@
-"""Importers: models of other toolkits become run folders."""
+"""Importers: models and tokenizers that were trained elsewhere become run folders."""

@@ -64,8 +64,9 @@ class Validation(msgspec.Struct, kw_only=True, frozen=True):
 class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
     """What happened in a run. Written as ``run.json``."""
 
-    status: Literal["running", "interrupted", "finished", "diverged"] = "running"
-    """``finished`` once there is a final model. A run that diverged after its first validation has a model, too."""
+    status: Literal["running", "interrupted", "finished", "diverged", "imported"] = "running"
+    """``finished`` once there is a final model. A run that diverged after its first validation has a model, too, and so
+    has one that was imported."""
     stopped_by: str = ""
     """Why training stopped, as text for people."""
     steps: int = 0
@@ -100,6 +101,10 @@ class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
     """Origin of the text."""
     versions: dict[str, str] = {}
     """Versions of Python and of the libraries that a result depends on."""
+    text: TextFormat = TextFormat()
+    """Names of special tokens, and what the model expects around the tokens of a text."""
+    notes: tuple[str, ...] = ()
+    """What users of an imported model should know."""
     generation: Generation = Generation()
     """Decoding defaults. `edgeformer tune` sets them, and `edgeformer export` copies them into the bundle."""
 
@@ -127,8 +132,9 @@ class Run:
         )
         self.source_tokenizer_path, self.target_tokenizer_path = (path / name for name in names)
         try:
-            self.source_tokenizer = Tokenizer.from_file(self.source_tokenizer_path)
-            self.target_tokenizer = Tokenizer.from_file(self.target_tokenizer_path)
+            self.source_tokenizer, self.target_tokenizer = open_tokenizers(
+                (self.source_tokenizer_path, self.target_tokenizer_path), info.text, languages
+            )
         except BundleError as error:
             raise CheckpointError(f"Run `{path}` is damaged. {error} Train again into a new folder.") from None
 

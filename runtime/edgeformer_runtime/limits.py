@@ -77,6 +77,11 @@ MAX_ADDED_TOKENS = 1024
 MAX_AFFIX = 64
 """Characters of an added token, or of text that a component adds or removes."""
 
+MAX_CHARSMAP_BYTES = 4 * MIB
+"""Character rules of a SentencePiece model."""
+MAX_PIECE = 128
+"""Characters of a piece of a SentencePiece model."""
+
 # Golden examples.
 
 MAX_EXAMPLES = 1000

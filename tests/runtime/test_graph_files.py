@@ -26,7 +26,7 @@ from tests.bundles import copy_of, rehash
 
 pytest.importorskip("onnx")
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # it publishes no types
+from google.protobuf.message import DecodeError
 
 Change = Callable[[onnx.ModelProto], object]
 

@@ -1,4 +1,4 @@
-"""The operators that graphs of schema revision 2 may use."""
+"""The operators that graphs of schema revision 3 may use."""
 
 from __future__ import annotations
 

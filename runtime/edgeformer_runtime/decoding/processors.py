@@ -79,7 +79,7 @@ class NoRepeatNgram:
 
 
 def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[LogitsProcessor]:
-    """Create the processors that the options require; padding and start tokens are always suppressed."""
+    """Create the processors that the options require; what the model never generates is always suppressed."""
     processors: list[LogitsProcessor] = []
     if options.repetition_penalty != 1.0:
         processors.append(RepetitionPenalty(options.repetition_penalty))
@@ -87,5 +87,5 @@ def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[Log
         processors.append(NoRepeatNgram(options.no_repeat_ngram_size))
     if options.min_length:
         processors.append(MinLength(special.eos, options.min_length))
-    processors.append(Suppress([special.pad, special.bos]))
+    processors.append(Suppress(special.suppress))
     return processors

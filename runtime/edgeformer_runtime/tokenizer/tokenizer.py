@@ -1,4 +1,4 @@
-"""Conversion between text and token ids, defined by a ``tokenizer.json``."""
+"""The tokenizer of a model, whatever kind of file defines it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import tokenizers
 
 from edgeformer_runtime.errors import BundleError, InputError
 from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
+from edgeformer_runtime.tokenizer.library import Library
+from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
+from edgeformer_runtime.tokenizer.sentencepiece_file import SentencePieceFile, is_sentencepiece
 
 # If this is unset, the library warns on standard error when the process forks after using its threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -28,7 +32,7 @@ class Tokenizer:
     Immutable after construction, and therefore thread-safe.
 
     Args:
-        tokenizer: the library's tokenizer; the new object takes ownership of it and changes its settings.
+        tokenizer: the library's tokenizer, whose settings are changed, or a SentencePiece model.
         pad_token: pads the shorter rows of a batch.
         unk_token: represents text that is not in the vocabulary.
         bos_token: starts a target.
@@ -40,24 +44,21 @@ class Tokenizer:
 
     def __init__(
         self,
-        tokenizer: tokenizers.Tokenizer,
+        tokenizer: tokenizers.Tokenizer | SentencePiece,
         *,
         pad_token: str = PAD_TOKEN,
         unk_token: str = UNK_TOKEN,
         bos_token: str = BOS_TOKEN,
         eos_token: str = EOS_TOKEN,
     ) -> None:
-        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        self._model = tokenizer if isinstance(tokenizer, SentencePiece) else Library(tokenizer)
+        vocabulary = self._model.vocabulary()
         special = (pad_token, unk_token, bos_token, eos_token)
         if missing := [token for token in special if token not in vocabulary]:
             names = ", ".join(f"`{token}`" for token in missing)
             raise BundleError(
                 f"The tokenizer must have special tokens {names}, but its vocabulary lacks them; pass its own names."
             )
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        tokenizer.encode_special_tokens = True  # "</s>" typed by a user is plain text
-        self._tokenizer = tokenizer
         self._special_ids = frozenset(vocabulary[token] for token in special)
         self.pad_id: int = vocabulary[pad_token]
         self.unk_id: int = vocabulary[unk_token]
@@ -101,13 +102,17 @@ class Tokenizer:
             BundleError: the content is damaged, or lacks a special token.
         """
         with _library_errors(f"Tokenizer file `{path}` is damaged"):
-            tokenizer = tokenizers.Tokenizer.from_str(content)
+            tokenizer: tokenizers.Tokenizer | SentencePiece
+            if is_sentencepiece(content):
+                tokenizer = SentencePiece(msgspec.json.decode(content, type=SentencePieceFile))
+            else:
+                tokenizer = tokenizers.Tokenizer.from_str(content)
         return cls(tokenizer, **special)
 
     @property
     def vocabulary_sha256(self) -> str:
         """SHA-256 of all tokens and their ids, in lowercase hexadecimal. Computed on each access."""
-        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        vocabulary = self._model.vocabulary()
         lines = "".join(f"{index}\t{token}\n" for token, index in sorted(vocabulary.items(), key=lambda item: item[1]))
         return hashlib.sha256(lines.encode("utf-8")).hexdigest()
 
@@ -141,18 +146,14 @@ class Tokenizer:
                     index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
                 ) from None
         with _library_errors("The tokenizer cannot encode a text"):
-            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        end = [self.eos_id] if end_token else []
-        return [encoding.ids + end for encoding in encodings]
+            encoded = self._model.encode(texts)
+        return [[*ids, self.eos_id] for ids in encoded] if end_token else encoded
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode token ids to text, without special tokens."""
         kept = [int(index) for index in ids]
         with _library_errors("The tokenizer cannot decode a text"):
-            text: str = self._tokenizer.decode(
-                [index for index in kept if index not in self._special_ids], skip_special_tokens=True
-            )
-        return text
+            return self._model.decode([index for index in kept if index not in self._special_ids])
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the vocabulary entry of each id.
@@ -162,7 +163,7 @@ class Tokenizer:
         """
         tokens = []
         for index in ids:
-            token = self._tokenizer.id_to_token(int(index)) if 0 <= index < 2**32 else None
+            token = self._model.token(int(index))
             if token is None:
                 raise ValueError(f"A token id must be between 0 and {self.vocab_size - 1}, got {index}.")
             tokens.append(token)

@@ -1,0 +1,37 @@
+"""Encoding and decoding by the ``tokenizers`` library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tokenizers
+
+
+class Library:
+    """Encodes and decodes by the library's tokenizer, whose settings it changes. Thread-safe."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.encode_special_tokens = True  # "</s>" typed by a user is plain text
+        self._tokenizer = tokenizer
+
+    def vocabulary(self) -> dict[str, int]:
+        """Return all entries and their ids."""
+        entries: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        return entries
+
+    def token(self, index: int) -> str | None:
+        """Return the entry with an id."""
+        name: str | None = self._tokenizer.id_to_token(index) if 0 <= index < 2**32 else None
+        return name
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode texts, without special tokens."""
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def decode(self, ids: list[int]) -> str:
+        """Decode ids to text. Special tokens are dropped."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return text
