@@ -27,9 +27,9 @@ _LIMIT = 2**63
 class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """How text becomes token ids."""
 
-    kind: Literal["word", "bpe", "unigram"] = "bpe"
+    kind: Literal["word", "bpe", "unigram", "imported"] = "bpe"
     """Word level, byte-level byte-pair encoding, or byte-level unigram language model. The latter two never produce
-    unknown tokens."""
+    unknown tokens. ``imported`` marks a tokenizer that came with an imported model."""
     vocab_size: int | None = None
     """Maximum number of vocabulary entries, special tokens included. Default: 8,000 for ``bpe`` and ``unigram``; every
     word of the training text for ``word``."""
@@ -250,7 +250,7 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
             '`train.schedule` = "noam" needs a model with a field `d_model`, '
             f"but family `{recipe.model['family']}` has none"
         )
-    if bool(data.corpus) == bool(data.train):
+    if bool(data.corpus) == bool(data.train) and (data.corpus or tokenizer.kind != "imported"):
         problems.append("give either `data.corpus` or `data.train`")
     for key, files in {"data.train": data.train, "data.valid": data.valid, "data.test": data.test}.items():
         if len(files) > 2:

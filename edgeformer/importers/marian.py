@@ -91,6 +91,11 @@ def refuse_unknown(options: Mapping[str, Any]) -> None:
         "transformer-pool": (False,),
         "input-types": ([], ["sequence"], ["sequence", "sequence"]),
         "lemma-dim-emb": (0, -1),
+        "factors-dim-emb": (0,),
+        "right-left": (False,),
+        "transformer-attention-mask": ("default",),
+        "transformer-alibi-trainable": (False,),
+        "transformer-alibi-shift": (False,),
         "ulr": (False,),
     }
     for name, values in allowed.items():
@@ -116,7 +121,7 @@ def model_config(arrays: Arrays, options: Mapping[str, Any]) -> dict[str, Any]:
         "heads": int(options["transformer-heads"]),
         "encoder_layers": depth["enc"],
         "decoder_layers": depth["dec"],
-        "positions": "learned" if options.get("transformer-train-positions") else "table",
+        "positions": _positions(options),
         "embedding_norm": "n" in str(options.get("transformer-postprocess-emb", "d")),
         "norm": norm,
         "norm_epsilon": NORM_EPSILON,
@@ -125,14 +130,22 @@ def model_config(arrays: Arrays, options: Mapping[str, Any]) -> dict[str, Any]:
         "tied_embeddings": _tying(arrays, options),
         "output_bias": not options.get("output-omit-bias", False),
         "dropout": 0.1,
-        "max_source_length": MAX_LENGTH,
-        "max_target_length": MAX_LENGTH,
+        "max_source_length": len(arrays["Wpos"]) if "Wpos" in arrays else MAX_LENGTH,
+        "max_target_length": len(arrays["Wpos"]) if "Wpos" in arrays else MAX_LENGTH,
     }
+
+
+def _positions(options: Mapping[str, Any]) -> str:
+    if options.get("transformer-disable-position-embeddings"):
+        return "none"
+    trained = ("transformer-train-position-embeddings", "transformer-train-positions")
+    return "learned" if any(options.get(name) for name in trained) else "table"
 
 
 def _norm(options: Mapping[str, Any]) -> tuple[str, bool]:
     """Whether norms are before or after sublayers, and whether there is one at the top."""
-    before, after = (str(options.get(f"transformer-{place}process", default)) for place, default in (("pre", ""), ("post", "dan")))
+    before = str(options.get("transformer-preprocess", ""))
+    after = str(options.get("transformer-postprocess", "dan"))
     top = str(options.get("transformer-postprocess-top", ""))
     if top in {"", "n"}:
         if before == "" and after in POST_NORM:
@@ -148,7 +161,8 @@ def _norm(options: Mapping[str, Any]) -> tuple[str, bool]:
 def _tying(arrays: Arrays, options: Mapping[str, Any]) -> str:
     inputs = "Wemb" in arrays
     output = bool(options.get("tied-embeddings-all") or options.get("tied-embeddings"))
-    return {(True, True): "all", (True, False): "inputs", (False, True): "decoder", (False, False): "none"}[inputs, output]
+    names = {(True, True): "all", (True, False): "inputs", (False, True): "decoder", (False, False): "none"}
+    return names[inputs, output]
 
 
 class _Weights:
@@ -219,13 +233,10 @@ class _Weights:
         if config["output_bias"]:
             bias = self.array("decoder_ff_logit_out_b").reshape(-1, 1)
             weights["projection.bias"] = with_start_row(bias).reshape(-1)
-        for side, prefix in (("source", "encoder"), ("target", "decoder")):
-            if config["positions"] == "learned":
-                names = [name for name in (f"{prefix}_Wpos", "Wpos") if name in self.arrays]
-                table = self.array(names[0] if names else "Wpos")
-            else:
-                table = halves(MAX_LENGTH, config["d_model"], denominator=config["d_model"] // 2 - 1)
-            weights[f"{side}_embedding.positions"] = table
+        if config["positions"] != "none":
+            trained, width = config["positions"] == "learned", config["d_model"]
+            positions = self.array("Wpos") if trained else halves(MAX_LENGTH, width, denominator=width // 2 - 1)
+            weights["source_embedding.positions"] = weights["target_embedding.positions"] = positions
         if config["embedding_norm"]:
             for side, prefix in (("source", "encoder"), ("target", "decoder")):
                 self.norm(f"{side}_embedding.norm", f"{prefix}_emb_ln", after="_post")

@@ -55,7 +55,8 @@ def is_marian_binary(path: Path) -> bool:
     if len(start) < 16 + HEADER.size:
         return False
     version, count, name, kind, axes, _ = struct.unpack("<6Q", start)
-    return version == VERSION and 0 < count <= MAX_ITEMS and 0 < name <= MAX_NAME and axes <= MAX_AXES and kind < 2**20
+    header_fits = 0 < name <= MAX_NAME and kind < 2**20 and axes <= MAX_AXES
+    return bool(version == VERSION and 0 < count <= MAX_ITEMS and header_fits)
 
 
 def read_binary(path: Path) -> dict[str, Item]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as LibraryTokenizer
 from tokenizers import models, pre_tokenizers
@@ -30,10 +31,22 @@ MAX_VOCABULARY = 64 << 20
 START_TOKEN = "<s>"
 """Marian has no start token; the decoder's first input is a zero vector. Here, it is the last entry of a table."""
 EOS_TOKEN, UNK_TOKEN = "</s>", "<unk>"
+TEXT = TextFormat(pad=EOS_TOKEN, bos=START_TOKEN, suppress=(START_TOKEN, UNK_TOKEN))
 LANGUAGE_TOKEN = re.compile(r">>[^<>\s]+<<")
 """Target language of a model with several, as the first token of a source."""
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
-_ESCAPES = {"0": "\0", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "_": "\xa0"}
+_ESCAPES = {
+    "0": "\0",
+    "a": "\a",
+    "b": "\b",
+    "e": "\x1b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "_": "\xa0",
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +68,7 @@ class Files:
         normalize = self.decoder.get("normalize", 1)
         return Generation(
             beam_size=int(self.decoder.get("beam-size", 4)),
-            length_penalty=float(normalize) if not isinstance(normalize, bool) else float(normalize),
+            length_penalty=float(normalize),
         )
 
     def notes(self) -> tuple[str, ...]:
@@ -118,8 +131,8 @@ def _vocabularies(folder: Path) -> tuple[Path, Path]:
             files.reverse()
         elif not any(side is not None for side in sides):
             raise ImporterError(
-                f"`{folder}` has the vocabularies {files[0].name} and {files[1].name}; name them in decoder.yml, source "
-                "first, as Marian does."
+                f"`{folder}` has the vocabularies {files[0].name} and {files[1].name}; name them in decoder.yml, the "
+                "source first."
             )
         return files[0], files[1]
     names = ", ".join(file.name for file in files) or "none"
@@ -205,12 +218,7 @@ def read_vocabularies(files: Files) -> Vocabularies:
     if files.pieces is not None:
         names = [name for name in read_vocabulary(files.vocabularies[0]) if LANGUAGE_TOKEN.fullmatch(name)]
         languages = {name[2:-2]: name for name in names}
-    text = TextFormat(
-        pad=EOS_TOKEN,
-        suppress=(START_TOKEN,),
-        source_prefix=(TARGET_LANGUAGE,) if languages else (),
-        languages=languages,
-    )
+    text = replace(TEXT, source_prefix=(TARGET_LANGUAGE,), languages=languages) if languages else TEXT
     return Vocabularies(source, target, (source_size, target_size), text)
 
 
@@ -224,7 +232,7 @@ def _vocabulary(file: Path, pieces: Path | None) -> tuple[str, int]:
     """Return a tokenizer's content and the number of its entries, the start token included."""
     if file.suffix == ".spm":
         content = sentencepiece_tokenizer(file, special_tokens=(START_TOKEN,))
-        return content, Tokenizer.from_json(content, file, pad_token=EOS_TOKEN).vocab_size
+        return content, Tokenizer.from_json(content, file, TEXT).vocab_size
     ids = read_vocabulary(file)
     for token in (EOS_TOKEN, UNK_TOKEN):
         if token not in ids:

@@ -30,7 +30,7 @@ class ImportedModel:
     """Content of the target side's ``tokenizer.json``; equal if both sides share one."""
     text: TextFormat
     """Names of the special tokens, and what is around the tokens of a text."""
-    generation: Generation = Generation()
+    generation: Generation = field(default_factory=Generation)
     """Decoding defaults."""
     source_language: str = ""
     """BCP 47 tag, if the model states it."""

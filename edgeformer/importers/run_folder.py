@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 
 from edgeformer.config import Recipe, recipe_from_tree
@@ -64,14 +63,13 @@ def write_run(
         },
         "of the imported model",
     )
-    tokenizers = [
-        Tokenizer.from_json(content, side, format=imported.text)
-        for side, content in (("source", imported.source_tokenizer), ("target", imported.target_tokenizer))
-    ]
-    model = _model(recipe, imported, *(tokenizer.vocab_size for tokenizer in tokenizers))
+    source = Tokenizer.from_json(imported.source_tokenizer, "of the source", imported.text)
+    source = source.for_sources(imported.source_language, imported.target_language)
+    target = Tokenizer.from_json(imported.target_tokenizer, "of the target", imported.text)
+    model = _model(recipe, imported, source.vocab_size, target.vocab_size)
     sources = list(text or sample_text(imported.source_language))[:SAMPLE_SENTENCES]
-    special = imported.text.special(tokenizers[1])
-    translator = Translator(TorchSession(model, special), *tokenizers, DecodeOptions(beam_size=1), truncate=True)
+    session = TorchSession(model, target.special)
+    translator = Translator(session, source, target, DecodeOptions(beam_size=1), truncate=True)
     translations = translate_all(translator, sources, translator.defaults, progress=progress)
     info = RunInfo(
         status="imported",
@@ -112,7 +110,9 @@ def _model(recipe: Recipe, imported: ImportedModel, source_vocab_size: int, targ
                 continue
             array = torch.from_numpy(given.pop(name).copy())
             if array.shape != tensor.shape:
-                raise ImporterError(f"Weight `{name}` has the shape {tuple(array.shape)} instead of {tuple(tensor.shape)}.")
+                raise ImporterError(
+                    f"Weight `{name}` has the shape {tuple(array.shape)} instead of {tuple(tensor.shape)}."
+                )
             if not torch.isfinite(array).all():
                 raise ImporterError(f"Weight `{name}` has values that are not finite numbers.")
             tensor.copy_(array)

@@ -49,7 +49,7 @@ def perplexity(
     """
     session = translator.session
     sources = [source.ids for source in translator.encode(texts)]
-    targets = translator.target_tokenizer.encode_batch(references, end_token=True)
+    targets = translator.target_tokenizer.encode_batch(references, special_tokens=True)
     # The start token takes the first step, so a reference takes as many steps as it has tokens with its end token.
     pairs = [
         (source, target)

@@ -69,7 +69,8 @@ def run_translator(run: Run, model: EncoderDecoder, *, truncate: bool = False) -
 
     generation = run.info.generation
     defaults = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
-    return Translator(TorchSession(model), run.source_tokenizer, run.target_tokenizer, defaults, truncate=truncate)
+    session = TorchSession(model, run.target_tokenizer.special)
+    return Translator(session, run.source_tokenizer, run.target_tokenizer, defaults, truncate=truncate)
 
 
 def kind_of(translator: AnyTranslator) -> str:

@@ -19,7 +19,8 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.train.checkpoints.weights import load_weights
 from edgeformer_runtime.bundle.generation import Generation
-from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.bundle.text_format import TextFormat
+from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
 from edgeformer_runtime.tokenizer import Tokenizer
 
@@ -132,10 +133,10 @@ class Run:
         )
         self.source_tokenizer_path, self.target_tokenizer_path = (path / name for name in names)
         try:
-            self.source_tokenizer, self.target_tokenizer = open_tokenizers(
-                (self.source_tokenizer_path, self.target_tokenizer_path), info.text, languages
-            )
-        except BundleError as error:
+            source = Tokenizer.from_file(self.source_tokenizer_path, info.text)
+            self.source_tokenizer = source.for_sources(recipe.source_language, recipe.target_language)
+            self.target_tokenizer = Tokenizer.from_file(self.target_tokenizer_path, info.text)
+        except (BundleError, OptionError) as error:
             raise CheckpointError(f"Run `{path}` is damaged. {error} Train again into a new folder.") from None
 
     @classmethod
@@ -143,12 +144,20 @@ class Run:
         cls,
         path: Path,
         recipe: Recipe,
-        source_tokenizer: tokenizers.Tokenizer,
-        target_tokenizer: tokenizers.Tokenizer,
+        source_tokenizer: tokenizers.Tokenizer | str,
+        target_tokenizer: tokenizers.Tokenizer | str,
         sample: Sequence[tuple[str, str]],
         info: RunInfo,
     ) -> Run:
         """Write a new run folder, as a whole or not at all.
+
+        Args:
+            path: the folder; missing or empty.
+            recipe: what defines the model.
+            source_tokenizer: the library's tokenizer, or the content of a ``tokenizer.json``.
+            target_tokenizer: the same for the target side; not used if the recipe's tokenizer is shared.
+            sample: pairs of the training text.
+            info: what is known so far.
 
         Raises:
             CheckpointError: the folder exists and is not empty.
@@ -164,7 +173,8 @@ class Run:
             else:
                 files = {SOURCE_TOKENIZER_FILE: source_tokenizer, TARGET_TOKENIZER_FILE: target_tokenizer}
             for name, tokenizer in files.items():
-                (folder / name).write_text(tokenizer.to_str(), encoding="utf-8")
+                content = tokenizer if isinstance(tokenizer, str) else tokenizer.to_str()
+                (folder / name).write_text(content, encoding="utf-8")
             (folder / SAMPLE_FILE).write_bytes(_lines(sample))
         return cls(path, recipe, info)
 

@@ -37,7 +37,7 @@ def encode_sources(
         InputTooLongError: a text has more than ``max_length`` tokens and ``truncate`` is not set.
     """
     sources = []
-    for index, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts, end_token=True), strict=True)):
+    for index, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts, special_tokens=True), strict=True)):
         surplus = len(ids) - max_length
         if not text.strip():
             sources.append(Source(text, ()))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, Self, Unpack, get_args
 
 import numpy as np
+from msgspec.structs import replace as replace_field
 
 from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
@@ -173,9 +174,10 @@ class Translator(Generic[SessionT_co]):
         session = OnnxSession(bundle, device=device, threads=threads)
         source = bundle_tokenizer(bundle, files.source)
         target = source if files.target == files.source else bundle_tokenizer(bundle, files.target)
-        _check_tokenizer(bundle, "source", source, bundle.manifest.source_vocab_size)
-        _check_tokenizer(bundle, "target", target, bundle.manifest.target_vocab_size)
+        _check_tokenizers(bundle, source, target)
         defaults = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
+        languages = bundle.manifest.source_language, bundle.manifest.target_language
+        source = source.for_sources(*languages)
         return Translator(session, source, target, defaults, workers=workers, truncate=truncate)
 
     @property
@@ -354,7 +356,7 @@ class Translator(Generic[SessionT_co]):
     def too_long(self, texts: Sequence[str]) -> set[int]:
         """Return the positions of texts with more tokens, end token included, than the model accepts."""
         limit = self.session.max_source_length
-        encoded = self.source_tokenizer.encode_batch(texts, end_token=True)
+        encoded = self.source_tokenizer.encode_batch(texts, special_tokens=True)
         return {index for index, ids in enumerate(encoded) if len(ids) > limit}
 
     def _detokenized(self, hypothesis: Hypothesis) -> TextHypothesis:
@@ -378,15 +380,16 @@ def _changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:
     return replace(options, **changes)
 
 
-def _check_tokenizer(bundle: Bundle, side: str, tokenizer: Tokenizer, vocab_size: int) -> None:
-    special = bundle.manifest.special
-    ids = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id)
-    unk = tokenizer.unk_id if special.unk is None else special.unk
-    if tokenizer.vocab_size > vocab_size or ids != (special.pad, special.bos, special.eos, unk):
-        raise BundleError(
-            f"Bundle `{bundle.path}`: the {side} tokenizer, with {tokenizer.vocab_size} tokens, is not the model's; "
-            "export the bundle again."
-        )
+def _check_tokenizers(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> None:
+    manifest = bundle.manifest
+    sizes = {"source": manifest.source_vocab_size, "target": manifest.target_vocab_size}
+    own = target.special if manifest.special.unk is not None else replace_field(target.special, unk=None)
+    for side, tokenizer in (("source", source), ("target", target)):
+        if tokenizer.vocab_size > sizes[side] or (tokenizer is target and own != manifest.special):
+            raise BundleError(
+                f"Bundle `{bundle.path}`: the {side} tokenizer, with {tokenizer.vocab_size} tokens, is not the "
+                "model's; export the bundle again."
+            )
 
 
 def _listed(texts: Iterable[str]) -> list[str]:

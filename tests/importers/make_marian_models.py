@@ -41,7 +41,7 @@ MODELS = {
         *("--transformer-postprocess-top", "n", "--tied-embeddings", "--dim-vocabs", "800", "1000"),
     ],
 }
-"""Options by model: a recurrence as in Bergamot's students; self-attention; norms before sublayers and two vocabularies."""
+"""Options by model: a recurrence as in Bergamot's students; self-attention; norms first, and two vocabularies."""
 HELD_OUT = 1000
 
 
@@ -105,10 +105,10 @@ def translate(folder: Path, vocabularies: list[str], sources: list[str]) -> list
             quiet=True,
             quiet_translation=True,
         )
-        for result, line in zip(results, translator.translate(sources), strict=True):
-            best = line.split("\n")[0].split(" ||| ")
-            result[f"beam{beam_size}"] = best[1]
-            result[f"score{beam_size}"] = float(best[-1])
+        for line in "\n".join(translator.translate(sources)).split("\n"):
+            index, text, *_, score = line.split(" ||| ")
+            results[int(index)].setdefault(f"beam{beam_size}", text)  # the best comes first
+            results[int(index)].setdefault(f"score{beam_size}", float(score))
     return results
 
 

@@ -229,7 +229,7 @@ def bundle_tokenizer(bundle: Bundle, name: str) -> Tokenizer:
             f"Bundle `{bundle.path}`: tokenizer `{name}` is damaged, or has a part that bundles may not have: "
             f"{shortened(error)}. Export the bundle again."
         ) from None
-    return Tokenizer.from_json(content, name)
+    return Tokenizer.from_json(content, name, bundle.manifest.text)
 
 
 def _components(part: PreTokenizer | PreTokenizers | None) -> Sequence[Any]:

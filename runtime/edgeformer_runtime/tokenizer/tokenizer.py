@@ -6,11 +6,14 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 
 import msgspec
 import tokenizers
 
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import BundleError, InputError
 from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
 from edgeformer_runtime.tokenizer.library import Library
@@ -20,10 +23,9 @@ from edgeformer_runtime.tokenizer.sentencepiece_file import SentencePieceFile, i
 # If this is unset, the library warns on standard error when the process forks after using its threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-PAD_TOKEN = "<pad>"
-UNK_TOKEN = "<unk>"
-BOS_TOKEN = "<s>"
-EOS_TOKEN = "</s>"
+DEFAULT_FORMAT = TextFormat()
+"""Names of the special tokens of models that this project trains."""
+PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = DEFAULT_FORMAT.special_tokens
 
 
 class Tokenizer:
@@ -33,10 +35,9 @@ class Tokenizer:
 
     Args:
         tokenizer: the library's tokenizer, whose settings are changed, or a SentencePiece model.
-        pad_token: pads the shorter rows of a batch.
-        unk_token: represents text that is not in the vocabulary.
-        bos_token: starts a target.
-        eos_token: ends a source and a target.
+        text: names of the special tokens.
+        prefix: names of the tokens that the model expects before a text.
+        suffix: names of the tokens that it expects after a text; by default, the end token.
 
     Raises:
         BundleError: a special token is not in the vocabulary.
@@ -45,38 +46,23 @@ class Tokenizer:
     def __init__(
         self,
         tokenizer: tokenizers.Tokenizer | SentencePiece,
+        text: TextFormat = DEFAULT_FORMAT,
         *,
-        pad_token: str = PAD_TOKEN,
-        unk_token: str = UNK_TOKEN,
-        bos_token: str = BOS_TOKEN,
-        eos_token: str = EOS_TOKEN,
+        prefix: Sequence[str] = (),
+        suffix: Sequence[str] | None = None,
     ) -> None:
         self._model = tokenizer if isinstance(tokenizer, SentencePiece) else Library(tokenizer)
-        vocabulary = self._model.vocabulary()
-        special = (pad_token, unk_token, bos_token, eos_token)
-        if missing := [token for token in special if token not in vocabulary]:
-            names = ", ".join(f"`{token}`" for token in missing)
-            raise BundleError(
-                f"The tokenizer must have special tokens {names}, but its vocabulary lacks them; pass its own names."
-            )
-        self._special_ids = frozenset(vocabulary[token] for token in special)
-        self.pad_id: int = vocabulary[pad_token]
-        self.unk_id: int = vocabulary[unk_token]
-        self.bos_id: int = vocabulary[bos_token]
-        self.eos_id: int = vocabulary[eos_token]
-        self.vocab_size: int = max(vocabulary.values()) + 1
+        self.text = text
+        self._vocabulary = self._model.vocabulary()
+        self.pad_id, self.unk_id, self.bos_id, self.eos_id = self.ids(text.special_tokens)
+        self.vocab_size: int = max(self._vocabulary.values()) + 1
+        named = {*text.special_tokens, *text.suppress, *text.languages.values()}
+        self._special_ids = frozenset(self._vocabulary[name] for name in named if name in self._vocabulary)
+        self._prefix, self._suffix = self.ids(prefix), self.ids((text.eos,) if suffix is None else suffix)
 
     @classmethod
-    def from_file(
-        cls,
-        path: str | Path,
-        *,
-        pad_token: str = PAD_TOKEN,
-        unk_token: str = UNK_TOKEN,
-        bos_token: str = BOS_TOKEN,
-        eos_token: str = EOS_TOKEN,
-    ) -> Tokenizer:
-        """Read a ``tokenizer.json``; see the class for the other arguments.
+    def from_file(cls, path: str | Path, text: TextFormat = DEFAULT_FORMAT) -> Tokenizer:
+        """Read a ``tokenizer.json``; see the class for the other argument.
 
         Raises:
             BundleError: the file is missing or damaged, or lacks a special token.
@@ -85,18 +71,16 @@ class Tokenizer:
             content = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BundleError(f"Tokenizer file `{path}` cannot be read: {error}. Export the bundle again.") from None
-        return cls.from_json(
-            content, path, pad_token=pad_token, unk_token=unk_token, bos_token=bos_token, eos_token=eos_token
-        )
+        return cls.from_json(content, path, text)
 
     @classmethod
-    def from_json(cls, content: str, path: str | Path, **special: str) -> Tokenizer:
+    def from_json(cls, content: str, path: str | Path, text: TextFormat = DEFAULT_FORMAT) -> Tokenizer:
         """Create a tokenizer from the content of a ``tokenizer.json``.
 
         Args:
             content: the file's content.
             path: the file's name, for errors.
-            special: special tokens; see the class.
+            text: names of the special tokens.
 
         Raises:
             BundleError: the content is damaged, or lacks a special token.
@@ -107,13 +91,57 @@ class Tokenizer:
                 tokenizer = SentencePiece(msgspec.json.decode(content, type=SentencePieceFile))
             else:
                 tokenizer = tokenizers.Tokenizer.from_str(content)
-        return cls(tokenizer, **special)
+        return cls(tokenizer, text)
+
+    def for_sources(self, source_language: str = "", target_language: str = "") -> Tokenizer:
+        """Return this tokenizer with what the model expects around a source.
+
+        Args:
+            source_language: code of the language to translate from, if the model has several.
+            target_language: code of the language to translate to, if the model has several.
+
+        Raises:
+            BundleError: a token is not in the vocabulary.
+            OptionError: a language is needed, but the model does not have it.
+        """
+        languages, tokenizer = (source_language, target_language), copy(self)
+        tokenizer._prefix = self.ids(self.text.resolved(self.text.source_prefix, *languages))
+        tokenizer._suffix = self.ids(self.text.resolved(self.text.source_suffix, *languages))
+        return tokenizer
+
+    def target_prefix(self, source_language: str = "", target_language: str = "") -> tuple[int, ...]:
+        """Ids of the tokens that every target begins with; the arguments are those of :meth:`for_sources`.
+
+        Raises:
+            BundleError: a token is not in the vocabulary.
+            OptionError: a language is needed, but the model does not have it.
+        """
+        return self.ids(self.text.resolved(self.text.target_prefix, source_language, target_language))
+
+    @property
+    def special(self) -> SpecialTokens:
+        """Ids of the special tokens, if this is the tokenizer of the target side."""
+        ids = {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id}
+        return SpecialTokens(**ids, suppress=self.ids(self.text.suppress))
+
+    def ids(self, tokens: Sequence[str]) -> tuple[int, ...]:
+        """Return the id of each vocabulary entry.
+
+        Raises:
+            BundleError: an entry does not exist.
+        """
+        if missing := [token for token in tokens if token not in self._vocabulary]:
+            names = ", ".join(f"`{token}`" for token in missing)
+            raise BundleError(
+                f"The tokenizer must have special tokens {names}, but its vocabulary lacks them; pass its own names."
+            )
+        return tuple(self._vocabulary[token] for token in tokens)
 
     @property
     def vocabulary_sha256(self) -> str:
         """SHA-256 of all tokens and their ids, in lowercase hexadecimal. Computed on each access."""
-        vocabulary = self._model.vocabulary()
-        lines = "".join(f"{index}\t{token}\n" for token, index in sorted(vocabulary.items(), key=lambda item: item[1]))
+        ordered = sorted(self._vocabulary.items(), key=lambda item: item[1])
+        lines = "".join(f"{index}\t{token}\n" for token, index in ordered)
         return hashlib.sha256(lines.encode("utf-8")).hexdigest()
 
     def encode(self, text: str) -> list[int]:
@@ -124,12 +152,12 @@ class Tokenizer:
         """
         return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: Sequence[str], *, end_token: bool = False) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str], *, special_tokens: bool = False) -> list[list[int]]:
         """Encode texts, without padding.
 
         Args:
             texts: texts to encode.
-            end_token: append the end token, as encoders require; otherwise, no special tokens are added.
+            special_tokens: add the tokens that the model expects around a text, such as the end token.
 
         Raises:
             InputError: a text is too long, or not valid Unicode (it contains a lone surrogate).
@@ -147,7 +175,7 @@ class Tokenizer:
                 ) from None
         with _library_errors("The tokenizer cannot encode a text"):
             encoded = self._model.encode(texts)
-        return [[*ids, self.eos_id] for ids in encoded] if end_token else encoded
+        return [[*self._prefix, *ids, *self._suffix] for ids in encoded] if special_tokens else encoded
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode token ids to text, without special tokens."""
