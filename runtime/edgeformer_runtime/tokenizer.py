@@ -154,6 +154,11 @@ class Tokenizer:
             )
         return text
 
+    def token_id(self, token: str) -> int | None:
+        """Return the id of a vocabulary entry; ``None`` if there is no such entry."""
+        index: int | None = self._tokenizer.token_to_id(token)
+        return index
+
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the vocabulary entry of each id.
 

@@ -16,6 +16,7 @@ from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, check_count
+from edgeformer_runtime.decoding.requests import check_prefix, length_limit
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
 from edgeformer_runtime.engine.cpus import available_cpus
@@ -23,6 +24,7 @@ from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError
 from edgeformer_runtime.limits import MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.source import Source, encode_sources
+from edgeformer_runtime.target import TokensOrText, prefix_ids
 from edgeformer_runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -222,6 +224,7 @@ class Translator(Generic[SessionT_co]):
         texts: Iterable[str],
         options: DecodeOptions | None = None,
         *,
+        target_prefix: str | Sequence[TokensOrText | None] | None = None,
         counters: Counters | None = None,
         on_error: OnError = "raise",
         **changes: Unpack[DecodeChanges],
@@ -231,18 +234,23 @@ class Translator(Generic[SessionT_co]):
         Args:
             texts: sentences; the translation of a blank sentence is empty.
             options: decoding options; ``None`` uses the defaults.
+            target_prefix: what each translation begins with: one string for all texts, or a list with one entry per
+                text: text, which the target tokenizer encodes, a list of tokens or token ids, or ``None``. The prefix
+                is part of the translation and of its length, but its log-probability does not count in the score, as in
+                CTranslate2.
             counters: counters to add times and counts to.
             on_error: ``raise`` fails if a text cannot be translated; ``return`` translates the others, and the
                 :attr:`Translation.error` of that text says why.
             changes: fields of :class:`DecodeOptions` to change in ``options``, such as ``beam_size=1``.
 
         Raises:
-            InputError: a text is not a string of valid Unicode.
+            InputError: a text is not a string of valid Unicode, or its target prefix leaves no room for another token.
             InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
-            OptionError: an option is unknown or out of range, or ``texts`` is not iterable or a single string.
+            OptionError: an option is unknown or out of range, ``texts`` is not iterable or a single string, or a target
+                prefix cannot be encoded.
             SessionError: the translator is closed, or was opened before a fork.
         """
-        return self._translated(_listed(texts), 0, options, counters, on_error, changes)
+        return self._translated(_listed(texts), 0, options, target_prefix, counters, on_error, changes)
 
     def translate_stream(
         self,
@@ -250,6 +258,7 @@ class Translator(Generic[SessionT_co]):
         options: DecodeOptions | None = None,
         *,
         chunk: int = 512,
+        target_prefix: str | None = None,
         counters: Counters | None = None,
         on_error: OnError = "raise",
         **changes: Unpack[DecodeChanges],
@@ -260,7 +269,9 @@ class Translator(Generic[SessionT_co]):
             raise OptionError(f"`chunk` must be at least 1, but is {chunk}.")
         iterator = iter(texts)
         blocks = iter(lambda: list(islice(iterator, chunk)), [])
-        for translations in self.translate_blocks(blocks, options, counters=counters, on_error=on_error, **changes):
+        for translations in self.translate_blocks(
+            blocks, options, target_prefix=target_prefix, counters=counters, on_error=on_error, **changes
+        ):
             yield from translations
 
     def translate_blocks(
@@ -268,6 +279,7 @@ class Translator(Generic[SessionT_co]):
         blocks: Iterable[Iterable[str]],
         options: DecodeOptions | None = None,
         *,
+        target_prefix: str | None = None,
         counters: Counters | None = None,
         on_error: OnError = "raise",
         **changes: Unpack[DecodeChanges],
@@ -276,7 +288,8 @@ class Translator(Generic[SessionT_co]):
         the first block."""
         done = 0
         for block in blocks:
-            translations = self._translated(_listed(block), done, options, counters, on_error, changes)
+            texts = _listed(block)
+            translations = self._translated(texts, done, options, target_prefix, counters, on_error, changes)
             done += len(translations)
             yield translations
 
@@ -285,15 +298,31 @@ class Translator(Generic[SessionT_co]):
         texts: list[str],
         first: int,
         options: DecodeOptions | None,
+        target_prefix: str | Sequence[TokensOrText | None] | None,
         counters: Counters | None,
         on_error: OnError,
         changes: DecodeChanges,
     ) -> list[Translation]:
         """Translate texts of which the first is at a position in a stream; see :meth:`translate`."""
         options = _changed(self.defaults if options is None else options, changes)
-        sources = self._encoded(texts, first, on_error)
-        ids = [source.ids for source in sources if isinstance(source, Source) and source.ids]
-        decoded = iter(decode(self.session, ids, options, counters, workers=self.workers))
+        options.verify()
+        prefixes = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
+        sources = self._encoded(texts, prefixes, first, options, on_error)
+        read = [
+            (source.ids, prefix)
+            for source, prefix in zip(sources, prefixes, strict=True)
+            if isinstance(source, Source) and source.ids
+        ]
+        decoded = iter(
+            decode(
+                self.session,
+                [ids for ids, _ in read],
+                options,
+                counters,
+                prefixes=[prefix for _, prefix in read],
+                workers=self.workers,
+            )
+        )
         translations = []
         for text, source in zip(texts, sources, strict=True):
             if isinstance(source, InputError):
@@ -304,21 +333,37 @@ class Translator(Generic[SessionT_co]):
                 translations.append(Translation(source, (BLANK,)))
         return translations
 
-    def _encoded(self, texts: list[str], first: int, on_error: OnError) -> Sequence[Source | InputError]:
-        """Encode texts; if errors are returned, one takes the place of each text that cannot be encoded."""
+    def _encoded(
+        self,
+        texts: list[str],
+        prefixes: Sequence[Sequence[int]],
+        first: int,
+        options: DecodeOptions,
+        on_error: OnError,
+    ) -> Sequence[Source | InputError]:
+        """Encode texts; if errors are returned, one takes the place of each text that cannot be translated."""
         if on_error not in get_args(OnError):
             raise OptionError(f"`on_error` must be one of {', '.join(get_args(OnError))}, but is {on_error!r}.")
+        limit = length_limit(self.session, options)
+
+        def checked(texts: list[str], prefixes: Sequence[Sequence[int]]) -> list[Source]:
+            sources = self.encode(texts)
+            for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
+                if source.ids:
+                    check_prefix(index, prefix, limit)
+            return sources
+
         try:
-            return self.encode(texts)
+            return checked(texts, prefixes)
         except InputError as error:
             if on_error == "raise":
                 raise error.at(first + error.index) from None
         sources: list[Source | InputError] = []
-        for index, text in enumerate(texts, first):
+        for index, text in enumerate(texts):
             try:
-                sources += self.encode([text])
+                sources += checked([text], prefixes[index : index + 1])
             except InputError as error:
-                sources.append(error.at(index))
+                sources.append(error.at(first + index))
         return sources
 
     def attention(

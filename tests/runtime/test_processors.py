@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,11 +23,24 @@ from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from tests.toy import ToySession
 
 VOCAB = 6
-NOTHING = np.empty((1, 0), dtype=np.int64)
 
 
-def history(*rows: list[int]) -> IntArray:
-    return np.array(rows, dtype=np.int64)
+@dataclass(frozen=True)
+class Rows:
+    """Live rows of a search, each of its own sentence."""
+
+    history: IntArray
+
+    @property
+    def sentence(self) -> IntArray:
+        return np.arange(len(self.history))
+
+
+NOTHING = Rows(np.empty((1, 0), dtype=np.int64))
+
+
+def history(*rows: list[int]) -> Rows:
+    return Rows(np.array(rows, dtype=np.int64))
 
 
 def logits(rows: int = 1) -> FloatArray:
@@ -46,7 +61,7 @@ def test_suppress() -> None:
 @pytest.mark.parametrize(("length", "is_forbidden"), [(0, True), (2, True), (3, False), (4, False)])
 def test_min_length(length: int, is_forbidden: bool) -> None:
     values = logits()
-    MinLength(eos=3, min_length=3)(np.zeros((1, length), dtype=np.int64), values)
+    MinLength(eos=3, min_length=3)(history([0] * length), values)
     assert forbidden(values) == [[3] if is_forbidden else []]
 
 
@@ -97,7 +112,7 @@ def test_no_repeat_ngram_looks_at_each_row_alone() -> None:
 @given(st.integers(1, 4), st.lists(st.integers(0, VOCAB - 1), max_size=12))
 def test_no_repeat_ngram_forbids_exactly_what_would_repeat(size: int, row: list[int]) -> None:
     values = logits()
-    NoRepeatNgram(size)(np.array([row], dtype=np.int64), values)
+    NoRepeatNgram(size)(history(row), values)
 
     def repeats(token: int) -> bool:
         extended = [*row, token]

@@ -59,6 +59,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     ),
     max_batch_tokens=options.batch_tokens,
 )
+@click.option("--target-prefix", metavar="TEXT", help="Begin every translation with this text.")
 @options.group(
     "engine",
     truncate=options.truncate,
@@ -93,6 +94,7 @@ def translate(
     input_file: Path | None,
     output_file: Path | None,
     search: DecodeChanges,
+    target_prefix: str | None,
     engine: dict[str, Any],
     as_json: bool,
     attention: str | None,
@@ -123,7 +125,7 @@ def translate(
     if attention is not None:
         translator.session.open_attention()  # a bundle without attention is an error before any work
     with pictures or nullcontext(), line_blocks(text, input_file) as blocks, _writer(output_file) as write:
-        attended = _attended(translator, blocks, decoding, with_attention=attention is not None)
+        attended = _attended(translator, blocks, decoding, target_prefix, with_attention=attention is not None)
         for number, (translation, weights) in enumerate(attended, 1):
             if dropped := translation.source.truncated:
                 tokens = "its last token was" if dropped == 1 else f"its last {dropped} tokens were"
@@ -134,10 +136,15 @@ def translate(
 
 
 def _attended(
-    translator: Translator, blocks: Iterator[list[str]], decoding: DecodeOptions, *, with_attention: bool
+    translator: Translator,
+    blocks: Iterator[list[str]],
+    decoding: DecodeOptions,
+    target_prefix: str | None,
+    *,
+    with_attention: bool,
 ) -> Iterator[tuple[Translation, Attention | None]]:
     """Translations, with their attention if wanted."""
-    for translations in translator.translate_blocks(blocks, decoding):
+    for translations in translator.translate_blocks(blocks, decoding, target_prefix=target_prefix):
         if with_attention:
             attention = translator.attention(translations, max_batch_tokens=decoding.max_batch_tokens)
             yield from zip(translations, attention, strict=True)

@@ -3,11 +3,93 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TypedDict
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, TypedDict
 
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_OPTION
+
+
+class Values(Protocol):
+    """The values that an option may have."""
+
+    def problem(self, value: Any) -> str | None:
+        """Say what a value must be instead, as in "must be at least 1"; ``None`` if it is valid."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole numbers between two bounds."""
+
+    least: int
+    most: int = MAX_OPTION
+
+    def problem(self, value: Any) -> str | None:
+        """See :class:`Values`."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            return "must be a whole number"
+        if value < self.least:
+            return f"must be at least {self.least}"
+        return f"must be at most {self.most:,}" if value > self.most else None
+
+
+@dataclass(frozen=True)
+class Real:
+    """Numbers between two bounds."""
+
+    words: str
+    """The range in words."""
+    least: float
+    most: float
+
+    def problem(self, value: Any) -> str | None:
+        """See :class:`Values`."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return "must be a number"
+        return None if self.least <= value <= self.most else f"must be {self.words}"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """``True`` and ``False``."""
+
+    def problem(self, value: Any) -> str | None:
+        """See :class:`Values`."""
+        return None if isinstance(value, bool) else "must be True or False"
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Sequences of token ids, or of such sequences."""
+
+    depth: int
+    """1 for a sequence of ids, 2 for a sequence of sequences."""
+
+    def problem(self, value: Any) -> str | None:
+        """See :class:`Values`."""
+        if _is_nested(value, self.depth):
+            return None
+        return "must be a list of token ids" if self.depth == 1 else "must be a list of lists of token ids, none empty"
+
+
+def _is_nested(value: object, depth: int) -> bool:
+    if depth == 0:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_OPTION
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return False
+    return all(_is_nested(item, depth - 1) and item != [] and item != () for item in value)
+
+
+_POSITIVE = math.ulp(0.0)
+"""The smallest positive number."""
+POSITIVE = Real("positive and finite", _POSITIVE, sys.float_info.max)
+PENALTY = Real(f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}", -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
+
+
+def _option(default: Any, values: Values) -> Any:
+    return field(default=default, metadata={"values": values})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,28 +97,28 @@ class DecodeOptions:
     """How to search for a translation.
 
     The score of a hypothesis is ``log_probability / length ** length_penalty``, where ``length`` is its number of
-    tokens, end token included (Wu et al. 2016 without the offset; fairseq's ``--lenpen``).
+    tokens, end token included (Wu et al. 2016 without the offset; fairseq's ``--lenpen``; CTranslate2).
     """
 
-    beam_size: int = 4
+    beam_size: int = _option(4, Whole(1, MAX_BEAM_SIZE))
     """Hypotheses kept per sentence (K); 1 is greedy search."""
-    n_best: int = 1
+    n_best: int = _option(1, Whole(1, MAX_BEAM_SIZE))
     """Hypotheses returned per sentence, best first; at most ``beam_size``."""
-    length_penalty: float = 1.0
+    length_penalty: float = _option(1.0, PENALTY)
     """Exponent of the length by which log-probabilities are divided; 0 leaves them undivided, larger values favor
     longer output."""
-    min_length: int = 0
+    min_length: int = _option(0, Whole(0))
     """Minimum number of tokens before the end token."""
-    max_length: int | None = None
+    max_length: int | None = _option(None, Whole(1))
     """Maximum number of tokens, end token included; ``None`` uses the model's limit, which also caps larger values."""
-    no_repeat_ngram_size: int = 0
+    no_repeat_ngram_size: int = _option(0, Whole(0))
     """Forbid repeating n-grams of this size; 0 allows all."""
-    repetition_penalty: float = 1.0
+    repetition_penalty: float = _option(1.0, POSITIVE)
     """Divide positive logits, and multiply negative ones, of tokens that were generated before (Keskar et al. 2019); 1
     has no effect."""
-    max_batch_tokens: int = 4096
+    max_batch_tokens: int = _option(4096, Whole(1))
     """Maximum batch size in tokens: decoder rows times the longest source."""
-    return_scores: bool = True
+    return_scores: bool = _option(True, Flag())
     """Compute scores in greedy search too, which does not need them."""
 
     def verify(self) -> None:
@@ -45,48 +127,24 @@ class DecodeOptions:
         Raises:
             OptionError: lists every value that is out of range.
         """
-        whole = {
-            "beam_size": (self.beam_size, 1),
-            "n_best": (self.n_best, 1),
-            "min_length": (self.min_length, 0),
-            "max_length": (1 if self.max_length is None else self.max_length, 1),
-            "no_repeat_ngram_size": (self.no_repeat_ngram_size, 0),
-            "max_batch_tokens": (self.max_batch_tokens, 1),
-        }
-        numbers = {"length_penalty": self.length_penalty, "repetition_penalty": self.repetition_penalty}
-        problems = [
-            f"`{name}` must be a whole number, but is {value!r}"
-            for name, (value, _) in whole.items()
-            if not isinstance(value, int) or isinstance(value, bool)
-        ]
-        problems += [
-            f"`{name}` must be a number, but is {value!r}"
-            for name, value in numbers.items()
-            if not isinstance(value, int | float)
-        ]
-        if problems:  # the comparisons below require numbers
-            raise OptionError("; ".join(problems) + ".")
-        problems += [
-            f"`{name}` must be at least {least}, but is {value}"
-            for name, (value, least) in whole.items()
-            if value < least
-        ]
-        problems += [
-            f"`{name}` must be at most {most:,}, but is {value}"
-            for name, (value, _) in whole.items()
-            if value > (most := MAX_BEAM_SIZE if name == "beam_size" else MAX_OPTION)
-        ]
-        if self.n_best > self.beam_size >= 1:
-            problems.append(f"`n_best` must be at most `beam_size` ({self.beam_size}), but is {self.n_best}")
-        if self.max_length is not None and self.min_length > self.max_length >= 1:
-            problems.append(f"`min_length` must be at most `max_length` ({self.max_length}), but is {self.min_length}")
-        if not abs(self.length_penalty) <= MAX_LENGTH_PENALTY:
-            bounds = f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}"
-            problems.append(f"`length_penalty` must be {bounds}, but is {self.length_penalty}")
-        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
-            problems.append(f"`repetition_penalty` must be positive and finite, but is {self.repetition_penalty}")
+        problems = list(self._problems()) or list(self._conflicts())
         if problems:
             raise OptionError("; ".join(problems) + ".")
+
+    def _problems(self) -> Iterator[str]:
+        """Values that are wrong by themselves."""
+        for option in fields(self):
+            value = getattr(self, option.name)
+            problem = option.metadata["values"].problem(value)
+            if problem and not (value is None and option.default is None):
+                yield f"`{option.name}` {problem}, but is {value!r}"
+
+    def _conflicts(self) -> Iterator[str]:
+        """Values that are wrong beside others; each is valid by itself."""
+        if self.n_best > self.beam_size:
+            yield f"`n_best` must be at most `beam_size` ({self.beam_size}), but is {self.n_best}"
+        if self.max_length is not None and self.min_length > self.max_length:
+            yield f"`min_length` must be at most `max_length` ({self.max_length}), but is {self.min_length}"
 
 
 def check_count(name: str, value: object, least: int, most: int) -> None:
@@ -95,12 +153,8 @@ def check_count(name: str, value: object, least: int, most: int) -> None:
     Raises:
         OptionError: the value is not a whole number, or out of range.
     """
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise OptionError(f"`{name}` must be a whole number, but is {value!r}.")
-    if value < least:
-        raise OptionError(f"`{name}` must be at least {least}, but is {value}.")
-    if value > most:
-        raise OptionError(f"`{name}` must be at most {most:,}, but is {value}.")
+    if problem := Whole(least, most).problem(value):
+        raise OptionError(f"`{name}` {problem}, but is {value!r}.")
 
 
 class DecodeChanges(TypedDict, total=False):

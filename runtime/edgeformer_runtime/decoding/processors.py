@@ -12,14 +12,26 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 
 
+class Rows(Protocol):
+    """The live rows of a search."""
+
+    @property
+    def history(self) -> IntArray:
+        """Tokens of each row so far, without the start token, ``(R, T)``."""
+
+    @property
+    def sentence(self) -> IntArray:
+        """Index of each row's sentence in the batch, ``(R,)``."""
+
+
 class LogitsProcessor(Protocol):
     """Changes logits before the search reads them."""
 
-    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
         """Change logits in place.
 
         Args:
-            history: tokens generated so far, without the start token, ``(R, T)``, int64.
+            rows: what has been generated so far.
             logits: logits of the next token, ``(R, V)``, float32.
         """
 
@@ -30,7 +42,7 @@ class Suppress:
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = sorted(set(tokens))
 
-    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
         """See :class:`LogitsProcessor`."""
         for token in self.tokens:
             logits[:, token] = -np.inf
@@ -42,9 +54,9 @@ class MinLength:
     def __init__(self, eos: int, min_length: int) -> None:
         self.eos, self.min_length = eos, min_length
 
-    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
         """See :class:`LogitsProcessor`."""
-        if history.shape[1] < self.min_length:
+        if rows.history.shape[1] < self.min_length:
             logits[:, self.eos] = -np.inf
 
 
@@ -54,10 +66,10 @@ class RepetitionPenalty:
     def __init__(self, penalty: float) -> None:
         self.penalty = penalty
 
-    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
         """See :class:`LogitsProcessor`."""
-        seen = np.take_along_axis(logits, history, axis=1)
-        np.put_along_axis(logits, history, np.where(seen > 0, seen / self.penalty, seen * self.penalty), axis=1)
+        seen = np.take_along_axis(logits, rows.history, axis=1)
+        np.put_along_axis(logits, rows.history, np.where(seen > 0, seen / self.penalty, seen * self.penalty), axis=1)
 
 
 class NoRepeatNgram:
@@ -66,8 +78,9 @@ class NoRepeatNgram:
     def __init__(self, size: int) -> None:
         self.size = size
 
-    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
         """See :class:`LogitsProcessor`."""
+        history = rows.history
         length = history.shape[1]
         if length < self.size:
             return

@@ -1,0 +1,89 @@
+"""Sentences to decode: the source of each, the prefix that its output begins with, and its maximum length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from edgeformer_runtime.decoding.batching import length_sorted_batches
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.session import StepSession
+from edgeformer_runtime.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One sentence to decode."""
+
+    source: Sequence[int]
+    """Source ids, end token included."""
+    prefix: tuple[int, ...] = ()
+    """First tokens of the output, which are not searched for."""
+    limit: int
+    """Maximum number of output tokens, those of the prefix and the end token included; more than the prefix has."""
+
+
+def make_requests(
+    session: StepSession,
+    sources: Sequence[Sequence[int]],
+    prefixes: Sequence[Sequence[int]] | None,
+    options: DecodeOptions,
+) -> list[Request]:
+    """Combine sources and prefixes; see :func:`~edgeformer_runtime.decoding.loop.decode`.
+
+    Raises:
+        InputError: a prefix leaves no room for another token.
+        ValueError: there are more or fewer prefixes than sources.
+    """
+    requests = []
+    pairs = zip(sources, [()] * len(sources) if prefixes is None else prefixes, strict=True)
+    for index, (source, prefix) in enumerate(pairs):
+        limit = length_limit(session, options)
+        check_prefix(index, prefix, limit)
+        requests.append(Request(source=source, prefix=tuple(prefix), limit=limit))
+    return requests
+
+
+def length_limit(session: StepSession, options: DecodeOptions) -> int:
+    """Return the maximum number of output tokens, end token included."""
+    return min(options.max_length or session.max_target_length, session.max_target_length)
+
+
+def check_prefix(index: int, prefix: Sequence[int], limit: int) -> None:
+    """Check that a prefix leaves room for another token.
+
+    Args:
+        index: position of the text, for the error.
+        prefix: token ids.
+        limit: maximum number of output tokens.
+
+    Raises:
+        InputError: it does not.
+    """
+    if len(prefix) >= limit:
+        raise InputError(
+            index,
+            f"has a target prefix of {len(prefix)} tokens, but a translation may have at most {limit} tokens, end "
+            "token included; shorten the prefix, or raise `max_length` if it is set.",
+        )
+
+
+def request_batches(session: StepSession, requests: Sequence[Request], options: DecodeOptions) -> Iterator[list[int]]:
+    """Group requests into batches whose prefixes have the same length, so that their search begins together.
+
+    Yields:
+        Indices of the requests in each batch, longest source first.
+    """
+
+    def prefix_length(index: int) -> int:
+        return len(requests[index].prefix)
+
+    for _, group in groupby(sorted(range(len(requests)), key=prefix_length), prefix_length):
+        indices = list(group)
+        if options.beam_size == 1 and session.row_multiple > 1:
+            yield from ([index] for index in indices)
+            continue
+        lengths = [len(requests[index].source) for index in indices]
+        for batch in length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens):
+            yield [indices[place] for place in batch]
