@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from edgeformer_runtime.decoding.options import DecodeOptions, Token, TokensOrText
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
-
-Token = int | str
-"""A token id, or a token as the target vocabulary writes it."""
-TokensOrText = str | Sequence[Token]
-"""Text, which the target tokenizer encodes, or tokens."""
 
 
 def token_id(tokenizer: Tokenizer, token: Token, name: str) -> int:
@@ -86,3 +83,23 @@ def prefix_ids(tokenizer: Tokenizer, prefixes: object, count: int) -> list[tuple
             raise OptionError(f"The target prefix of text {number} must not contain the start, end or padding token.")
         results.append(ids)
     return results
+
+
+def with_ids(tokenizer: Tokenizer, options: DecodeOptions) -> DecodeOptions:
+    """Return options whose tokens and texts are replaced with ids.
+
+    Raises:
+        OptionError: a token is not in the vocabulary, or a text cannot be encoded.
+    """
+    if not options.suppress_tokens and not options.suppress_sequences:
+        return options
+    tokens, sequences = options.suppress_tokens, options.suppress_sequences
+    if isinstance(tokens, str) or not isinstance(tokens, Sequence):
+        raise OptionError(f"`suppress_tokens` must be a list of tokens, but is {tokens!r}.")
+    if isinstance(sequences, str) or not isinstance(sequences, Sequence):
+        raise OptionError(f"`suppress_sequences` must be a list of texts or of lists of tokens, but is {sequences!r}.")
+    return replace(
+        options,
+        suppress_tokens=token_ids(tokenizer, tokens, "`suppress_tokens`"),
+        suppress_sequences=[token_ids(tokenizer, sequence, "`suppress_sequences`") for sequence in sequences],
+    )

@@ -15,7 +15,7 @@ from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.decoding.loop import Counters, decode
-from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, check_count
+from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, check_count
 from edgeformer_runtime.decoding.requests import check_prefix, length_limit
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
@@ -24,7 +24,7 @@ from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError
 from edgeformer_runtime.limits import MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.source import Source, encode_sources
-from edgeformer_runtime.target import TokensOrText, prefix_ids
+from edgeformer_runtime.target import prefix_ids, with_ids
 from edgeformer_runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -197,12 +197,12 @@ class Translator(Generic[SessionT_co]):
         self.close()
 
     def options(self, **changes: Unpack[DecodeChanges]) -> DecodeOptions:
-        """Return the decoding defaults with some values changed.
+        """Return the decoding defaults with some values changed, and tokens replaced with their ids.
 
         Raises:
-            OptionError: a name is unknown.
+            OptionError: a name is unknown, or a token is not in the target vocabulary.
         """
-        return _changed(self.defaults, changes)
+        return with_ids(self.target_tokenizer, _changed(self.defaults, changes))
 
     def encode(self, texts: Iterable[str]) -> list[Source]:
         """Encode texts to the token ids that the model reads.
@@ -304,7 +304,7 @@ class Translator(Generic[SessionT_co]):
         changes: DecodeChanges,
     ) -> list[Translation]:
         """Translate texts of which the first is at a position in a stream; see :meth:`translate`."""
-        options = _changed(self.defaults if options is None else options, changes)
+        options = with_ids(self.target_tokenizer, _changed(self.defaults if options is None else options, changes))
         options.verify()
         prefixes = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
         sources = self._encoded(texts, prefixes, first, options, on_error)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from edgeformer_runtime.cli import options
+from edgeformer_runtime.cli import options, search_options
 from edgeformer_runtime.cli.output import atomic_text, console, one_line, refuse_input
 from edgeformer_runtime.cli.text_input import line_blocks
 from edgeformer_runtime.errors import OptionError
@@ -38,27 +38,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     help="UTF-8 text, plain or gzip, one sentence per line; - is standard input.",
 )
 @click.option("--output", "output_file", type=click.Path(path_type=Path), help="Output file, written only on success.")
-@options.group(
-    "search",
-    beam_size=options.beam,
-    n_best=click.option(
-        "--nbest", type=click.IntRange(1), default=1, show_default=True, help="Translations per sentence, best first."
-    ),
-    length_penalty=options.length_penalty,
-    min_length=click.option(
-        "--min-length", type=click.IntRange(0), default=0, show_default=True, help="Minimum number of tokens."
-    ),
-    max_length=click.option(
-        "--max-length", type=click.IntRange(1), help="Maximum number of tokens. Default: the model's limit."
-    ),
-    no_repeat_ngram_size=click.option(
-        "--no-repeat-ngram", type=click.IntRange(0), help="Forbid repeating n-grams of this size; 0 allows all."
-    ),
-    repetition_penalty=click.option(
-        "--repetition-penalty", type=float, help="Values above 1 make tokens that were generated before less likely."
-    ),
-    max_batch_tokens=options.batch_tokens,
-)
+@search_options.search
 @click.option("--target-prefix", metavar="TEXT", help="Begin every translation with this text.")
 @options.group(
     "engine",

@@ -11,6 +11,11 @@ from typing import Any, Protocol, TypedDict
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_OPTION
 
+Token = int | str
+"""A token id; or, where a translator turns tokens into ids, a token as the target vocabulary writes it."""
+TokensOrText = str | Sequence[Token]
+"""Tokens, or text, which a translator's target tokenizer encodes."""
+
 
 class Values(Protocol):
     """The values that an option may have."""
@@ -64,22 +69,23 @@ class Flag:
 class Ids:
     """Sequences of token ids, or of such sequences."""
 
-    depth: int
-    """1 for a sequence of ids, 2 for a sequence of sequences."""
+    nested: bool = False
 
     def problem(self, value: Any) -> str | None:
         """See :class:`Values`."""
-        if _is_nested(value, self.depth):
+        if not self.nested:
+            return None if _is_ids(value) else "must be a list of token ids"
+        if _is_list(value) and all(_is_ids(item) and len(item) for item in value):
             return None
-        return "must be a list of token ids" if self.depth == 1 else "must be a list of lists of token ids, none empty"
+        return "must be a list of lists of token ids, none of them empty"
 
 
-def _is_nested(value: object, depth: int) -> bool:
-    if depth == 0:
-        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_OPTION
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        return False
-    return all(_is_nested(item, depth - 1) and item != [] and item != () for item in value)
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _is_ids(value: Any) -> bool:
+    return _is_list(value) and all(Whole(0).problem(item) is None for item in value)
 
 
 _POSITIVE = math.ulp(0.0)
@@ -95,6 +101,10 @@ def _option(default: Any, values: Values) -> Any:
 @dataclass(frozen=True, kw_only=True)
 class DecodeOptions:
     """How to search for a translation.
+
+    Names and meanings are those of CTranslate2's ``translate_batch`` where it has the option, except for ``n_best``
+    (``num_hypotheses``), ``min_length`` and ``max_length`` (``min_decoding_length``, ``max_decoding_length``). A
+    :class:`~edgeformer_runtime.Translator` accepts text or tokens wherever options have token ids.
 
     The score of a hypothesis is ``log_probability / length ** length_penalty``, where ``length`` is its number of
     tokens, end token included (Wu et al. 2016 without the offset; fairseq's ``--lenpen``; CTranslate2).
@@ -116,6 +126,13 @@ class DecodeOptions:
     repetition_penalty: float = _option(1.0, POSITIVE)
     """Divide positive logits, and multiply negative ones, of tokens that were generated before (Keskar et al. 2019); 1
     has no effect."""
+    suppress_tokens: Sequence[Token] = _option((), Ids())
+    """Tokens that are never generated."""
+    suppress_sequences: Sequence[TokensOrText] = _option((), Ids(nested=True))
+    """Sequences of tokens that are never generated: after all tokens of a sequence but the last, its last token is
+    forbidden. The same text may still be generated in other tokens."""
+    disable_unk: bool = _option(False, Flag())
+    """Never generate the unknown token."""
     max_batch_tokens: int = _option(4096, Whole(1))
     """Maximum batch size in tokens: decoder rows times the longest source."""
     return_scores: bool = _option(True, Flag())
@@ -167,5 +184,8 @@ class DecodeChanges(TypedDict, total=False):
     max_length: int | None
     no_repeat_ngram_size: int
     repetition_penalty: float
+    suppress_tokens: Sequence[Token]
+    suppress_sequences: Sequence[TokensOrText]
+    disable_unk: bool
     max_batch_tokens: int
     return_scores: bool

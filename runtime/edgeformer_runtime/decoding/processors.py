@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -46,6 +46,21 @@ class Suppress:
         """See :class:`LogitsProcessor`."""
         for token in self.tokens:
             logits[:, token] = -np.inf
+
+
+class SuppressSequences:
+    """Never generate these sequences of tokens."""
+
+    def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
+        self.sequences = sequences
+
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
+        """See :class:`LogitsProcessor`."""
+        length = rows.history.shape[1]
+        for *begin, last in self.sequences:
+            if len(begin) <= length:
+                matches = (rows.history[:, length - len(begin) :] == begin).all(axis=1)
+                logits[matches, last] = -np.inf
 
 
 class MinLength:
@@ -92,7 +107,12 @@ class NoRepeatNgram:
 
 
 def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[LogitsProcessor]:
-    """Create the processors that the options require; padding and start tokens are always suppressed."""
+    """Create the processors that the options require; padding and start tokens are always suppressed.
+
+    Args:
+        options: verified options, whose tokens are ids.
+        special: ids of the special tokens.
+    """
     processors: list[LogitsProcessor] = []
     if options.repetition_penalty != 1.0:
         processors.append(RepetitionPenalty(options.repetition_penalty))
@@ -100,5 +120,10 @@ def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[Log
         processors.append(NoRepeatNgram(options.no_repeat_ngram_size))
     if options.min_length:
         processors.append(MinLength(special.eos, options.min_length))
-    processors.append(Suppress([special.pad, special.bos]))
+    if options.suppress_sequences:
+        processors.append(SuppressSequences(cast(Sequence[Sequence[int]], options.suppress_sequences)))
+    never = {special.pad, special.bos, *cast(Sequence[int], options.suppress_tokens)}
+    if options.disable_unk and special.unk is not None:
+        never.add(special.unk)
+    processors.append(Suppress(sorted(never)))
     return processors

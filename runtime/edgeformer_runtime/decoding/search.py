@@ -293,7 +293,8 @@ def check_finite(values: NDArray[np.floating[Any]], history: IntArray) -> None:
     if not np.isfinite(values).all():
         raise ModelError(
             f"At step {history.shape[1] + 1} no token has a finite logit: the model's weights are damaged, or "
-            "`min_length` and `no_repeat_ngram_size` together forbid every token."
+            "decoding options such as `min_length`, `no_repeat_ngram_size` and `suppress_tokens` together forbid every "
+            "token."
         )
 
 
