@@ -22,9 +22,10 @@ from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError
-from edgeformer_runtime.limits import MAX_THREADS, MAX_WORKERS
+from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
+from edgeformer_runtime.scores import Score, score_targets
 from edgeformer_runtime.source import Source, encode_sources
-from edgeformer_runtime.target import prefix_ids, with_ids
+from edgeformer_runtime.target import prefix_ids, target_ids, with_ids
 from edgeformer_runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -365,6 +366,41 @@ class Translator(Generic[SessionT_co]):
             except InputError as error:
                 sources.append(error.at(first + index))
         return sources
+
+    def score(
+        self,
+        texts: Iterable[str],
+        targets: Iterable[TokensOrText],
+        *,
+        end_token: bool = True,
+        max_batch_tokens: int = 4096,
+    ) -> list[Score]:
+        """Compute log-probabilities of given translations. Each is independent of the others in the call.
+
+        Unlike those of :meth:`translate`, these probabilities are those of the whole vocabulary, without options that
+        forbid tokens or change their probabilities.
+
+        Args:
+            texts: sentences.
+            targets: a translation of each: text, which the target tokenizer encodes, or tokens or token ids without the
+                end token.
+            end_token: score the end token too, as CTranslate2 does.
+            max_batch_tokens: maximum batch size in tokens, those of the longer side.
+
+        Raises:
+            InputError: a text is not a string of valid Unicode, or is blank although its translation is not; or a
+                translation has more tokens than the model can write.
+            InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
+            OptionError: there is not one translation per text, or one cannot be encoded.
+        """
+        check_count("max_batch_tokens", max_batch_tokens, 1, MAX_OPTION)
+        sources = self.encode(texts)
+        if not isinstance(targets, Iterable) or isinstance(targets, str | bytes):
+            raise OptionError(f"`targets` must be a list with one translation per text, but is {targets!r}.")
+        ids = target_ids(self.target_tokenizer, list(targets), len(sources))
+        return score_targets(
+            self.session, self.target_tokenizer, sources, ids, end_token=end_token, max_batch_tokens=max_batch_tokens
+        )
 
     def attention(
         self: Translator[AttentiveSession], translations: Sequence[Translation], *, max_batch_tokens: int = 4096

@@ -116,3 +116,13 @@ def test_tokens_that_are_not_generated(oracle: Oracle, beam_size: int) -> None:
     ):
         output = oracle.compare({**beams, **ours}, {**beams, **theirs})
         assert [hypotheses[0][0] for hypotheses in output] != best
+
+
+def test_scores_of_given_translations(oracle: Oracle) -> None:
+    best = [output[0][0] for output in oracle.expected(beam_size=1)]
+    targets = [best[-1], *best[:-1]]
+    names = [[oracle.names[index] for index in target] for target in targets]
+    expected = oracle.theirs.score_batch(oracle.sources, names, max_input_length=0)
+    for score, other in zip(oracle.ours.score(TEXTS, targets), expected, strict=True):
+        assert score.token_scores == pytest.approx(other.log_probs, abs=1e-4)
+        assert score.ids == (*score.ids[:-1], oracle.ours.session.special.eos)

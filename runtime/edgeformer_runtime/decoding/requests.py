@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from edgeformer_runtime.decoding.batching import length_sorted_batches
+from edgeformer_runtime.decoding.batching import length_sorted_batches, single_row_batches
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import StepSession
 from edgeformer_runtime.errors import InputError
@@ -81,9 +81,10 @@ def request_batches(session: StepSession, requests: Sequence[Request], options: 
 
     for _, group in groupby(sorted(range(len(requests)), key=prefix_length), prefix_length):
         indices = list(group)
-        if options.beam_size == 1 and session.row_multiple > 1:
-            yield from ([index] for index in indices)
-            continue
         lengths = [len(requests[index].source) for index in indices]
-        for batch in length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens):
+        if options.beam_size == 1:
+            batches = single_row_batches(session, lengths, options.max_batch_tokens)
+        else:
+            batches = length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens)
+        for batch in batches:
             yield [indices[place] for place in batch]
