@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -153,6 +153,28 @@ class Tokenizer:
                 [index for index in kept if index not in self._special_ids], skip_special_tokens=True
             )
         return text
+
+    def decode_with(self, ids: Sequence[int], pieces: Mapping[int, str]) -> str:
+        """Decode token ids to text, with pieces of other text in place of some tokens.
+
+        Args:
+            ids: token ids.
+            pieces: text to put in place of a token, by the token's position; it has a space before it if it begins a
+                word.
+        """
+        kept = [place for place, index in enumerate(ids) if place in pieces or index not in self._special_ids]
+        tokens = self.tokens(ids)
+        with _library_errors("The tokenizer cannot decode a text"):
+            text: str = self._tokenizer.decoder.decode([pieces.get(place, tokens[place]) for place in kept])
+        return text.strip()
+
+    def pieces(self, text: str) -> list[str]:
+        """Return the part of a text that each of its tokens stands for, whether or not the vocabulary has it, with a
+        space before it if it begins a word."""
+        with _library_errors("The tokenizer cannot encode a text"):
+            offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        pieces = [text[start:end] for start, end in offsets]
+        return [f" {pieces[0].lstrip()}", *pieces[1:]] if pieces else []
 
     def token_id(self, token: str) -> int | None:
         """Return the id of a vocabulary entry; ``None`` if there is no such entry."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Generic, Literal, Self, Unpack, cast, get_args
 
 import numpy as np
 
@@ -55,7 +55,12 @@ class TextHypothesis:
     score: float | None
     """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if scores were not requested."""
     finished: bool
-    """Whether it ended with the end token, rather than at the length limit."""
+    """Whether it ended with the end token, rather than at the length limit or in a loop."""
+    token_scores: tuple[float, ...] | None = None
+    """Log-probability of each token, and of the end token if there is one; 0 for the tokens of a target prefix.
+    ``None`` if they were not requested."""
+    attention: Attention | None = None
+    """Attention weights, if they were requested."""
 
 
 BLANK = TextHypothesis(text="", tokens=(), ids=(), score=0.0, finished=True)
@@ -205,8 +210,12 @@ class Translator(Generic[SessionT_co]):
         """
         return with_ids(self.target_tokenizer, _changed(self.defaults, changes))
 
-    def encode(self, texts: Iterable[str]) -> list[Source]:
+    def encode(self, texts: Iterable[str], *, max_length: int | None = None) -> list[Source]:
         """Encode texts to the token ids that the model reads.
+
+        Args:
+            texts: sentences.
+            max_length: truncate texts to this number of tokens, end token included.
 
         Raises:
             InputError: a text is not a string of valid Unicode.
@@ -217,8 +226,10 @@ class Translator(Generic[SessionT_co]):
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise InputError(index, f"must be a string, but is {text!r}.")
-        limit = self.session.max_source_length
-        return encode_sources(self.source_tokenizer, texts, limit, truncate=self.truncate)
+        limit, truncate = self.session.max_source_length, self.truncate
+        if max_length is not None and max_length <= limit:
+            limit, truncate = max_length, True
+        return encode_sources(self.source_tokenizer, texts, limit, truncate=truncate)
 
     def translate(
         self,
@@ -307,6 +318,10 @@ class Translator(Generic[SessionT_co]):
         """Translate texts of which the first is at a position in a stream; see :meth:`translate`."""
         options = with_ids(self.target_tokenizer, _changed(self.defaults if options is None else options, changes))
         options.verify()
+        if (options.return_attention or options.replace_unknowns or options.coverage_penalty) and isinstance(
+            self.session, OnnxSession
+        ):
+            self.session.open_attention()  # a bundle without attention is an error before any work
         prefixes = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
         sources = self._encoded(texts, prefixes, first, options, on_error)
         read = [
@@ -332,7 +347,41 @@ class Translator(Generic[SessionT_co]):
                 translations.append(Translation(source, tuple(map(self._detokenized, next(decoded)))))
             else:
                 translations.append(Translation(source, (BLANK,)))
+        if options.return_attention or options.replace_unknowns:
+            return self._attended(translations, options)
         return translations
+
+    def _attended(self, translations: list[Translation], options: DecodeOptions) -> list[Translation]:
+        """Add attention weights to all hypotheses, and replace their unknown tokens, if the options say so."""
+        apart = [
+            Translation(translation.source, (hypothesis,))
+            for translation in translations
+            for hypothesis in translation.hypotheses
+        ]
+        session = cast(Translator[AttentiveSession], self)
+        attention = iter(session.attention(apart, max_batch_tokens=options.max_batch_tokens))
+        attended = []
+        for translation in translations:
+            hypotheses = []
+            for hypothesis in translation.hypotheses:
+                weights = next(attention)
+                if options.replace_unknowns:
+                    text = self._without_unknowns(translation.source, hypothesis, weights)
+                    hypothesis = replace(hypothesis, text=text)
+                hypotheses.append(replace(hypothesis, attention=weights) if options.return_attention else hypothesis)
+            attended.append(replace(translation, hypotheses=tuple(hypotheses)))
+        return attended
+
+    def _without_unknowns(self, source: Source, hypothesis: TextHypothesis, attention: Attention) -> str:
+        """The text of a hypothesis, with source text in place of unknown tokens."""
+        unknown = self.target_tokenizer.unk_id
+        aligned = {target: place for place, target in attention.alignment if hypothesis.ids[target] == unknown}
+        if not aligned:
+            return hypothesis.text
+        pieces = self.source_tokenizer.pieces(source.text)
+        return self.target_tokenizer.decode_with(
+            hypothesis.ids, {target: pieces[place] for target, place in aligned.items()}
+        )
 
     def _encoded(
         self,
@@ -348,7 +397,7 @@ class Translator(Generic[SessionT_co]):
         limit = length_limit(self.session, options)
 
         def checked(texts: list[str], prefixes: Sequence[Sequence[int]]) -> list[Source]:
-            sources = self.encode(texts)
+            sources = self.encode(texts, max_length=options.max_input_length)
             for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
                 if source.ids:
                     check_prefix(index, prefix, limit)
@@ -441,7 +490,12 @@ class Translator(Generic[SessionT_co]):
     def _detokenized(self, hypothesis: Hypothesis) -> TextHypothesis:
         ids, tokenizer = hypothesis.ids, self.target_tokenizer
         return TextHypothesis(
-            tokenizer.decode(ids), tuple(tokenizer.tokens(ids)), ids, hypothesis.score, hypothesis.finished
+            tokenizer.decode(ids),
+            tuple(tokenizer.tokens(ids)),
+            ids,
+            hypothesis.score,
+            hypothesis.finished,
+            hypothesis.token_scores,
         )
 
 

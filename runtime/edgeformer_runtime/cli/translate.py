@@ -19,7 +19,7 @@ from edgeformer_runtime.errors import OptionError
 if TYPE_CHECKING:
     from edgeformer_runtime.attention import Attention
     from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
-    from edgeformer_runtime.translator import Translation, Translator
+    from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
 
 
 def _png(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -94,14 +94,18 @@ def translate(
         from edgeformer_runtime.cli.pictures import Pictures  # needs matplotlib
 
         pictures = Pictures(Path(attention or "attention.png"), input_file, output_file)
+    from edgeformer_runtime.target import prefix_ids
     from edgeformer_runtime.translator import Translator
 
     translator = Translator.open(bundle, **engine)
     search["return_scores"] = as_json or search["n_best"] > 1
     decoding = translator.options(**search)
-    if decoding.n_best > decoding.beam_size:
-        raise OptionError(f"`--nbest` must be at most `--beam` ({decoding.beam_size}), but is {decoding.n_best}.")
+    if decoding.n_best > decoding.places and not (decoding.is_sampling or decoding.return_alternatives):
+        raise OptionError(f"`--nbest` must be at most `--beam` ({decoding.places}), but is {decoding.n_best}.")
     decoding.verify()  # even if there is no line to translate
+    if decoding.return_token_scores and not as_json:
+        raise OptionError("`--token-scores` needs `--json`.")
+    prefix_ids(translator.target_tokenizer, target_prefix, 1)  # a wrong prefix is an error before any work
     if attention is not None:
         translator.session.open_attention()  # a bundle without attention is an error before any work
     with pictures or nullcontext(), line_blocks(text, input_file) as blocks, _writer(output_file) as write:
@@ -139,7 +143,10 @@ def _plain_lines(translation: Translation, n_best: int) -> str:
 
 
 def _json_line(translation: Translation, attention: Attention | None) -> str:
-    record: dict[str, Any] = {"source": translation.source.text, "hypotheses": translation.hypotheses}
+    record: dict[str, Any] = {
+        "source": translation.source.text,
+        "hypotheses": [_hypothesis_record(hypothesis) for hypothesis in translation.hypotheses],
+    }
     if translation.source.truncated:
         record["truncated"] = translation.source.truncated
     if attention is not None:
@@ -150,6 +157,13 @@ def _json_line(translation: Translation, attention: Attention | None) -> str:
             "alignment": attention.alignment,
         }
     return msgspec.json.encode(record).decode() + "\n"
+
+
+def _hypothesis_record(hypothesis: TextHypothesis) -> dict[str, Any]:
+    record = {name: getattr(hypothesis, name) for name in ("text", "tokens", "ids", "score", "finished")}
+    if hypothesis.token_scores is not None:
+        record["token_scores"] = hypothesis.token_scores
+    return record
 
 
 @contextmanager

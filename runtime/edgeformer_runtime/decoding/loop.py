@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from edgeformer_runtime.decoding.alternatives import decode_alternatives
 from edgeformer_runtime.decoding.batching import pad
+from edgeformer_runtime.decoding.coverage import ranked_by_coverage
 from edgeformer_runtime.decoding.options import DecodeOptions, check_count
 from edgeformer_runtime.decoding.processors import build_processors
 from edgeformer_runtime.decoding.requests import Request, length_limit, make_requests, request_batches
@@ -96,7 +98,24 @@ def decode(
     counters = Counters() if counters is None else counters
     started = time.perf_counter()
     requests = make_requests(session, sources, prefixes, options)
-    results = _decode_requests(session, requests, options, counters, workers)
+
+    def decoded(requests: Sequence[Request], options: DecodeOptions) -> list[list[Hypothesis]]:
+        return _decode_requests(session, requests, options, counters, workers)
+
+    if options.return_alternatives:
+        results = decode_alternatives(decoded, requests, options, session.special)
+    elif options.is_sampling:
+        samples = [sample for (sample,) in decoded(requests, options)]
+        results = [
+            sorted(samples[start : start + options.n_best], key=lambda sample: sample.score or 0.0, reverse=True)
+            for start in range(0, len(samples), options.n_best)
+        ]
+    elif options.coverage_penalty:
+        results = decoded(requests, replace(options, n_best=options.places))
+        results = ranked_by_coverage(session, requests, results, options.coverage_penalty)
+        results = [hypotheses[: options.n_best] for hypotheses in results]
+    else:
+        results = decoded(requests, options)
     counters.sentences += len(sources)
     counters.tokens += sum(len(best.ids) + best.finished for best, *_ in results)
     counters.total_seconds += time.perf_counter() - started
@@ -176,7 +195,7 @@ def search_steps(
         The search after each of its steps, always the same object.
     """
     clock = time.perf_counter
-    processors = build_processors(options, session.special)
+    processors = build_processors(options, session.special, requests)
     begin = clock()
     state = session.start(*pad([request.source for request in requests], session.special.pad))
     search: Search

@@ -113,14 +113,35 @@ class DecodeOptions:
     beam_size: int = _option(4, Whole(1, MAX_BEAM_SIZE))
     """Hypotheses kept per sentence (K); 1 is greedy search."""
     n_best: int = _option(1, Whole(1, MAX_BEAM_SIZE))
-    """Hypotheses returned per sentence, best first; at most ``beam_size``."""
+    """Hypotheses returned per sentence, best first; at most ``beam_size * patience``, except in sampling and with
+    ``return_alternatives``."""
+    patience: float = _option(1.0, Real("above 0 and at most 100", _POSITIVE, 100))
+    """In beam search, a sentence is finished when it has ``beam_size * patience`` finished hypotheses, rounded (Kasai
+    et al. 2022, "A Call for Clarity in Beam Search")."""
     length_penalty: float = _option(1.0, PENALTY)
     """Exponent of the length by which log-probabilities are divided; 0 leaves them undivided, larger values favor
     longer output."""
+    length_includes_end: bool = _option(True, Flag())
+    """Count the end token in that length, as fairseq, Marian and CTranslate2 do; Transformers leaves it out."""
+    coverage_penalty: float = _option(0.0, Real("from 0 to 100", 0, 100))
+    """Weight of a penalty on source tokens that the output does not attend to, which is added to the scores of finished
+    hypotheses (Wu et al. 2016, equation 14). Needs a model with attention weights, and computes them for all finished
+    hypotheses. The end token's own step does not count."""
     min_length: int = _option(0, Whole(0))
     """Minimum number of tokens before the end token."""
     max_length: int | None = _option(None, Whole(1))
     """Maximum number of tokens, end token included; ``None`` uses the model's limit, which also caps larger values."""
+    max_len_a: float = _option(0.0, Real("from 0 to 1000", 0, 1000))
+    """Limit each output to ``max_len_a * source_length + max_len_b`` tokens, end tokens included on both sides, as
+    fairseq does; no limit if both are 0. At least one token is generated, also after a target prefix."""
+    max_len_b: int = _option(0, Whole(0))
+    """See ``max_len_a``."""
+    max_ngram_repeats: int = _option(0, Whole(0))
+    """Stop a hypothesis, unfinished, that ends with an n-gram repeated this often in a row, for n from 1 to 8; 0 stops
+    none."""
+    max_input_length: int | None = _option(None, Whole(1))
+    """Truncate sources to this number of tokens, end token included. A translator applies it; ``None`` is the model's
+    limit."""
     no_repeat_ngram_size: int = _option(0, Whole(0))
     """Forbid repeating n-grams of this size; 0 allows all."""
     repetition_penalty: float = _option(1.0, POSITIVE)
@@ -133,10 +154,51 @@ class DecodeOptions:
     forbidden. The same text may still be generated in other tokens."""
     disable_unk: bool = _option(False, Flag())
     """Never generate the unknown token."""
+    prefix_bias_beta: float = _option(0.0, Real("at least 0 and below 1", 0, math.nextafter(1, 0)))
+    """If positive, the target prefix is not forced but favored: as long as the output follows the prefix, the
+    probability ``p`` of its next token becomes ``(1 - beta) * p + beta``, and others become ``(1 - beta) * p``."""
+    sampling_topk: int = _option(1, Whole(0))
+    """Sample each token from this number of most probable tokens, rather than search; 1 searches, 0 samples from all.
+    Requires ``beam_size`` 1. ``n_best`` samples are drawn independently."""
+    sampling_topp: float = _option(1.0, Real("above 0 and at most 1", _POSITIVE, 1))
+    """Sample from the most probable tokens whose probabilities, after ``sampling_topk`` and temperature, add up to at
+    least this number (nucleus sampling, Holtzman et al. 2020)."""
+    sampling_temperature: float = _option(1.0, POSITIVE)
+    """Divide logits by this number before sampling; scores are those of the undivided logits."""
+    seed: int = _option(0, Whole(0))
+    """Seed of the random numbers. Those of a sentence depend on the seed, its source tokens, its target prefix and the
+    number of the sample only, so that the same sentence gets the same samples in every call."""
+    return_alternatives: bool = _option(False, Flag())
+    """Return the translations that continue the ``n_best`` most probable tokens at the first position after the target
+    prefix, one each, in the order of these tokens' probabilities. The end token is not among them."""
+    min_alternative_expansion_prob: float = _option(0.0, Real("from 0 to 1", 0, 1))
+    """Leave out alternatives whose first token is less probable than this, except for the first alternative."""
     max_batch_tokens: int = _option(4096, Whole(1))
     """Maximum batch size in tokens: decoder rows times the longest source."""
     return_scores: bool = _option(True, Flag())
     """Compute scores in greedy search too, which does not need them."""
+    return_token_scores: bool = _option(False, Flag())
+    """Return the log-probability of each token."""
+    return_attention: bool = _option(False, Flag())
+    """Return attention weights; a translator computes them, if the model has them."""
+    replace_unknowns: bool = _option(False, Flag())
+    """In text, replace each unknown token with the source token that it attends to most, the end token excepted. A
+    translator does so, if the model has attention weights."""
+
+    @property
+    def is_sampling(self) -> bool:
+        """Whether tokens are sampled."""
+        return self.sampling_topk != 1
+
+    @property
+    def places(self) -> int:
+        """Number of finished hypotheses at which beam search of a sentence ends."""
+        return max(1, math.floor(self.beam_size * self.patience + 0.5))
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether log-probabilities are computed."""
+        return self.return_scores or self.return_token_scores or self.n_best > 1 or self.coverage_penalty > 0
 
     def verify(self) -> None:
         """Check all values.
@@ -158,10 +220,26 @@ class DecodeOptions:
 
     def _conflicts(self) -> Iterator[str]:
         """Values that are wrong beside others; each is valid by itself."""
-        if self.n_best > self.beam_size:
-            yield f"`n_best` must be at most `beam_size` ({self.beam_size}), but is {self.n_best}"
+        if not self.is_sampling and not self.return_alternatives and self.n_best > self.places:
+            name = "`beam_size`" if self.patience == 1 else "`beam_size` times `patience`"
+            yield f"`n_best` must be at most {name} ({self.places}), but is {self.n_best}"
         if self.max_length is not None and self.min_length > self.max_length:
             yield f"`min_length` must be at most `max_length` ({self.max_length}), but is {self.min_length}"
+        if self.max_ngram_repeats == 1:
+            yield "`max_ngram_repeats` must be 0 or at least 2, but is 1"
+        if self.is_sampling and self.beam_size != 1:
+            yield f"`beam_size` must be 1 for sampling, but is {self.beam_size}"
+        if not self.is_sampling and (self.sampling_topp != 1 or self.sampling_temperature != 1):
+            yield "`sampling_topp` and `sampling_temperature` need sampling: `sampling_topk` must not be 1"
+        modes = {
+            "sampling": self.is_sampling,
+            "`return_alternatives`": self.return_alternatives,
+            "`coverage_penalty`": self.coverage_penalty != 0,
+        }
+        if len(chosen := [name for name, is_chosen in modes.items() if is_chosen]) > 1:
+            yield f"{' and '.join(chosen)} cannot be combined"
+        if self.return_alternatives and self.prefix_bias_beta:
+            yield "`return_alternatives` and `prefix_bias_beta` cannot be combined"
 
 
 def check_count(name: str, value: object, least: int, most: int) -> None:
@@ -179,13 +257,30 @@ class DecodeChanges(TypedDict, total=False):
 
     beam_size: int
     n_best: int
+    patience: float
     length_penalty: float
+    length_includes_end: bool
+    coverage_penalty: float
     min_length: int
     max_length: int | None
+    max_len_a: float
+    max_len_b: int
+    max_ngram_repeats: int
+    max_input_length: int | None
     no_repeat_ngram_size: int
     repetition_penalty: float
     suppress_tokens: Sequence[Token]
     suppress_sequences: Sequence[TokensOrText]
     disable_unk: bool
+    prefix_bias_beta: float
+    sampling_topk: int
+    sampling_topp: float
+    sampling_temperature: float
+    seed: int
+    return_alternatives: bool
+    min_alternative_expansion_prob: float
     max_batch_tokens: int
     return_scores: bool
+    return_token_scores: bool
+    return_attention: bool
+    replace_unknowns: bool

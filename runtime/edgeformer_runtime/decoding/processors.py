@@ -8,7 +8,9 @@ from typing import Protocol, cast
 import numpy as np
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.decoding.batching import pad
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.requests import Request
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 
 
@@ -106,12 +108,42 @@ class NoRepeatNgram:
         logits[row, ngrams[row, window, -1]] = -np.inf
 
 
-def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[LogitsProcessor]:
+class PrefixBias:
+    """Favor the tokens of a target prefix, as long as a row has followed it (CTranslate2's biased decoding).
+
+    Args:
+        prefixes: token ids that each sentence of the batch should begin with.
+        beta: probability moved to the next token of the prefix.
+    """
+
+    def __init__(self, prefixes: Sequence[Sequence[int]], beta: float) -> None:
+        self.prefix, self.length = pad(prefixes, -1)
+        self.beta = beta
+
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
+        """See :class:`LogitsProcessor`."""
+        step = rows.history.shape[1]
+        if step >= self.prefix.shape[1]:
+            return
+        prefix, length = self.prefix[rows.sentence], self.length[rows.sentence]
+        for row in np.flatnonzero((prefix[:, :step] == rows.history).all(axis=1) & (step < length)):
+            peak = logits[row].max()
+            probability = np.exp(logits[row] - peak)
+            probability *= (1 - self.beta) / probability.sum()
+            probability[prefix[row, step]] += self.beta
+            with np.errstate(divide="ignore"):
+                np.log(probability, out=logits[row])
+
+
+def build_processors(
+    options: DecodeOptions, special: SpecialTokens, requests: Sequence[Request] = ()
+) -> list[LogitsProcessor]:
     """Create the processors that the options require; padding and start tokens are always suppressed.
 
     Args:
         options: verified options, whose tokens are ids.
         special: ids of the special tokens.
+        requests: the sentences of the batch.
     """
     processors: list[LogitsProcessor] = []
     if options.repetition_penalty != 1.0:
@@ -126,4 +158,6 @@ def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[Log
     if options.disable_unk and special.unk is not None:
         never.add(special.unk)
     processors.append(Suppress(sorted(never)))
+    if options.prefix_bias_beta and any(request.bias for request in requests):
+        processors.append(PrefixBias([request.bias for request in requests], options.prefix_bias_beta))
     return processors

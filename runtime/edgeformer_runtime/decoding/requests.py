@@ -22,6 +22,12 @@ class Request:
     """First tokens of the output, which are not searched for."""
     limit: int
     """Maximum number of output tokens, those of the prefix and the end token included; more than the prefix has."""
+    bias: tuple[int, ...] = ()
+    """First tokens that are favored rather than forced."""
+    log_probability: float | None = None
+    """Log-probability of the last token of the prefix, if a search has found it; ``None`` if it was given."""
+    sample: int = 0
+    """Number of the sample, if tokens are sampled."""
 
 
 def make_requests(
@@ -32,16 +38,25 @@ def make_requests(
 ) -> list[Request]:
     """Combine sources and prefixes; see :func:`~edgeformer_runtime.decoding.loop.decode`.
 
+    Returns:
+        One request per sentence; if tokens are sampled, ``n_best`` per sentence, one after the other.
+
     Raises:
         InputError: a prefix leaves no room for another token.
         ValueError: there are more or fewer prefixes than sources.
     """
-    requests = []
+    requests: list[Request] = []
     pairs = zip(sources, [()] * len(sources) if prefixes is None else prefixes, strict=True)
     for index, (source, prefix) in enumerate(pairs):
         limit = length_limit(session, options)
         check_prefix(index, prefix, limit)
-        requests.append(Request(source=source, prefix=tuple(prefix), limit=limit))
+        forced, bias = ((), tuple(prefix)) if options.prefix_bias_beta else (tuple(prefix), ())
+        if options.max_len_a or options.max_len_b:
+            limit = min(limit, max(len(forced) + 1, int(options.max_len_a * len(source)) + options.max_len_b))
+        samples = options.n_best if options.is_sampling else 1
+        requests += [
+            Request(source=source, prefix=forced, limit=limit, bias=bias, sample=sample) for sample in range(samples)
+        ]
     return requests
 
 

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.best_tokens import best_tokens, log_sum_exp
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.repeats import ends_in_repeats
 from edgeformer_runtime.decoding.requests import Request
+from edgeformer_runtime.decoding.sampling import Sampler
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.errors import ModelError
 
@@ -29,7 +31,9 @@ class Hypothesis:
     score: float | None
     """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if scores were not requested."""
     finished: bool
-    """Whether it ended with the end token, rather than at the length limit."""
+    """Whether it ended with the end token, rather than at the length limit or in a loop."""
+    token_scores: tuple[float, ...] | None = None
+    """Log-probability of each token, end token included, 0 for given tokens; ``None`` if they were not requested."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,13 @@ class _BatchSearch:
         self.before: Sequence[IntArray]
         self.token: IntArray
         *self.before, self.token = start, *np.ascontiguousarray(self.history.T)
+        self._given = np.array([request.log_probability or 0.0 for request in requests])
+        """Log-probability of each sentence before the search, ``(N,)``."""
+        self._trail: NDArray[np.float64] | None = None
+        """Log-probability of each live row after each of its tokens, ``(R, T)``, if token scores are requested."""
+        if options.return_token_scores:
+            self._trail = np.zeros(self.history.shape)
+            self._trail[:, -1:] = self._given.repeat(width)[:, None]
 
     @property
     def sentence(self) -> IntArray:
@@ -108,25 +119,43 @@ class _BatchSearch:
         return not len(self._origin)
 
     def _stopped(self) -> NDArray[np.bool_] | None:
-        """Whether each sentence may not become longer, ``(N',)``; ``None`` if all may."""
-        length = self.history.shape[1]
-        return self._limit <= length if length >= self._shortest_limit else None
+        """Whether each live row may not become longer, ``(R,)``; ``None`` if all may."""
+        rows, length = self.history.shape
+        stopped = None
+        if length >= self._shortest_limit:
+            stopped = (self._limit <= length).repeat(rows // len(self._limit))
+        if self._options.max_ngram_repeats:
+            repeats = ends_in_repeats(self.history, self._options.max_ngram_repeats)
+            stopped = repeats if stopped is None else stopped | repeats
+        return stopped if stopped is not None and stopped.any() else None
 
     def _keep(self, sentences: IntArray) -> None:
         """Drop all sentences but these."""
         self._origin, self._limit = self._origin[sentences], self._limit[sentences]
         self._shortest_limit = int(self._limit.min(initial=np.iinfo(np.int64).max))
 
-    def _collect(self, sentence: int, ids: IntArray, log_probability: float, *, finished: bool) -> None:
-        """Add a hypothesis of a live sentence to its results."""
-        score = None
-        if self._options.return_scores or self._options.beam_size > 1:
-            score = normalized_score(log_probability, len(ids) + finished, self._options.length_penalty)
-        self._results[self._origin[sentence]].append(Hypothesis(tuple(ids.tolist()), score, finished))
+    def _collect(self, sentence: int, row: int, log_probability: float, *, finished: bool) -> None:
+        """Add a hypothesis of a live sentence to its results.
+
+        Args:
+            sentence: index of the live sentence.
+            row: row whose history it has.
+            log_probability: its log-probability.
+            finished: whether it ends with the end token, which is not part of the history.
+        """
+        options, ids = self._options, self.history[row]
+        score = token_scores = None
+        if options.needs_scores or options.beam_size > 1:
+            length = len(ids) + (finished and options.length_includes_end)
+            score = normalized_score(log_probability, length, options.length_penalty)
+        if self._trail is not None:
+            token_scores = tuple(np.diff([0.0, *self._trail[row], *[log_probability] * finished]).tolist())
+        hypothesis = Hypothesis(tuple(ids.tolist()), score, finished, token_scores)
+        self._results[self._origin[sentence]].append(hypothesis)
 
 
 class GreedySearch(_BatchSearch):
-    """Takes the most probable token at each step; ties go to the lowest id.
+    """Takes the most probable token at each step, or samples one; ties go to the lowest id.
 
     Args:
         requests: the N sentences; their prefixes have the same length.
@@ -136,30 +165,35 @@ class GreedySearch(_BatchSearch):
 
     def __init__(self, requests: Sequence[Request], options: DecodeOptions, special: SpecialTokens) -> None:
         super().__init__(requests, options, special, width=1)
-        self._log_probability = np.zeros(len(requests), dtype=np.float64)
+        self._log_probability = self._given.copy()
+        self._sampler = Sampler(requests, options) if options.is_sampling else None
 
     def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
+        rows = np.arange(len(logits))
         self.token = logits.argmax(axis=1)
-        peak = logits[np.arange(len(logits)), self.token, None]
+        peak = chosen = logits[rows, self.token, None]
         check_finite(peak, self.history)
-        if self._options.return_scores:
-            self._log_probability += (peak - log_sum_exp(logits, peak))[:, 0]
+        if self._sampler is not None:
+            self.token = self._sampler(logits)
+            chosen = logits[rows, self.token, None]
+        if self._options.needs_scores:
+            self._log_probability += (chosen - log_sum_exp(logits, peak))[:, 0]
+        ended = self.token == self._eos
+        if any_ended := bool(ended.any()):
+            for row in np.flatnonzero(ended).tolist():
+                self._collect(row, row, float(self._log_probability[row]), finished=True)
         self.history = np.concatenate((self.history, self.token[:, None]), axis=1)
-        ended, stopped = self.token == self._eos, self._stopped()
-        if stopped is None and not ended.any():
+        if self._trail is not None:
+            self._trail = np.concatenate((self._trail, self._log_probability[:, None]), axis=1)
+        stopped = self._stopped()
+        if stopped is None and not any_ended:
             return Advance(None, None)
-        leaving = ended if stopped is None else ended | stopped
-        for row in np.flatnonzero(leaving).tolist():
-            finished = bool(ended[row])
-            ids = self.history[row, : self.history.shape[1] - finished]
-            self._collect(row, ids, float(self._log_probability[row]), finished=finished)
-        keep = packed(~leaving)
-        self.token, self.history, self._log_probability = (
-            self.token[keep],
-            self.history[keep],
-            self._log_probability[keep],
-        )
+        if stopped is not None:
+            for row in np.flatnonzero(stopped & ~ended).tolist():
+                self._collect(row, row, float(self._log_probability[row]), finished=False)
+            ended |= stopped
+        keep = packed(~ended)
         self._keep(keep)
         return Advance(keep, keep)
 
@@ -167,13 +201,22 @@ class GreedySearch(_BatchSearch):
         """See :class:`Search`."""
         return self._results
 
+    def _keep(self, sentences: IntArray) -> None:
+        super()._keep(sentences)
+        self.token, self.history = self.token[sentences], self.history[sentences]
+        self._log_probability = self._log_probability[sentences]
+        if self._trail is not None:
+            self._trail = self._trail[sentences]
+        if self._sampler is not None:
+            self._sampler.keep(sentences)
+
 
 class BeamSearch(_BatchSearch):
     """Keeps the K most probable unfinished hypotheses of each sentence.
 
     A hypothesis is finished when its end token is among the K best of the ``K * V`` extensions. A sentence is finished
-    when it has K finished hypotheses (fairseq's rule). At the length limit, unfinished hypotheses fill the
-    remaining places.
+    when it has K finished hypotheses (fairseq's rule), or K times patience. Unfinished hypotheses that may not become
+    longer fill the remaining places.
 
     In the first step after a prefix, an end token finishes a hypothesis only if it is the best extension (CTranslate2's
     rule): the prefix adds to the length by which scores are divided but not to the log-probability, so that an
@@ -202,11 +245,11 @@ class BeamSearch(_BatchSearch):
         """Rows per sentence after the first step."""
         width = self._width if row_multiple > 1 else 1
         super().__init__(requests, options, special, width)
-        self._follows_prefix = self.history.shape[1] > 0
+        self._follows_prefix = self.history.shape[1] > 0 and requests[0].log_probability is None
         """Whether the next step is the first one after a prefix."""
         # (N, rows per sentence): all beams start alike, so only the first may be extended in the first step
         self._log_probability = np.full((len(requests), width), -np.inf, dtype=np.float64)
-        self._log_probability[:, 0] = 0
+        self._log_probability[:, 0] = self._given
 
     def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
@@ -224,8 +267,8 @@ class BeamSearch(_BatchSearch):
         any_ends = bool(ends.any())
         if any_ends:
             for index, rank in zip(*np.nonzero(ends[:, :beams] & np.isfinite(value[:, :beams])), strict=True):
-                ids = self.history[index * width + parent[index, rank]]
-                self._collect_if_room(index, ids, float(value[index, rank]), finished=True)
+                row = index * width + int(parent[index, rank])
+                self._collect_if_room(index, row, float(value[index, rank]), finished=True)
             # extensions that continue come first, in their original order
             order = np.argsort(ends, axis=1, kind="stable")
             value = np.take_along_axis(value, order, axis=1)
@@ -234,6 +277,8 @@ class BeamSearch(_BatchSearch):
         self._log_probability[:, beams:] = -np.inf
         rows = (np.arange(sentences)[:, None] * width + parent[:, : self._width]).ravel()
         self.history = np.concatenate((self.history[rows], self.token[:, None]), axis=1)
+        if self._trail is not None:
+            self._trail = np.concatenate((self._trail[rows], self._log_probability.reshape(-1, 1)), axis=1)
         stopped = self._stopped()
         if any_ends or stopped is not None:
             alive = self._alive(stopped)
@@ -250,34 +295,37 @@ class BeamSearch(_BatchSearch):
         return [results[: self._options.n_best] for results in self._results]
 
     def _alive(self, stopped: NDArray[np.bool_] | None) -> IntArray | None:
-        """Drop sentences that have all their hypotheses, or that may not become longer.
+        """Drop rows that may not become longer, and sentences that have all their hypotheses or no rows left.
 
         Args:
-            stopped: sentences that may not become longer, ``(N',)``, whose live hypotheses fill the remaining places.
+            stopped: rows that may not become longer, ``(R,)``; they fill the remaining places of their sentence.
 
         Returns:
             For each sentence kept, its previous index; ``None`` if all are kept.
         """
         width = self._width
-        for index in [] if stopped is None else np.flatnonzero(stopped).tolist():
-            for beam in np.flatnonzero(np.isfinite(self._log_probability[index])).tolist():
-                log_probability = float(self._log_probability[index, beam])
-                self._collect_if_room(index, self.history[index * width + beam], log_probability, finished=False)
-        live = np.array([len(self._results[origin]) < self._beams for origin in self._origin])
         if stopped is not None:
-            live &= ~stopped
+            stopped = stopped.reshape(-1, width)
+            for index, beam in np.argwhere(stopped & np.isfinite(self._log_probability)).tolist():
+                log_probability = float(self._log_probability[index, beam])
+                self._collect_if_room(index, index * width + beam, log_probability, finished=False)
+            self._log_probability[stopped] = -np.inf
+        live = np.array([len(self._results[origin]) < self._options.places for origin in self._origin])
+        live &= np.isfinite(self._log_probability).any(axis=1)
         if live.all():
             return None
         alive = packed(live)
         kept = (alive[:, None] * width + np.arange(width)).ravel()
         self.history, self.token = self.history[kept], self.token[kept]
+        if self._trail is not None:
+            self._trail = self._trail[kept]
         self._log_probability = self._log_probability[alive]
         self._keep(alive)
         return alive
 
-    def _collect_if_room(self, sentence: int, ids: IntArray, log_probability: float, *, finished: bool) -> None:
-        if len(self._results[self._origin[sentence]]) < self._beams:
-            self._collect(sentence, ids, log_probability, finished=finished)
+    def _collect_if_room(self, sentence: int, row: int, log_probability: float, *, finished: bool) -> None:
+        if len(self._results[self._origin[sentence]]) < self._options.places:
+            self._collect(sentence, row, log_probability, finished=finished)
 
 
 def check_finite(values: NDArray[np.floating[Any]], history: IntArray) -> None:
