@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         OptionError,
         SessionError,
     )
+    from edgeformer_runtime.scores import Score
     from edgeformer_runtime.source import Source
     from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
 
@@ -49,6 +50,7 @@ __all__ = [
     "InputTooLongError",
     "ModelError",
     "OptionError",
+    "Score",
     "SessionError",
     "Source",
     "TextHypothesis",
@@ -72,6 +74,7 @@ _MODULES = {
         "SessionError",
     ),
     "decoding.options": ("DecodeOptions",),
+    "scores": ("Score",),
     "source": ("Source",),
     "translator": ("TextHypothesis", "Translation", "Translator"),
 }

@@ -364,3 +364,35 @@ def test_errors_can_be_returned_with_the_other_translations(translator: Translat
 def test_a_mistyped_option_is_found_by_the_type_checker(translator: Translator) -> None:
     with pytest.raises(OptionError, match="Unknown option `beem`"):
         translator.translate(["a"], beem=3)  # type: ignore[call-arg]  # mypy reports an unused one
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"suppress_tokens": ["nowhere"]}, "`suppress_tokens`: `nowhere` is not a token of the target vocabulary."),
+        ({"suppress_tokens": [300]}, "`suppress_tokens`: a token id must be between 0 and 299, but is 300."),
+        ({"suppress_tokens": "a"}, "`suppress_tokens` must be a list of tokens, but is 'a'."),
+        ({"suppress_sequences": ["\ud800"]}, "`suppress_sequences` must be valid Unicode"),
+        ({"suppress_sequences": [[1.5]]}, "`suppress_sequences`: a token must be a string or a token id, but is 1.5."),
+        ({"suppress_sequences": [""]}, "`suppress_sequences` must be a list of lists of token ids, none of them empty"),
+    ],
+)
+def test_tokens_outside_the_vocabulary_are_named(translator: Translator, changes: Any, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        translator.translate(TEXTS[:1], **changes)
+    assert str(caught.value).startswith(message)
+
+
+def test_text_and_tokens_that_are_not_generated(translator: Translator) -> None:
+    (free,) = translator.translate(TEXTS[:1])
+    token, pair = free.tokens[2], free.tokens[2:4]
+    (without,) = translator.translate(TEXTS[:1], suppress_tokens=[token])
+    assert token not in without.tokens
+    assert without == translator.translate(TEXTS[:1], suppress_tokens=[free.best.ids[2]])[0]
+    assert without == translator.translate(TEXTS[:1], translator.options(suppress_tokens=[token]))[0]
+    text = translator.target_tokenizer.decode(free.best.ids[2:4])
+    for sequence in (pair, free.best.ids[2:4]):
+        (without,) = translator.translate(TEXTS[:1], suppress_sequences=[sequence])
+        assert pair not in list(zip(without.tokens, without.tokens[1:], strict=False))
+    encoded = translator.options(suppress_sequences=[text]).suppress_sequences
+    assert encoded == [tuple(translator.target_tokenizer.encode(text))]

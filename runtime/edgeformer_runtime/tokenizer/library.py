@@ -35,3 +35,15 @@ class Library:
         """Decode ids to text. Special tokens are dropped."""
         text: str = self._tokenizer.decode(ids, skip_special_tokens=True)
         return text
+
+    def decode_pieces(self, tokens: Sequence[int | str]) -> str:
+        """Decode ids and pieces of text."""
+        names = [token if isinstance(token, str) else str(self._tokenizer.id_to_token(token)) for token in tokens]
+        text: str = self._tokenizer.decoder.decode(names) if self._tokenizer.decoder is not None else " ".join(names)
+        return text
+
+    def pieces(self, text: str) -> list[str]:
+        """Return the part of a text that each of its tokens stands for, with a space before it if it begins a word."""
+        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        pieces = [text[start:end] for start, end in offsets]
+        return [f" {pieces[0].lstrip()}", *pieces[1:]] if pieces else []

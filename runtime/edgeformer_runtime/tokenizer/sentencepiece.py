@@ -79,14 +79,22 @@ class SentencePiece:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode ids to text. Special tokens are dropped."""
+        return self.decode_pieces(ids)
+
+    def decode_pieces(self, tokens: Iterable[int | str]) -> str:
+        """Decode ids and pieces of text. Special tokens are dropped."""
         text = ""
         pending = bytearray()
         strips_all, strips = self._strips
-        for index in ids:
-            if (byte := self._bytes.get(index)) is not None:
+        for token in tokens:
+            if isinstance(token, str):
+                name: str | None = token.replace(" ", SPACE)
+            elif (byte := self._bytes.get(token)) is not None:
                 pending.append(byte)
                 continue
-            if index in self._special or (name := self.token(index)) is None:
+            else:
+                name = None if token in self._special else self.token(token)
+            if name is None:
                 continue
             text += _decoded(pending)
             pending.clear()
@@ -95,6 +103,21 @@ class SentencePiece:
                 name, strips = name[1:], strips_all
             text += name.replace(SPACE, " ")
         return text + _decoded(pending)
+
+    def pieces(self, text: str) -> list[str]:
+        """Return the part of a text that each of its tokens stands for, with a space before it if it begins a word."""
+        normalized, (ids,) = self._normalize(text), self.encode([text])
+        names = [None if index == self._unk_id else self._names[index] for index in ids]
+        pieces, place = [], 0
+        for name, after in zip(names, [*names[1:], ""], strict=True):
+            end = len(normalized)
+            if name is not None:
+                end = place + len(name)
+            elif after:  # unknown text ends where the next piece begins
+                end = normalized.find(after, place + 1)
+            pieces.append(normalized[place:end].replace(SPACE, " "))
+            place = end
+        return pieces
 
     def _unigram(self, model: Unigram, unmatched: set[int]) -> Callable[[list[str]], list[list[int]]]:
         """Return a function that segments normalized texts.

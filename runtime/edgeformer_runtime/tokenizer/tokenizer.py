@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -182,6 +182,28 @@ class Tokenizer:
         kept = [int(index) for index in ids]
         with _library_errors("The tokenizer cannot decode a text"):
             return self._model.decode([index for index in kept if index not in self._special_ids])
+
+    def decode_with(self, ids: Sequence[int], pieces: Mapping[int, str]) -> str:
+        """Decode token ids to text, with pieces of other text in place of some tokens.
+
+        Args:
+            ids: token ids.
+            pieces: text to put in place of a token, by the token's position; it has a space before it if it begins a
+                word.
+        """
+        kept = [place for place, index in enumerate(ids) if place in pieces or index not in self._special_ids]
+        with _library_errors("The tokenizer cannot decode a text"):
+            return self._model.decode_pieces([pieces.get(place, ids[place]) for place in kept]).strip()
+
+    def pieces(self, text: str) -> list[str]:
+        """Return the part of a text that each of its tokens stands for, whether or not the vocabulary has it, with a
+        space before it if it begins a word."""
+        with _library_errors("The tokenizer cannot encode a text"):
+            return self._model.pieces(text)
+
+    def token_id(self, token: str) -> int | None:
+        """Return the id of a vocabulary entry; ``None`` if there is no such entry."""
+        return self._vocabulary.get(token)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the vocabulary entry of each id.
