@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -296,6 +295,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"unk_token": "[UNK]"}, r"lacks the unknown token `\[UNK\]`"),
         ({"ids": {"<unk>": 0, "a": 0}}, "must be different"),
         ({"ids": {"<unk>": -1}}, "at least 0"),
+        ({"ids": {"<unk>": "0"}}, "whole numbers"),
         ({"ids": {"<unk>": 0, "a": 5000}}, "of 2 entries has the id 5,000"),
         ({"ids": {}}, "lacks the unknown token"),
     ],

@@ -49,7 +49,7 @@ def sentencepiece_tokenizer(
         ConfigError: the arguments do not fit each other or the file.
         DataError: the file cannot be read, is damaged, or uses what is not supported.
     """
-    model = read_model(path)
+    model, special_tokens = read_model(path), tuple(special_tokens)
     vocabulary = _vocabulary(model, ids, special_tokens)
     unk_token = unk_token or model.unk_piece
     if unk_token not in vocabulary:
@@ -86,11 +86,11 @@ def _vocabulary(
     """Return the translation model's entries and their ids, without gaps.
 
     Raises:
-        ConfigError: an id is there twice, or there are large gaps.
+        ConfigError: ids are no whole numbers, there twice, or far apart.
     """
-    if ids is None:
-        ids = {piece.text: index for index, piece in enumerate(model.pieces)}
-    vocabulary = dict(ids)
+    vocabulary = {piece.text: index for index, piece in enumerate(model.pieces)} if ids is None else dict(ids)
+    if not all(type(index) is int for index in vocabulary.values()):
+        raise ConfigError("The ids of a vocabulary must be whole numbers.")
     for token in special_tokens:
         vocabulary.setdefault(token, max(vocabulary.values(), default=-1) + 1)
     taken = set(vocabulary.values())

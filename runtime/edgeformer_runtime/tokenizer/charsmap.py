@@ -195,6 +195,7 @@ def _later_characters(units: NDArray[np.uint32]) -> frozenset[str]:
     children = np.flatnonzero((wide < _VALUE) & (labels != 0))
     children = children[np.argsort(children ^ labels[children])]
     parents = children ^ labels[children]
+    is_parent = np.isin(np.arange(len(units)), parents)
     # What is reached after so many bytes: states, and of the character that is being read its code, the number of
     # missing bytes, and whether it is a later one.
     reached = np.array([[following[0], 0, 0, 0]])
@@ -215,7 +216,9 @@ def _later_characters(units: NDArray[np.uint32]) -> frozenset[str]:
         missing = np.where(starts, sizes, missing[parent] - 1)
         later = np.where(starts, depth > 0, later[parent])
         found.update(codes[(missing == 0) & (later != 0)].tolist())
-        reached = np.unique(np.stack([following[index], codes * (missing > 0), missing, later], axis=1), axis=0)
+        states = following[index]
+        reached = np.stack([states, codes * (missing > 0), missing, later], axis=1)[is_parent[states]]
+        reached = np.unique(reached, axis=0)
     if counts.any():
         raise ValueError("the charsmap's trie is damaged, or its keys are too long")
     return frozenset(chr(code) for code in found if code < 0x110000)
