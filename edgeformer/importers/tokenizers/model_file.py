@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from enum import Enum
@@ -116,14 +117,13 @@ def _model(proto: Any) -> SentencePieceModel:
         raise ValueError("models that change decoded text are not supported")
     if len(UnknownFieldSet(normalizer)):
         raise ValueError("it has rules for normalization that SentencePiece itself does not know")
-    kinds = {kind.value for kind in Kind}
-    if any(piece.type not in kinds for piece in proto.pieces):
-        raise ValueError("it has pieces of an unknown kind")
-    pieces = tuple(Piece(piece.piece, piece.score, Kind(piece.type)) for piece in proto.pieces)
+    pieces = tuple(map(_piece, proto.pieces))
+    if len({piece.text for piece in pieces}) < len(pieces):
+        raise ValueError("it has a piece twice")
     if sum(piece.kind is Kind.UNKNOWN for piece in pieces) != 1:
         raise ValueError("it must have one unknown piece")
-    if not any(piece.kind is Kind.NORMAL for piece in pieces) or not all(piece.text for piece in pieces):
-        raise ValueError("it has no pieces, or empty ones")
+    if not any(piece.kind is Kind.NORMAL for piece in pieces):
+        raise ValueError("it has no pieces for text")
     if not trainer.byte_fallback and any(piece.kind is Kind.BYTE for piece in pieces):
         raise ValueError("it has pieces for bytes, but does not use them")
     suffix = trainer.treat_whitespace_as_suffix
@@ -137,3 +137,15 @@ def _model(proto: Any) -> SentencePieceModel:
             None if not normalizer.add_dummy_prefix else "suffix" if suffix else "prefix",
         ),
     )
+
+
+def _piece(proto: Any) -> Piece:
+    try:
+        kind = Kind(proto.type)
+    except ValueError:
+        raise ValueError("it has a piece of an unknown kind") from None
+    if not isinstance(proto.piece, str) or not proto.piece:  # protobuf gives bytes if these are not UTF-8
+        raise ValueError("it has a piece that is empty, or not UTF-8")
+    if not math.isfinite(proto.score):
+        raise ValueError("it has a score that is not finite")
+    return Piece(proto.piece, proto.score, kind)

@@ -49,7 +49,7 @@ def sentencepiece_tokenizer(
         ConfigError: the arguments do not fit each other or the file.
         DataError: the file cannot be read, is damaged, or uses what is not supported.
     """
-    model = read_model(path)
+    model, special_tokens = read_model(path), tuple(special_tokens)
     vocabulary = _vocabulary(model, ids, special_tokens)
     unk_token = unk_token or model.unk_piece
     if unk_token not in vocabulary:
@@ -86,19 +86,20 @@ def _vocabulary(
     """Return the translation model's entries and their ids, without gaps.
 
     Raises:
-        ConfigError: an id is there twice, or there are large gaps.
+        ConfigError: ids are no whole numbers, there twice, or far apart.
     """
-    if ids is None:
-        ids = {piece.text: index for index, piece in enumerate(model.pieces)}
-    vocabulary = dict(ids)
+    vocabulary = {piece.text: index for index, piece in enumerate(model.pieces)} if ids is None else dict(ids)
+    if not all(type(index) is int for index in vocabulary.values()):
+        raise ConfigError("The ids of a vocabulary must be whole numbers.")
     for token in special_tokens:
         vocabulary.setdefault(token, max(vocabulary.values(), default=-1) + 1)
     taken = set(vocabulary.values())
-    if len(taken) < len(vocabulary) or min(taken) < 0:
+    if len(taken) < len(vocabulary) or any(index < 0 for index in taken):
         raise ConfigError("The ids of a vocabulary must be different, and at least 0.")
-    if max(taken) >= len(taken) + _MAX_GAPS:
-        raise ConfigError(f"A vocabulary of {len(taken):,} entries has the id {max(taken):,}; check its ids.")
-    vocabulary |= {_gap(index): index for index in range(max(taken)) if index not in taken}
+    size = max(taken, default=-1) + 1
+    if size > len(taken) + _MAX_GAPS:
+        raise ConfigError(f"A vocabulary of {len(taken):,} entries has the id {size - 1:,}; check its ids.")
+    vocabulary |= {_gap(index): index for index in range(size) if index not in taken}
     return vocabulary
 
 
@@ -117,10 +118,7 @@ def _file(
         needed += [character for piece in pieces if piece.kind in _MERGED for character in piece.text]
     extra = [text for text in dict.fromkeys(needed) if text not in vocabulary]
     ids = {**vocabulary, **{text: index for index, text in enumerate(extra, len(vocabulary))}}
-    # SentencePiece cannot split an unused piece of one character, and uses it.
-    matched = {
-        piece.text for piece in pieces if piece.kind is not Kind.UNUSED or (model.is_bpe and len(piece.text) == 1)
-    }
+    matched = {piece.text for piece in pieces if piece.kind is not Kind.UNUSED}
     user_defined = [piece.text for piece in pieces if piece.kind is Kind.USER_DEFINED]
     added = [(text, True) for text in special] + [(text, False) for text in user_defined]
     segmentation = Segmentation(

@@ -59,16 +59,21 @@ class Charsmap:
         self._units: list[int] = units.tolist()
         self._root = _Node(_offset(self._units[0]), None)
         self._cached = 0
-        self.ascii = self._ascii_table(units)
-        """Table for :meth:`str.translate` that does all that this charsmap does to ASCII text; ``None`` if a rule
-        replaces several ASCII characters."""
+        self._later = _later_characters(units)
+        self._singles = _Singles(self)
 
     @property
     def has_double_spaces(self) -> bool:
         """Whether a replacement has two spaces in a row."""
         return b"  " in self._replacements
 
-    def replace(self, text: str, kept: dict[str, Sequence[str]]) -> list[str]:
+    def replace(self, text: str, kept: dict[str, Sequence[str]]) -> str:
+        """Replace the keys in a text; see :meth:`chunks`."""
+        if self._later.isdisjoint(text) and (not kept or kept.keys().isdisjoint(text)):
+            return text.translate(self._singles)
+        return "".join(self.chunks(text, kept))
+
+    def chunks(self, text: str, kept: dict[str, Sequence[str]]) -> list[str]:
         """Split a text into keys and single characters, and replace the keys.
 
         Args:
@@ -102,6 +107,11 @@ class Charsmap:
             position = end
         return chunks
 
+    def single(self, character: str) -> str:
+        """Return what replaces a character on its own."""
+        node = self._child(self._root, character)
+        return character if node is None or node.replacement is None else node.replacement
+
     def _child(self, node: _Node, character: str) -> _Node | None:
         """Walk the trie along the bytes of a character, and remember the result."""
         if self._cached >= _MAX_CACHED:
@@ -123,13 +133,18 @@ class Charsmap:
         start = unit & ~_VALUE
         return self._replacements[start : self._replacements.index(b"\0", start)].decode("utf-8")
 
-    def _ascii_table(self, units: NDArray[np.uint32]) -> dict[int, str] | None:
-        nodes = {code: self._child(self._root, chr(code)) for code in range(128)}
-        states = np.array([node.state for node in nodes.values() if node], np.int64)
-        following = np.arange(1, 128)
-        if (units[states[:, None] ^ following] & np.uint32(_LABEL) == following).any():
-            return None
-        return {code: node.replacement for code, node in nodes.items() if node and node.replacement is not None}
+
+class _Singles(dict[int, str]):
+    """Table of :meth:`str.translate` for text in which no key has several characters."""
+
+    def __init__(self, charsmap: Charsmap) -> None:
+        self._charsmap = charsmap
+
+    def __missing__(self, code: int) -> str:
+        if len(self) >= _MAX_CACHED:
+            self.clear()
+        replacement = self[code] = self._charsmap.single(chr(code))
+        return replacement
 
 
 def _prefix(text: str, position: int, candidates: Sequence[str]) -> str | None:
@@ -166,3 +181,44 @@ def _check_units(units: NDArray[np.uint32], replacements: bytes) -> None:
         or inner[states[inner & (wide & _LEAF != 0)]].any()
     ):
         raise ValueError("the charsmap's trie is damaged")
+
+
+def _later_characters(units: NDArray[np.uint32]) -> frozenset[str]:
+    """Return all characters of keys but the first ones.
+
+    Raises:
+        ValueError: keys are too long, or without end.
+    """
+    wide = units.astype(np.int64)
+    following = np.arange(len(units)) ^ (wide >> 10 << ((wide & 0x200) >> 6))
+    labels = wide & 0xFF
+    children = np.flatnonzero((wide < _VALUE) & (labels != 0))
+    children = children[np.argsort(children ^ labels[children])]
+    parents = children ^ labels[children]
+    is_parent = np.isin(np.arange(len(units)), parents)
+    # What is reached after so many bytes: states, and of the character that is being read its code, the number of
+    # missing bytes, and whether it is a later one.
+    reached = np.array([[following[0], 0, 0, 0]])
+    found: set[int] = set()
+    total = 0
+    for depth in range(4 * MAX_AFFIX):
+        states, codes, missing, later = reached.T
+        first = np.searchsorted(parents, states)
+        counts = np.searchsorted(parents, states, "right") - first
+        total += int(counts.sum())
+        if not counts.any() or total > 4 * len(units):
+            break
+        parent = np.repeat(np.arange(len(states)), counts)
+        index = children[np.arange(len(parent)) + np.repeat(first - np.cumsum(counts) + counts, counts)]
+        byte, starts = labels[index], missing[parent] == 0
+        sizes = (byte >= 0xC0).astype(np.int64) + (byte >= 0xE0) + (byte >= 0xF0)
+        codes = np.where(starts, byte & (0x7F >> sizes + (sizes > 0)), codes[parent] << 6 | byte & 0x3F)
+        missing = np.where(starts, sizes, missing[parent] - 1)
+        later = np.where(starts, depth > 0, later[parent])
+        found.update(codes[(missing == 0) & (later != 0)].tolist())
+        states = following[index]
+        reached = np.stack([states, codes * (missing > 0), missing, later], axis=1)[is_parent[states]]
+        reached = np.unique(reached, axis=0)
+    if counts.any():
+        raise ValueError("the charsmap's trie is damaged, or its keys are too long")
+    return frozenset(chr(code) for code in found if code < 0x110000)

@@ -45,10 +45,7 @@ class Normalizer:
         """Return the normal form of a text. It has no space, but U+2581 instead."""
         if not text:
             return ""
-        if self._charsmap.ascii is not None and text.isascii() and self._kept.keys().isdisjoint(text):
-            normal = text.translate(self._charsmap.ascii)
-        else:
-            normal = "".join(self._charsmap.replace(text, self._kept))
+        normal = self._charsmap.replace(text, self._kept)
         remove_extra, dummy = self._spaces
         if remove_extra:
             normal = normal.lstrip(" ")
@@ -65,7 +62,7 @@ class Normalizer:
 
     def _is_blank(self, text: str) -> bool:
         """Whether a text is nothing but spaces, which are removed, so that SentencePiece adds none."""
-        return self._spaces.remove_extra and all(chunk == " " for chunk in self._charsmap.replace(text, self._kept))
+        return self._spaces.remove_extra and all(chunk == " " for chunk in self._charsmap.chunks(text, self._kept))
 
 
 def by_first_character(symbols: Iterable[str]) -> dict[str, Sequence[str]]:
