@@ -31,7 +31,7 @@ MAX_VOCABULARY = 64 << 20
 START_TOKEN = "<s>"
 """Marian has no start token; the decoder's first input is a zero vector. Here, it is the last entry of a table."""
 EOS_TOKEN, UNK_TOKEN = "</s>", "<unk>"
-TEXT = TextFormat(pad=EOS_TOKEN, bos=START_TOKEN, suppress=(START_TOKEN, UNK_TOKEN))
+TEXT = TextFormat(pad=EOS_TOKEN, bos=START_TOKEN, suppress=(START_TOKEN,), forbid=(UNK_TOKEN,))
 LANGUAGE_TOKEN = re.compile(r">>[^<>\s]+<<")
 """Target language of a model with several, as the first token of a source."""
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
@@ -69,6 +69,7 @@ class Files:
         return Generation(
             beam_size=int(self.decoder.get("beam-size", 4)),
             length_penalty=float(normalize),
+            beam_shrinks=True,
         )
 
     def notes(self) -> tuple[str, ...]:

@@ -64,12 +64,12 @@ def write_run(
         "of the imported model",
     )
     source = Tokenizer.from_json(imported.source_tokenizer, "of the source", imported.text)
-    source = source.for_sources(imported.source_language, imported.target_language)
     target = Tokenizer.from_json(imported.target_tokenizer, "of the target", imported.text)
     model = _model(recipe, imported, source.vocab_size, target.vocab_size)
     sources = list(text or sample_text(imported.source_language))[:SAMPLE_SENTENCES]
     session = TorchSession(model, target.special)
-    translator = Translator(session, source, target, DecodeOptions(beam_size=1), truncate=True)
+    languages = imported.source_language, imported.target_language
+    translator = Translator(session, source, target, DecodeOptions(beam_size=1), truncate=True, languages=languages)
     translations = translate_all(translator, sources, translator.defaults, progress=progress)
     info = RunInfo(
         status="imported",

@@ -134,7 +134,7 @@ class Run:
         self.source_tokenizer_path, self.target_tokenizer_path = (path / name for name in names)
         try:
             source = Tokenizer.from_file(self.source_tokenizer_path, info.text)
-            self.source_tokenizer = source.for_sources(recipe.source_language, recipe.target_language)
+            self.source_tokenizer = source.for_sources(*self.languages)
             self.target_tokenizer = Tokenizer.from_file(self.target_tokenizer_path, info.text)
         except (BundleError, OptionError) as error:
             raise CheckpointError(f"Run `{path}` is damaged. {error} Train again into a new folder.") from None
@@ -204,6 +204,11 @@ class Run:
                 "into a new folder."
             ) from None
         return cls(path, recipe, info)
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target language of the recipe."""
+        return self.recipe.source_language, self.recipe.target_language
 
     @property
     def checkpoints(self) -> Path:

@@ -44,7 +44,8 @@ def encode_sources(
         elif surplus <= 0:
             sources.append(Source(text, tuple(ids)))
         elif truncate:
-            sources.append(Source(text, (*ids[: max_length - 1], ids[-1]), surplus))
+            end = len(ids) - tokenizer.suffix_length
+            sources.append(Source(text, (*ids[: end - surplus], *ids[end:]), surplus))
         else:
             raise InputTooLongError(index, len(ids), max_length)
     return sources

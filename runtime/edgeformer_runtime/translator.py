@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, Self, Unpack, cast, get_args
 
 import numpy as np
+from msgspec.structs import asdict
 from msgspec.structs import replace as replace_field
 
 from edgeformer_runtime.attention import Attention, attention_weights
@@ -120,9 +121,10 @@ class Translator(Generic[SessionT_co]):
         defaults: decoding options for calls that do not override them.
         workers: number of batches that a call decodes concurrently.
         truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
+        languages: codes of the languages to translate from and to, for models with several.
 
     Raises:
-        OptionError: ``workers`` is out of range.
+        OptionError: ``workers`` is out of range, or the model needs a language that it does not have.
     """
 
     def __init__(
@@ -134,10 +136,13 @@ class Translator(Generic[SessionT_co]):
         *,
         workers: int = 1,
         truncate: bool = False,
+        languages: tuple[str, str] = ("", ""),
     ) -> None:
         check_count("workers", workers, 1, MAX_WORKERS)
         self.session = session
-        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
+        self.source_tokenizer = source_tokenizer.for_sources(*languages)
+        self.target_tokenizer = target_tokenizer
+        self._target_prefix = target_tokenizer.target_prefix(*languages)
         self.defaults, self.workers, self.truncate = defaults, workers, truncate
 
     @staticmethod
@@ -183,15 +188,34 @@ class Translator(Generic[SessionT_co]):
         source = bundle_tokenizer(bundle, files.source)
         target = source if files.target == files.source else bundle_tokenizer(bundle, files.target)
         _check_tokenizers(bundle, source, target)
-        defaults = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
+        defaults = DecodeOptions(**asdict(generation))
         languages = bundle.manifest.source_language, bundle.manifest.target_language
-        source = source.for_sources(*languages)
-        return Translator(session, source, target, defaults, workers=workers, truncate=truncate)
+        return Translator(session, source, target, defaults, workers=workers, truncate=truncate, languages=languages)
 
     @property
     def bundle(self: Translator[OnnxSession]) -> Bundle:
         """The bundle that was opened."""
         return self.session.bundle
+
+    def with_languages(self, source_language: str = "", target_language: str = "") -> Translator[SessionT_co]:
+        """Return a translator between other languages, which shares this one's model.
+
+        Args:
+            source_language: code of the language to translate from.
+            target_language: code of the language to translate to.
+
+        Raises:
+            OptionError: the model needs a language that it does not have.
+        """
+        return Translator(
+            self.session,
+            self.source_tokenizer,
+            self.target_tokenizer,
+            self.defaults,
+            workers=self.workers,
+            truncate=self.truncate,
+            languages=(source_language, target_language),
+        )
 
     def close(self) -> None:
         """Free the model of a bundle; further calls raise :class:`SessionError`. May be called several times."""
@@ -324,7 +348,8 @@ class Translator(Generic[SessionT_co]):
             self.session, OnnxSession
         ):
             self.session.open_attention()  # a bundle without attention is an error before any work
-        prefixes = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
+        given = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
+        prefixes = [(*self._target_prefix, *prefix) for prefix in given]
         sources = self._encoded(texts, prefixes, first, options, on_error)
         read = [
             (source.ids, prefix)
@@ -377,10 +402,15 @@ class Translator(Generic[SessionT_co]):
     def _without_unknowns(self, source: Source, hypothesis: TextHypothesis, attention: Attention) -> str:
         """The text of a hypothesis, with source text in place of unknown tokens."""
         unknown = self.target_tokenizer.unk_id
-        aligned = {target: place for place, target in attention.alignment if hypothesis.ids[target] == unknown}
+        pieces = self.source_tokenizer.pieces(source.text)
+        aligned = {
+            target: place - self.source_tokenizer.prefix_length
+            for place, target in attention.alignment
+            if hypothesis.ids[target] == unknown
+        }
+        aligned = {target: place for target, place in aligned.items() if 0 <= place < len(pieces)}
         if not aligned:
             return hypothesis.text
-        pieces = self.source_tokenizer.pieces(source.text)
         return self.target_tokenizer.decode_with(
             hypothesis.ids, {target: pieces[place] for target, place in aligned.items()}
         )

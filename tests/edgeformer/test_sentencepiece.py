@@ -21,6 +21,7 @@ from sentencepiece import sentencepiece_model_pb2
 from edgeformer.errors import ConfigError, DataError
 from edgeformer.importers.tokenizers import fairseq_ids, model_file, sentencepiece_tokenizer
 from edgeformer.importers.tokenizers.model_file import Kind, read_model
+from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.bundle.tokenizer_file import checked_tokenizer
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.tokenizer.charsmap import Charsmap
@@ -320,7 +321,7 @@ def check_mutated(name: str, folder: Path, data: st.DataObject) -> None:
         content = sentencepiece_tokenizer(folder / "mutated.spm", special_tokens=["<pad>", "<s>", "</s>"])
     except DataError:
         return
-    tokenizer = Tokenizer.from_json(content, "t.json", unk_token=read_model(folder / "mutated.spm").unk_piece)
+    tokenizer = Tokenizer.from_json(content, "t.json", TextFormat(unk=read_model(folder / "mutated.spm").unk_piece))
     for text in spm.EDGE_CASES[:20]:
         tokenizer.decode(tokenizer.encode(text))
 

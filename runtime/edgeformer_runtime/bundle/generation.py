@@ -14,3 +14,7 @@ class Generation(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """Hypotheses kept per sentence."""
     length_penalty: float = 1.0
     """Exponent of the length by which a log-probability is divided."""
+    length_includes_end: bool = True
+    """Count the end token in that length."""
+    beam_shrinks: bool = False
+    """Each finished hypothesis leaves one place fewer for unfinished ones."""

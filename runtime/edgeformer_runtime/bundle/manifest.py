@@ -59,7 +59,9 @@ class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     eos: Number = 3
     """Ends every target."""
     suppress: tuple[Number, ...] = (0, 2)
-    """Never generated."""
+    """Never generated, and not part of the distribution: the probabilities of all others add up to 1."""
+    forbid: tuple[Number, ...] = ()
+    """Never generated, although part of the distribution."""
 
 
 class TokenizerFiles(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -181,9 +183,9 @@ def manifest_problems(manifest: Manifest) -> list[str]:
         index, vocab_size = getattr(manifest.special, name), sizes.get(name, manifest.target_vocab_size)
         if index is not None and not 0 <= index < vocab_size:
             problems.append(f"special token `{name}` is outside the vocabulary")
-    suppressed = set(manifest.special.suppress)
+    suppressed = {*manifest.special.suppress, *manifest.special.forbid}
     if not all(0 <= index < manifest.target_vocab_size for index in suppressed) or manifest.special.eos in suppressed:
-        problems.append("`suppress` must have tokens of the vocabulary, and not the end token")
+        problems.append("`suppress` and `forbid` must have tokens of the vocabulary, and not the end token")
     if not abs(manifest.generation.length_penalty) <= MAX_LENGTH_PENALTY:
         problems.append(
             f"default length penalty must be from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}, "

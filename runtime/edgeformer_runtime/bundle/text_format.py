@@ -32,7 +32,9 @@ class TextFormat(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     eos: Text = "</s>"
     """Ends a target."""
     suppress: Tokens = ("<pad>", "<s>")
-    """Tokens that are never generated."""
+    """Tokens that are never generated and not part of the distribution."""
+    forbid: Tokens = ()
+    """Tokens that are never generated, although part of the distribution."""
     source_prefix: Tokens = ()
     """Tokens before a source."""
     source_suffix: Tokens = ("</s>",)

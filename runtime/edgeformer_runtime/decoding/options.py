@@ -118,6 +118,8 @@ class DecodeOptions:
     patience: float = _option(1.0, Real("above 0 and at most 100", _POSITIVE, 100))
     """In beam search, a sentence is finished when it has ``beam_size * patience`` finished hypotheses, rounded (Kasai
     et al. 2022, "A Call for Clarity in Beam Search")."""
+    beam_shrinks: bool = _option(False, Flag())
+    """In beam search, each finished hypothesis leaves one place fewer for unfinished ones, as in Marian."""
     length_penalty: float = _option(1.0, PENALTY)
     """Exponent of the length by which log-probabilities are divided; 0 leaves them undivided, larger values favor
     longer output."""
@@ -240,6 +242,8 @@ class DecodeOptions:
             yield f"{' and '.join(chosen)} cannot be combined"
         if self.return_alternatives and self.prefix_bias_beta:
             yield "`return_alternatives` and `prefix_bias_beta` cannot be combined"
+        if self.beam_shrinks and self.patience > 1:
+            yield "`beam_shrinks` and a `patience` above 1 cannot be combined"
 
 
 def check_count(name: str, value: object, least: int, most: int) -> None:
@@ -258,6 +262,7 @@ class DecodeChanges(TypedDict, total=False):
     beam_size: int
     n_best: int
     patience: float
+    beam_shrinks: bool
     length_penalty: float
     length_includes_end: bool
     coverage_penalty: float

@@ -88,6 +88,7 @@ class _BatchSearch:
 
     def __init__(self, requests: Sequence[Request], options: DecodeOptions, special: SpecialTokens, width: int) -> None:
         self._options, self._eos = options, special.eos
+        self._forbidden = list(special.forbid)
         self._results: list[list[Hypothesis]] = [[] for _ in requests]
         self._origin = np.arange(len(requests))
         """Index in the batch of each live sentence, ``(N',)``."""
@@ -171,6 +172,9 @@ class GreedySearch(_BatchSearch):
     def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
         rows = np.arange(len(logits))
+        if self._forbidden:
+            forbidden = logits[:, self._forbidden]  # a copy
+            logits[:, self._forbidden] = -np.inf
         self.token = logits.argmax(axis=1)
         peak = chosen = logits[rows, self.token, None]
         check_finite(peak, self.history)
@@ -178,7 +182,10 @@ class GreedySearch(_BatchSearch):
             self.token = self._sampler(logits)
             chosen = logits[rows, self.token, None]
         if self._options.needs_scores:
-            self._log_probability += (chosen - log_sum_exp(logits, peak))[:, 0]
+            total = log_sum_exp(logits, peak)
+            if self._forbidden:
+                total = np.logaddexp(total, np.logaddexp.reduce(forbidden, axis=1, keepdims=True))
+            self._log_probability += (chosen - total)[:, 0]
         ended = self.token == self._eos
         if any_ended := bool(ended.any()):
             for row in np.flatnonzero(ended).tolist():
@@ -216,7 +223,8 @@ class BeamSearch(_BatchSearch):
 
     A hypothesis is finished when its end token is among the K best of the ``K * V`` extensions. A sentence is finished
     when it has K finished hypotheses (fairseq's rule), or K times patience. Unfinished hypotheses that may not become
-    longer fill the remaining places.
+    longer fill the remaining places. If the beam shrinks, each finished hypothesis also takes one of the K places of
+    those that continue (Marian's rule).
 
     In the first step after a prefix, an end token finishes a hypothesis only if it is the best extension (CTranslate2's
     rule): the prefix adds to the length by which scores are divided but not to the log-probability, so that an
@@ -255,12 +263,15 @@ class BeamSearch(_BatchSearch):
         """See :class:`Search`."""
         beams, (sentences, width) = self._beams, self._log_probability.shape
         # (N, 2K) extensions, best first: at most K of them end, so at least K continue
-        value, token, parent = self._best(logits, self._log_probability, 2 * beams)
+        value, token, parent = self._extensions(logits, 2 * beams)
         check_finite(value[:, 0], self.history)
         if (missing := 2 * beams - value.shape[1]) > 0:
             value = np.pad(value, ((0, 0), (0, missing)), constant_values=-np.inf)
             token, parent = (np.pad(array, ((0, 0), (0, missing))) for array in (token, parent))
         ends = token == self._eos
+        if self._options.beam_shrinks:
+            room = self._options.places - np.array([len(self._results[origin]) for origin in self._origin])
+            value[np.arange(2 * beams) >= room[:, None]] = -np.inf
         if self._follows_prefix:
             value[:, 1:][ends[:, 1:]] = -np.inf
             ends[:, 1:] = self._follows_prefix = False
@@ -287,6 +298,18 @@ class BeamSearch(_BatchSearch):
                 return Advance(rows, alive)
         in_place = width == self._width and bool((rows == np.arange(len(rows))).all())
         return Advance(None if in_place else rows, None)
+
+    def _extensions(self, logits: FloatArray, count: int) -> tuple[NDArray[np.float64], IntArray, IntArray]:
+        """The ``count`` most probable extensions of each sentence by a token that may be generated."""
+        if not self._forbidden:
+            return self._best(logits, self._log_probability, count)
+        more = count + self._log_probability.shape[1] * len(self._forbidden)
+        value, token, parent = self._best(logits, self._log_probability, more)
+        barred = np.isin(token, self._forbidden)
+        value[barred] = -np.inf
+        allowed = np.argsort(barred, axis=1, kind="stable")[:, :count]
+        value = np.take_along_axis(value, allowed, axis=1)
+        return value, np.take_along_axis(token, allowed, axis=1), np.take_along_axis(parent, allowed, axis=1)
 
     def finish(self) -> list[list[Hypothesis]]:
         """See :class:`Search`."""

@@ -119,10 +119,20 @@ class Tokenizer:
         return self.ids(self.text.resolved(self.text.target_prefix, source_language, target_language))
 
     @property
+    def prefix_length(self) -> int:
+        """Number of tokens that the model expects before a text."""
+        return len(self._prefix)
+
+    @property
+    def suffix_length(self) -> int:
+        """Number of tokens that the model expects after a text."""
+        return len(self._suffix)
+
+    @property
     def special(self) -> SpecialTokens:
         """Ids of the special tokens, if this is the tokenizer of the target side."""
         ids = {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id}
-        return SpecialTokens(**ids, suppress=self.ids(self.text.suppress))
+        return SpecialTokens(**ids, suppress=self.ids(self.text.suppress), forbid=self.ids(self.text.forbid))
 
     def ids(self, tokens: Sequence[str]) -> tuple[int, ...]:
         """Return the id of each vocabulary entry.
