@@ -111,7 +111,7 @@ def decode(
             for start in range(0, len(samples), options.n_best)
         ]
     elif options.coverage_penalty:
-        results = decoded(requests, replace(options, n_best=options.places))
+        results = decoded(requests, replace(options, n_best=options.places + options.beam_size))
         results = ranked_by_coverage(session, requests, results, options.coverage_penalty)
         results = [hypotheses[: options.n_best] for hypotheses in results]
     else:

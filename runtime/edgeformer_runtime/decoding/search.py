@@ -324,7 +324,8 @@ class BeamSearch(_BatchSearch):
         return alive
 
     def _collect_if_room(self, sentence: int, row: int, log_probability: float, *, finished: bool) -> None:
-        if len(self._results[self._origin[sentence]]) < self._options.places:
+        # A coverage penalty sorts the hypotheses of one step anew, so that all of them are needed.
+        if self._options.coverage_penalty or len(self._results[self._origin[sentence]]) < self._options.places:
             self._collect(sentence, row, log_probability, finished=finished)
 
 
