@@ -88,13 +88,7 @@ def decode(
         InputError: a prefix leaves no room for another token.
         OptionError: an option is out of range.
     """
-    options.verify()
     check_count("workers", workers, 1, MAX_WORKERS)
-    if options.min_length > session.max_target_length:
-        raise OptionError(
-            f"`min_length` must be at most {session.max_target_length}, as many tokens as the model writes, but is "
-            f"{options.min_length}."
-        )
     counters = Counters() if counters is None else counters
     started = time.perf_counter()
     requests = make_requests(session, sources, prefixes, options)

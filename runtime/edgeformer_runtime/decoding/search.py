@@ -65,6 +65,10 @@ class Search(Protocol):
     def is_finished(self) -> bool:
         """Whether no sentence is left to extend."""
 
+    @property
+    def token_scores(self) -> NDArray[np.float64]:
+        """Log-probability of each token of the live rows, ``(R, T)``; zeros if token scores are not requested."""
+
     def advance(self, logits: FloatArray) -> Advance:
         """Extend the live rows by one token, given logits ``(R, V)``, float32, which may be overwritten.
 
@@ -117,6 +121,11 @@ class _BatchSearch:
     def is_finished(self) -> bool:
         """See :class:`Search`."""
         return not len(self._origin)
+
+    @property
+    def token_scores(self) -> NDArray[np.float64]:
+        """See :class:`Search`."""
+        return np.zeros(self.history.shape) if self._trail is None else np.diff(self._trail, axis=1, prepend=0.0)
 
     def _stopped(self) -> NDArray[np.bool_] | None:
         """Whether each live row may not become longer, ``(R,)``; ``None`` if all may."""
