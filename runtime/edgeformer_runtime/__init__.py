@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from edgeformer_runtime.scores import Score
     from edgeformer_runtime.source import Source
+    from edgeformer_runtime.token_stream import TokenStep
     from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
 
 __version__ = "0.1.0"
@@ -54,6 +55,7 @@ __all__ = [
     "SessionError",
     "Source",
     "TextHypothesis",
+    "TokenStep",
     "Translation",
     "Translator",
     "open_bundle",
@@ -76,6 +78,7 @@ _MODULES = {
     "decoding.options": ("DecodeOptions",),
     "scores": ("Score",),
     "source": ("Source",),
+    "token_stream": ("TokenStep",),
     "translator": ("TextHypothesis", "Translation", "Translator"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

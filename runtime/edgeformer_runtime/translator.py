@@ -28,6 +28,7 @@ from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.scores import Score, score_targets
 from edgeformer_runtime.source import Source, encode_sources
 from edgeformer_runtime.target import prefix_ids, target_ids, with_ids
+from edgeformer_runtime.token_stream import TokenStep, token_steps
 from edgeformer_runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -330,6 +331,39 @@ class Translator(Generic[SessionT_co]):
             translations = self._translated(texts, done, options, target_prefix, counters, on_error, changes)
             done += len(translations)
             yield translations
+
+    def translate_tokens(
+        self,
+        text: str,
+        options: DecodeOptions | None = None,
+        *,
+        target_prefix: TokensOrText | None = None,
+        **changes: Unpack[DecodeChanges],
+    ) -> Iterator[TokenStep]:
+        """Translate a text and yield each token as soon as it is decoded, greedily or by sampling.
+
+        The last step has the text that :meth:`translate` gives with the same options. If ``replace_unknowns`` is set,
+        it has no effect.
+
+        Args:
+            text: a sentence; a blank one yields nothing.
+            options: decoding options; ``None`` uses the defaults with ``beam_size=1``.
+            target_prefix: what the translation begins with; see :meth:`translate`.
+            changes: fields of :class:`DecodeOptions` to change in ``options``.
+
+        Raises:
+            InputError: see :meth:`translate`.
+            InputTooLongError: see :meth:`translate`.
+            OptionError: see :meth:`translate`; or an option is one of beam search or for several hypotheses.
+            SessionError: the translator is closed, or was opened before a fork.
+        """
+        defaults = replace(self.defaults, beam_size=1) if options is None else options
+        options = with_ids(self.target_tokenizer, _changed(defaults, changes))
+        options.verify()
+        (prefix,) = prefix_ids(self.target_tokenizer, [target_prefix], 1)
+        (source,) = self._encoded([text], [prefix], 0, options, "raise")
+        if isinstance(source, Source) and source.ids:
+            yield from token_steps(self.session, self.target_tokenizer, source.ids, prefix, options)
 
     def _translated(
         self,

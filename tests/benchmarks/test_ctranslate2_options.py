@@ -17,6 +17,7 @@ pytest.importorskip("torch")
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
 
 import ctranslate2
+import numpy as np
 import torch
 
 from edgeformer.quality.translators import run_translator
@@ -27,6 +28,9 @@ from edgeformer_runtime.tokenizer import BOS_TOKEN, PAD_TOKEN
 from tests import factory
 
 TEXTS = [source for source, _ in factory.PAIRS[::9]]
+ATTENTIVE = {"return_attention": True, "max_batch_size": 1}
+"""With a coverage penalty, CTranslate2 crashes in greedy search without attention; in beam search, it mixes up the
+attention of the sentences of a batch in the first step."""
 Output = list[tuple[tuple[int, ...], float]]
 """Ids and score of each hypothesis."""
 
@@ -126,3 +130,62 @@ def test_scores_of_given_translations(oracle: Oracle) -> None:
     for score, other in zip(oracle.ours.score(TEXTS, targets), expected, strict=True):
         assert score.token_scores == pytest.approx(other.log_probs, abs=1e-4)
         assert score.ids == (*score.ids[:-1], oracle.ours.session.special.eos)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_penalties_and_patience(oracle: Oracle, beam_size: int) -> None:
+    beams: dict[str, Any] = {"beam_size": beam_size}
+    for changes in (
+        {"coverage_penalty": 0.3},
+        {"coverage_penalty": 0.2, "length_penalty": 0.5},
+        {"patience": 2.0},
+        {"patience": 0.5, "length_penalty": 0.6},
+        {"length_penalty": 1.5, "coverage_penalty": 1.0, "patience": 2.0},
+    ):
+        oracle.compare({**beams, **changes}, {**beams, **changes, **ATTENTIVE})
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.5, 0.9])
+def test_biased_prefixes_in_greedy_search(oracle: Oracle, beta: float) -> None:
+    """Only in greedy search: in beam search, CTranslate2 does not follow which beam continues which."""
+    best = [list(output[0][0]) for output in oracle.expected(beam_size=1)]
+    prefixes = [best[-1][:4], *[prefix[: 1 + index % 6] for index, prefix in enumerate(best[:-1])]]
+    biased: dict[str, Any] = {"beam_size": 1, "prefix_bias_beta": beta}
+    oracle.compare(biased, biased, prefixes)
+
+
+def test_alternatives_in_greedy_search(oracle: Oracle) -> None:
+    """The tokens are the same; our score is that of the whole output, and CTranslate2's a sum of two scores."""
+    best = [list(output[0][0]) for output in oracle.expected(beam_size=1)]
+    prefixes = [prefix[: 1 + index % 6] for index, prefix in enumerate(best)]
+    for least in (0.0, 0.02):
+        options: dict[str, Any] = {"beam_size": 1, "return_alternatives": True, "min_alternative_expansion_prob": least}
+        expected = oracle.expected(prefixes, num_hypotheses=4, **options)
+        found = oracle.ours.translate(TEXTS, target_prefix=prefixes, n_best=4, **options)
+        for translation, output in zip(found, expected, strict=True):
+            assert [best.ids for best in translation.hypotheses] == [ids for ids, _ in output]
+    assert {len(output) for output in expected} > {1}
+
+
+def test_a_tiny_nucleus_is_greedy_search(oracle: Oracle) -> None:
+    sampling = {"beam_size": 1, "sampling_topk": 50, "sampling_topp": 1e-6, "sampling_temperature": 3.0}
+    output = oracle.compare(sampling, sampling)
+    assert output == oracle.expected(beam_size=1)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_attention(oracle: Oracle, beam_size: int) -> None:
+    expected = oracle.theirs.translate_batch(
+        oracle.sources,
+        beam_size=beam_size,
+        **ATTENTIVE,
+        max_input_length=0,
+        max_decoding_length=oracle.ours.session.max_target_length,
+    )
+    for translation, other in zip(
+        oracle.ours.translate(TEXTS, beam_size=beam_size, return_attention=True), expected, strict=True
+    ):
+        attention = translation.best.attention
+        assert attention is not None
+        np.testing.assert_allclose(attention.weights[: len(other.attention[0])], other.attention[0], atol=1e-5)
+        assert len(attention.weights) == len(other.attention[0]) + translation.best.finished

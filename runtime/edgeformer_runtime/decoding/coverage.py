@@ -29,7 +29,7 @@ def ranked_by_coverage(
         BundleError: the model has no attention weights.
     """
     pairs = [
-        (request.source, hypothesis.ids or (session.special.eos,))
+        (request.source, (*hypothesis.ids, *[session.special.eos] * hypothesis.finished))
         for request, hypotheses in zip(requests, results, strict=True)
         for hypothesis in hypotheses
     ]

@@ -88,13 +88,7 @@ def decode(
         InputError: a prefix leaves no room for another token.
         OptionError: an option is out of range.
     """
-    options.verify()
     check_count("workers", workers, 1, MAX_WORKERS)
-    if options.min_length > session.max_target_length:
-        raise OptionError(
-            f"`min_length` must be at most {session.max_target_length}, as many tokens as the model writes, but is "
-            f"{options.min_length}."
-        )
     counters = Counters() if counters is None else counters
     started = time.perf_counter()
     requests = make_requests(session, sources, prefixes, options)
@@ -111,7 +105,7 @@ def decode(
             for start in range(0, len(samples), options.n_best)
         ]
     elif options.coverage_penalty:
-        results = decoded(requests, replace(options, n_best=options.places))
+        results = decoded(requests, replace(options, n_best=options.places + options.beam_size))
         results = ranked_by_coverage(session, requests, results, options.coverage_penalty)
         results = [hypotheses[: options.n_best] for hypotheses in results]
     else:

@@ -128,7 +128,7 @@ class DecodeOptions:
     coverage_penalty: float = _option(0.0, Real("from 0 to 100", 0, 100))
     """Weight of a penalty on source tokens that the output does not attend to, which is added to the scores of finished
     hypotheses (Wu et al. 2016, equation 14). Needs a model with attention weights, and computes them for all finished
-    hypotheses. The end token's own step does not count."""
+    hypotheses."""
     min_length: int = _option(0, Whole(0))
     """Minimum number of tokens before the end token."""
     max_length: int | None = _option(None, Whole(1))

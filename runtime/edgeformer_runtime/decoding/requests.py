@@ -9,7 +9,7 @@ from itertools import groupby
 from edgeformer_runtime.decoding.batching import length_sorted_batches, single_row_batches
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import StepSession
-from edgeformer_runtime.errors import InputError
+from edgeformer_runtime.errors import InputError, OptionError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,15 +36,22 @@ def make_requests(
     prefixes: Sequence[Sequence[int]] | None,
     options: DecodeOptions,
 ) -> list[Request]:
-    """Combine sources and prefixes; see :func:`~edgeformer_runtime.decoding.loop.decode`.
+    """Check options, and combine sources and prefixes; see :func:`~edgeformer_runtime.decoding.loop.decode`.
 
     Returns:
         One request per sentence; if tokens are sampled, ``n_best`` per sentence, one after the other.
 
     Raises:
         InputError: a prefix leaves no room for another token.
+        OptionError: an option is out of range.
         ValueError: there are more or fewer prefixes than sources.
     """
+    options.verify()
+    if options.min_length > session.max_target_length:
+        raise OptionError(
+            f"`min_length` must be at most {session.max_target_length}, as many tokens as the model writes, but is "
+            f"{options.min_length}."
+        )
     requests: list[Request] = []
     pairs = zip(sources, [()] * len(sources) if prefixes is None else prefixes, strict=True)
     for index, (source, prefix) in enumerate(pairs):

@@ -65,6 +65,10 @@ class Search(Protocol):
     def is_finished(self) -> bool:
         """Whether no sentence is left to extend."""
 
+    @property
+    def token_scores(self) -> NDArray[np.float64]:
+        """Log-probability of each token of the live rows, ``(R, T)``; zeros if token scores are not requested."""
+
     def advance(self, logits: FloatArray) -> Advance:
         """Extend the live rows by one token, given logits ``(R, V)``, float32, which may be overwritten.
 
@@ -118,6 +122,11 @@ class _BatchSearch:
     def is_finished(self) -> bool:
         """See :class:`Search`."""
         return not len(self._origin)
+
+    @property
+    def token_scores(self) -> NDArray[np.float64]:
+        """See :class:`Search`."""
+        return np.zeros(self.history.shape) if self._trail is None else np.diff(self._trail, axis=1, prepend=0.0)
 
     def _stopped(self) -> NDArray[np.bool_] | None:
         """Whether each live row may not become longer, ``(R,)``; ``None`` if all may."""
@@ -347,7 +356,8 @@ class BeamSearch(_BatchSearch):
         return alive
 
     def _collect_if_room(self, sentence: int, row: int, log_probability: float, *, finished: bool) -> None:
-        if len(self._results[self._origin[sentence]]) < self._options.places:
+        # A coverage penalty sorts the hypotheses of one step anew, so that all of them are needed.
+        if self._options.coverage_penalty or len(self._results[self._origin[sentence]]) < self._options.places:
             self._collect(sentence, row, log_probability, finished=finished)
 
 
