@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pickle
 import random
 import struct
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,10 +23,12 @@ from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.tokenizer.charsmap import EMPTY, Charsmap
 from edgeformer_runtime.tokenizer.normalizer import Spaces
 from edgeformer_runtime.tokenizer.sentencepiece_file import decoder, normalizer
+from edgeformer_runtime.translator import Translator
+from tests.bundles import copy_of, rehash
 from tests.runtime.test_mutated_bundles import CHANGES, FEW, MANY, mutated
 
 Tree = dict[str, Any]
-SPECIAL = ["<unk>", "<s>", "</s>", "<pad>"]
+SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
 RULES = {"A": "a", "e\u0301": "é", "\u00ad": "", "ß": "ss", "\ufdfa": "x y", "e\u0301\u0302": "ế"}
 TEXTS = ["ab A e\u0301 ba", "  </s><0x41> ", "\u2581a<x>\ufdfa\u00adß", "", " ", "e\u0301\u0302e\u0302\u0301", "\0a"]
 
@@ -77,12 +81,14 @@ def file_of(model: Tree, *, spaces: Spaces = Spaces(True, "prefix"), rules: byte
     }
 
 
-PIECES = [*SPECIAL, "<x>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a", "b", "é", "ab", "\u2581a", "zz"]
+WORDS = ["\u2581", "a", "b", "é", "ab", "\u2581a", *(f"q{number}" for number in range(32)), "zz"]
+PIECES = [*SPECIAL, "<x>", *(f"<0x{byte:02X}>" for byte in range(256)), *WORDS]
+"""As many as the committed bundles have."""
 
 
 def unigram(**fields: Any) -> Tree:
     scores = [[piece, {"ab": -1.0, "\u2581a": -1.5}.get(piece, -2.0)] for piece in PIECES]
-    model = {"type": "Unigram", "vocab": scores, "unk_id": 0, "byte_fallback": True, "unmatched": [len(PIECES) - 1]}
+    model = {"type": "Unigram", "vocab": scores, "unk_id": 1, "byte_fallback": True, "unmatched": [len(PIECES) - 1]}
     return file_of({**model, **fields})
 
 
@@ -110,7 +116,7 @@ def test_text_is_normalized_segmented_and_restored(kind: str) -> None:
     assert not set(tokenizer.encode("</s><unk> <pad>zz<0x41>")) & {*range(4), tokenizer.vocab_size - 1}
     assert tokenizer.tokens([tokenizer.vocab_size - 1]) == ["zz"]
     assert tokenizer.decode([tokenizer.vocab_size - 1, 2]) == "zz"
-    assert (tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id) == (0, 1, 2, 3)
+    assert (tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id) == (1, 2, 3, 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,7 +124,7 @@ def test_entries_after_the_models_own_are_unknown_to_it(kind: str) -> None:
     size = PIECES.index("ab")
     tokenizer = read(KINDS[kind](size=size))
     assert tokenizer.vocab_size == size
-    assert tokenizer.encode("ab ab b") == [PIECES.index("\u2581"), 0, PIECES.index("\u2581"), 0, *tokenizer.encode("b")]
+    assert tokenizer.encode("ab ab b") == [PIECES.index("\u2581"), 1, PIECES.index("\u2581"), 1, *tokenizer.encode("b")]
     with pytest.raises(ValueError, match=f"between 0 and {size - 1}"):
         tokenizer.tokens([size])
 
@@ -142,6 +148,27 @@ def test_the_longest_key_is_replaced() -> None:
     assert rules.chunks("xe\u0301", {"\u0301": ("\u0301",), "e": ("e\u0301x",)}) == ["x", "é"]
     assert rules.replace("Ae\u0301A", {"e": ("e\u0301A", "e\u0301")}) == "ae\u0301A"
     assert Charsmap(EMPTY).replace("A\0é", {}) == "A\0é"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bundle_with_such_a_tokenizer_translates(kind: str, small_bundle: Path, tmp_path: Path) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    (bundle / "tokenizer.json").write_text(json.dumps(KINDS[kind]()), encoding="utf-8")
+    translator = Translator.open(rehash(bundle), threads=1)
+    (translation,) = translator.translate(["AB <x> </s>"])
+    assert translator.source_tokenizer.tokens(translation.source.ids) == [
+        *["\u2581a", "<0x42>", "\u2581", "<x>", "\u2581", "<0x3C>", "<0x2F>", "<0x73>", "<0x3E>", "</s>"]
+    ]
+    assert translation.text == translator.target_tokenizer.decode(translation.best.ids)
+    assert set(translation.tokens) <= set(PIECES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tokenizer_can_be_pickled(kind: str) -> None:
+    tokenizer = read(KINDS[kind]())
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert copy.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
+    assert copy.vocabulary_sha256 == tokenizer.vocabulary_sha256
 
 
 def test_threads_share_a_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +200,7 @@ def change_normalizer(tree: Tree, index: int, **fields: Any) -> None:
         (lambda tree: tree.update(pre_tokenizer={"type": "WhitespaceSplit"}), "at `$.pre_tokenizer`"),
         (lambda tree: change_normalizer(tree, 0, precompiled_charsmap="%%%"), "base64"),
         (lambda tree: change_normalizer(tree, 0, precompiled_charsmap=""), "charsmap is truncated"),
-        (lambda tree: tree["added_tokens"][0].update(id=1), "the id of an added token"),
+        (lambda tree: tree["added_tokens"][0].update(id=2), "the id of an added token"),
         (lambda tree: tree["added_tokens"].append({**tree["added_tokens"][0], "content": "absent"}), "an added token"),
         (lambda tree: tree["model"].update(unmatched=[10**6]), "an unmatched entry does not exist"),
         (lambda tree: tree["model"].update(size=10**6), "fewer entries than its size"),
@@ -194,7 +221,7 @@ def test_what_is_no_sentencepiece_model_is_refused(kind: str, change: Callable[[
     [
         (unigram(vocab=[["<unk>", 0.0]] * 2), "twice"),
         (unigram(vocab=[["<unk>", -1.0], ["a" * 129, -1.0]]), "length <= 128"),
-        (unigram(vocab=[[piece, -1.0] for piece in PIECES[:-9]], unmatched=[]), "lacks entries for bytes"),
+        (unigram(vocab=[[piece, -1.0] for piece in PIECES[:100]], unmatched=[]), "lacks entries for bytes"),
         (unigram(unk_id=10**6), "no unknown token"),
         (bpe(unk_token="[UNK]"), "no unknown token"),
         (bpe(vocab={piece: 2 * index for index, piece in enumerate(PIECES)}), "ids are missing"),
@@ -213,7 +240,7 @@ def test_models_that_contradict_themselves_are_refused(tree: Tree, words: str) -
 
 def test_a_vocabulary_with_the_word_precompiled_is_no_sentencepiece_model() -> None:
     model = {"type": "BPE", "vocab": {"Precompiled": 0, "a": 1}, "merges": []}
-    tree = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "decoder": None}
+    tree: Tree = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "decoder": None}
     assert "Precompiled" in checked_tokenizer(json.dumps({**tree, "model": model}).encode())
 
 

@@ -34,7 +34,7 @@ class SentencePiece:
     """
 
     def __init__(self, file: SentencePieceFile) -> None:
-        model = file.model
+        self._file, model = file, file.model
         self._names = _names(model)
         ids = {name: index for index, name in enumerate(self._names)}
         if len(ids) < len(self._names):
@@ -61,6 +61,9 @@ class SentencePiece:
             self._segment = self._unigram(model, reserved | set(model.unmatched))
         else:
             self._segment = self._bpe(model, ids, reserved, user_defined)
+
+    def __reduce__(self) -> tuple[type[SentencePiece], tuple[SentencePieceFile]]:
+        return type(self), (self._file,)
 
     def vocabulary(self) -> dict[str, int]:
         """Return all entries and their ids."""
