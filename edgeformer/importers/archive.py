@@ -1,8 +1,10 @@
-"""Reading arrays of files from elsewhere: plain numbers only, and never much more than the size of the file."""
+"""Reading files from elsewhere: arrays of plain numbers, never much more than the size of the file, and hashes."""
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +55,19 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
         if len(data) != expected or len(shape) > 8:
             raise ImporterError(f"Array `{entry.filename}` has {len(data):,} bytes, but its shape needs {expected:,}.")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
+
+
+def sha256_of(paths: Sequence[Path]) -> dict[str, str]:
+    """SHA-256 of each file, by its name.
+
+    Raises:
+        ImporterError: a file cannot be read.
+    """
+    hashes = {}
+    for path in paths:
+        try:
+            with path.open("rb") as stream:
+                hashes[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise ImporterError(f"`{path}` cannot be read: {error.strerror}.") from None
+    return hashes

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import read_npz
+from edgeformer.importers.archive import read_npz, sha256_of
 from edgeformer.importers.marian_files import Files, find_files, has_marian_model, read_options, read_vocabularies
 from edgeformer.importers.model import ImportedModel, Weights
 from edgeformer.importers.positions import halves
@@ -59,7 +59,9 @@ def imported(arrays: Arrays, options: Mapping[str, Any], files: Files) -> Import
     for side, vocabulary in zip(("source", "target"), vocabularies.sizes, strict=True):
         rows = len(weights[f"{side}_embedding.tokens.weight"]) if f"{side}_embedding.tokens.weight" in weights else None
         if rows is not None and rows != vocabulary:
-            raise ImporterError(f"The {side} vocabulary has {vocabulary - 1} entries, but the model has {rows - 1}.")
+            raise ImporterError(
+                f"The {side} vocabulary has {vocabulary - 1:,} entries, but the model has {rows - 1:,}."
+            )
     return ImportedModel(
         model=config,
         weights=weights,
@@ -67,6 +69,7 @@ def imported(arrays: Arrays, options: Mapping[str, Any], files: Files) -> Import
         target_tokenizer=vocabularies.target,
         text=vocabularies.text,
         generation=files.generation(),
+        hashes=sha256_of([files.model, *files.vocabularies, *(files.pieces or ())]),
         notes=files.notes(),
     )
 

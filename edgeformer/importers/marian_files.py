@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,6 +70,7 @@ class Files:
         return Generation(
             beam_size=int(self.decoder.get("beam-size", 4)),
             length_penalty=float(normalize),
+            max_len_a=float(self.decoder.get("max-length-factor", 3)),
             beam_shrinks=True,
         )
 
@@ -295,7 +297,10 @@ def _yaml_entry(line: str) -> tuple[str, int]:
 def _unescaped(match: re.Match[str]) -> str:
     if match[4] is not None:
         return _ESCAPES.get(match[4], match[4])
-    return chr(int(match[1] or match[2] or match[3], 16))
+    code = int(match[1] or match[2] or match[3], 16)
+    if code > sys.maxunicode:
+        raise ValueError(f"`{match[0]}` is no character")
+    return chr(code)
 
 
 def _words(ids: Mapping[str, int]) -> str:

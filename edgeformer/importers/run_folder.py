@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 from edgeformer.config import Recipe, recipe_from_tree
-from edgeformer.errors import ConfigError, ImporterError
+from edgeformer.errors import ImporterError
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.sample import sample_text
 from edgeformer.model.base import EncoderDecoder
@@ -123,19 +122,3 @@ def _model(recipe: Recipe, imported: ImportedModel, source_vocab_size: int, targ
         raise ImporterError(f"The weights do not fit the configuration: {listed}.")
     check_model(model)
     return model.eval()
-
-
-def sha256_of(paths: Sequence[Path]) -> dict[str, str]:
-    """SHA-256 of each file, by its name.
-
-    Raises:
-        ConfigError: a file cannot be read.
-    """
-    hashes = {}
-    for path in paths:
-        try:
-            with path.open("rb") as stream:
-                hashes[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
-        except OSError as error:
-            raise ConfigError(f"`{path}` cannot be read: {error.strerror}.") from None
-    return hashes
