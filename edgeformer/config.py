@@ -27,9 +27,9 @@ _LIMIT = 2**63
 class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """How text becomes token ids."""
 
-    kind: Literal["word", "bpe", "unigram"] = "bpe"
+    kind: Literal["word", "bpe", "unigram", "imported"] = "bpe"
     """Word level, byte-level byte-pair encoding, or byte-level unigram language model. The latter two never produce
-    unknown tokens."""
+    unknown tokens. ``imported`` marks a tokenizer that came with an imported model."""
     vocab_size: int | None = None
     """Maximum number of vocabulary entries, special tokens included. Default: 8,000 for ``bpe`` and ``unigram``; every
     word of the training text for ``word``."""
@@ -242,14 +242,15 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
         problems.append(f"`train.label_smoothing` must be at least 0 and below 1, but is {train.label_smoothing}")
     if not all(0 <= beta < 1 for beta in train.adam_betas):
         problems.append(f"`train.adam_betas` must be at least 0 and below 1, but are {list(train.adam_betas)}")
-    if getattr(model, "tied_embeddings", None) == "all" and not tokenizer.shared:
-        problems.append('`model.tied_embeddings` = "all" needs `tokenizer.shared` = true, but it is false')
+    tied = getattr(model, "tied_embeddings", None)
+    if tied in {"all", "inputs"} and not tokenizer.shared:
+        problems.append(f'`model.tied_embeddings` = "{tied}" needs `tokenizer.shared` = true, but it is false')
     if train.schedule == "noam" and not getattr(model, "d_model", None):
         problems.append(
             '`train.schedule` = "noam" needs a model with a field `d_model`, '
             f"but family `{recipe.model['family']}` has none"
         )
-    if bool(data.corpus) == bool(data.train):
+    if bool(data.corpus) == bool(data.train) and (data.corpus or tokenizer.kind != "imported"):
         problems.append("give either `data.corpus` or `data.train`")
     for key, files in {"data.train": data.train, "data.valid": data.valid, "data.test": data.test}.items():
         if len(files) > 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ import click
 import pytest
 
 from edgeformer.cli import main
+from edgeformer_runtime.cli import search_options
+from edgeformer_runtime.decoding.options import DecodeOptions
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -72,3 +75,13 @@ def test_commands_are_found() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 140
+
+
+def test_the_page_on_translating_lists_every_option() -> None:
+    page = (ROOT / "docs" / "translating.md").read_text(encoding="utf-8")
+    table = "".join(line for line in page.splitlines() if line.startswith("|"))
+    fields = {field.name for field in dataclasses.fields(DecodeOptions)}
+    assert not {name for name in fields if f"`{name}`" not in table}
+    command = click.command(search_options.search(lambda search: None))
+    options = {name for option in command.params for name in option.opts}
+    assert not {name for name in options if f"`{name}`" not in table}

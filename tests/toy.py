@@ -99,12 +99,12 @@ def score(log_probability: float, length: int, length_penalty: float) -> float:
     return log_probability / float(length**length_penalty)
 
 
-def reference_greedy(session: ToySession, source: Ids, options: DecodeOptions) -> Reference:
+def reference_greedy(session: ToySession, source: Ids, options: DecodeOptions, prefix: Ids = ()) -> Reference:
     """Choose the most probable token until the end token or the limit is reached."""
     limit = min(options.max_length or session.max_target_length, session.max_target_length)
-    ids: Ids = ()
+    ids = prefix
     total = 0.0
-    for step in range(1, limit + 1):
+    for step in range(len(prefix) + 1, limit + 1):
         values = session.log_probabilities(source, ids, options.min_length)
         token = int(values.argmax())
         total += float(values[token])
@@ -114,25 +114,31 @@ def reference_greedy(session: ToySession, source: Ids, options: DecodeOptions) -
     return Reference([Hypothesis(ids, score(total, limit, options.length_penalty), False)], limit)
 
 
-def reference_beam(session: ToySession, source: Ids, options: DecodeOptions) -> Reference:
+def reference_beam(session: ToySession, source: Ids, options: DecodeOptions, prefix: Ids = ()) -> Reference:
     """Run beam search for one sentence with lists of Python tuples, without padding or arrays of beams."""
     limit = min(options.max_length or session.max_target_length, session.max_target_length)
     beams, end = options.beam_size, session.special.eos
-    alive: list[tuple[float, Ids]] = [(0.0, ())]
+    alive: list[tuple[float, Ids]] = [(0.0, prefix)]
     hypotheses: list[Hypothesis] = []
     steps = 0
-    for steps in range(1, limit + 1):
+    for steps in range(len(prefix) + 1, limit + 1):
         extensions = []
         for total, ids in alive:
             values = session.log_probabilities(source, ids, options.min_length)
             extensions += [(total + float(values[token]), ids, token) for token in np.flatnonzero(np.isfinite(values))]
         extensions.sort(key=lambda extension: -extension[0])
+        if prefix and steps == len(prefix) + 1:  # an end token counts only if it is the best extension
+            extensions = [
+                (-np.inf, (), token) if rank and token == end else (total, ids, token)
+                for rank, (total, ids, token) in enumerate(extensions)
+            ]
         for total, ids, token in extensions[:beams]:
             if token == end and len(hypotheses) < beams:
                 hypotheses.append(Hypothesis(ids, score(total, steps, options.length_penalty), True))
         if len(hypotheses) == beams:
             break
         alive = [(total, (*ids, int(token))) for total, ids, token in extensions if token != end][:beams]
+        alive = [(total, ids) for total, ids in alive if np.isfinite(total)]
     else:
         missing = beams - len(hypotheses)
         hypotheses += [

@@ -210,7 +210,7 @@ def speedups(timings: Mapping[str, Timing], reference: str) -> dict[str, float]:
 
 def random_sources(random: np.random.Generator, count: int, length: int, vocab_size: int, eos: int) -> list[list[int]]:
     """Draw random token ids of ``count`` sentences of ``length`` tokens, end token included."""
-    special = len(SpecialTokens.__struct_fields__)
+    special = max(SpecialTokens().eos, SpecialTokens().bos) + 1
     sources = random.integers(special, vocab_size, size=(count, length))
     sources[:, -1] = eos
     rows: list[list[int]] = sources.tolist()

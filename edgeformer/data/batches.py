@@ -90,8 +90,8 @@ class EncodedPairs:
         Raises:
             DataError: no pair fits.
         """
-        sources = source_tokenizer.encode_batch([source for source, _ in pairs], end_token=True)
-        encoded = target_tokenizer.encode_batch([target for _, target in pairs], end_token=True)
+        sources = source_tokenizer.encode_batch([source for source, _ in pairs], special_tokens=True)
+        encoded = target_tokenizer.encode_batch([target for _, target in pairs], special_tokens=True)
         targets = [[target_tokenizer.bos_id, *ids] for ids in encoded]
         kept = [
             index

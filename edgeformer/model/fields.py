@@ -10,5 +10,5 @@ Size = Annotated[int, Meta(ge=1)]
 """A width, a depth or a length."""
 Probability = Annotated[float, Meta(ge=0, lt=1)]
 """A dropout probability."""
-Tying = Literal["none", "decoder", "all"]
-"""Tables sharing a weight: none; the target embedding and the output projection; these and the source embedding."""
+Tying = Literal["none", "decoder", "inputs", "all"]
+"""Tables sharing a weight: none; the target embedding and the output projection; both embeddings; all three."""

@@ -33,17 +33,17 @@ def vocabulary_tables(
         bias: whether the projection has a bias.
 
     Raises:
-        ValueError: ``tied`` is ``all``, but the vocabularies differ in size.
+        ValueError: both embeddings are tied, but the vocabularies differ in size.
     """
-    if tied == "all" and source_vocab_size != target_vocab_size:
+    if tied in {"all", "inputs"} and source_vocab_size != target_vocab_size:
         raise ValueError(
-            '`tied_embeddings` = "all" needs one vocabulary for both sides, but the vocabularies have '
+            f'`tied_embeddings` = "{tied}" needs one vocabulary for both sides, but the vocabularies have '
             f"{source_vocab_size} and {target_vocab_size} entries."
         )
     target = nn.Embedding(target_vocab_size, width)
-    source = target if tied == "all" else nn.Embedding(source_vocab_size, width)
+    source = target if tied in {"all", "inputs"} else nn.Embedding(source_vocab_size, width)
     projection = nn.Linear(width, target_vocab_size, bias=bias)
-    if tied != "none":
+    if tied in {"all", "decoder"}:
         projection.weight = target.weight
     for weight in dict.fromkeys((source.weight, target.weight, projection.weight)):
         nn.init.normal_(weight, std=width**-0.5)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.decoding.options import DecodeOptions
@@ -67,9 +69,10 @@ def run_translator(run: Run, model: EncoderDecoder, *, truncate: bool = False) -
     """
     from edgeformer.model.session import TorchSession
 
-    generation = run.info.generation
-    defaults = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
-    return Translator(TorchSession(model), run.source_tokenizer, run.target_tokenizer, defaults, truncate=truncate)
+    defaults = DecodeOptions(**asdict(run.info.generation))
+    session = TorchSession(model, run.target_tokenizer.special)
+    tokenizers = run.source_tokenizer, run.target_tokenizer
+    return Translator(session, *tokenizers, defaults, truncate=truncate, languages=run.languages)
 
 
 def kind_of(translator: AnyTranslator) -> str:

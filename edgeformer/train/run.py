@@ -19,7 +19,8 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.train.checkpoints.weights import load_weights
 from edgeformer_runtime.bundle.generation import Generation
-from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.bundle.text_format import TextFormat
+from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
 from edgeformer_runtime.tokenizer import Tokenizer
 
@@ -64,8 +65,9 @@ class Validation(msgspec.Struct, kw_only=True, frozen=True):
 class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
     """What happened in a run. Written as ``run.json``."""
 
-    status: Literal["running", "interrupted", "finished", "diverged"] = "running"
-    """``finished`` once there is a final model. A run that diverged after its first validation has a model, too."""
+    status: Literal["running", "interrupted", "finished", "diverged", "imported"] = "running"
+    """``finished`` once there is a final model. A run that diverged after its first validation has a model, too, and so
+    has one that was imported."""
     stopped_by: str = ""
     """Why training stopped, as text for people."""
     steps: int = 0
@@ -100,6 +102,10 @@ class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
     """Origin of the text."""
     versions: dict[str, str] = {}
     """Versions of Python and of the libraries that a result depends on."""
+    text: TextFormat = TextFormat()
+    """Names of special tokens, and what the model expects around the tokens of a text."""
+    notes: tuple[str, ...] = ()
+    """What users of an imported model should know."""
     generation: Generation = Generation()
     """Decoding defaults. `edgeformer tune` sets them, and `edgeformer export` copies them into the bundle."""
 
@@ -127,9 +133,10 @@ class Run:
         )
         self.source_tokenizer_path, self.target_tokenizer_path = (path / name for name in names)
         try:
-            self.source_tokenizer = Tokenizer.from_file(self.source_tokenizer_path)
-            self.target_tokenizer = Tokenizer.from_file(self.target_tokenizer_path)
-        except BundleError as error:
+            source = Tokenizer.from_file(self.source_tokenizer_path, info.text)
+            self.source_tokenizer = source.for_sources(*self.languages)
+            self.target_tokenizer = Tokenizer.from_file(self.target_tokenizer_path, info.text)
+        except (BundleError, OptionError) as error:
             raise CheckpointError(f"Run `{path}` is damaged. {error} Train again into a new folder.") from None
 
     @classmethod
@@ -137,12 +144,20 @@ class Run:
         cls,
         path: Path,
         recipe: Recipe,
-        source_tokenizer: tokenizers.Tokenizer,
-        target_tokenizer: tokenizers.Tokenizer,
+        source_tokenizer: tokenizers.Tokenizer | str,
+        target_tokenizer: tokenizers.Tokenizer | str,
         sample: Sequence[tuple[str, str]],
         info: RunInfo,
     ) -> Run:
         """Write a new run folder, as a whole or not at all.
+
+        Args:
+            path: the folder; missing or empty.
+            recipe: what defines the model.
+            source_tokenizer: the library's tokenizer, or the content of a ``tokenizer.json``.
+            target_tokenizer: the same for the target side; not used if the recipe's tokenizer is shared.
+            sample: pairs of the training text.
+            info: what is known so far.
 
         Raises:
             CheckpointError: the folder exists and is not empty.
@@ -158,7 +173,8 @@ class Run:
             else:
                 files = {SOURCE_TOKENIZER_FILE: source_tokenizer, TARGET_TOKENIZER_FILE: target_tokenizer}
             for name, tokenizer in files.items():
-                (folder / name).write_text(tokenizer.to_str(), encoding="utf-8")
+                content = tokenizer if isinstance(tokenizer, str) else tokenizer.to_str()
+                (folder / name).write_text(content, encoding="utf-8")
             (folder / SAMPLE_FILE).write_bytes(_lines(sample))
         return cls(path, recipe, info)
 
@@ -188,6 +204,11 @@ class Run:
                 "into a new folder."
             ) from None
         return cls(path, recipe, info)
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target language of the recipe."""
+        return self.recipe.source_language, self.recipe.target_language
 
     @property
     def checkpoints(self) -> Path:

@@ -87,7 +87,7 @@ class Validator:
         # An untrained model does not end its sentences; twice the longest reference is enough to see that.
         longest = 2 * int(self.encoded.target.length[rows].max())
         options = DecodeOptions(beam_size=1, max_length=longest, return_scores=False)
-        outputs = decode(TorchSession(model), sources, options)
+        outputs = decode(TorchSession(model, self.target_tokenizer.special), sources, options)
         texts = [self.target_tokenizer.decode(best.ids) for best, *_ in outputs]
         references = [self.references[row] for row in rows]
         if self.lowercase:

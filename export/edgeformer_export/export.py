@@ -288,6 +288,7 @@ def _manifest(model_graphs: ModelGraphs, graphs: Graphs, precision: Precision, r
         ),
         state=model_graphs.traced.table,
         generation=run.info.generation,
+        text=run.info.text,
         opsets={domain: number for graph in graphs.values() for domain, number in graph.opset_imports.items()},
         min_onnxruntime=traits.min_onnxruntime,
         files={},

@@ -29,7 +29,7 @@ from edgeformer_export.tracing.mistakes import unsupported
 from edgeformer_export.tracing.to_onnx import Graphs, Traced, to_onnx
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle.manifest import SpecialTokens, Target
+from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.report import PassRecord
 from edgeformer_runtime.precision import PRECISIONS, Precision
 
@@ -87,7 +87,7 @@ class ModelGraphs:
     ) -> None:
         self.run, self.target = run, target
         self._for_cuda, self._progress = for_cuda, progress
-        self.special = SpecialTokens()
+        self.special = run.target_tokenizer.special
         self.model = run.load_model()
         check_model(self.model, full_length=True)
         self.pairs = sample_pairs(run, self.model)

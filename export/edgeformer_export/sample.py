@@ -28,7 +28,7 @@ def sample_pairs(run: Run, model: EncoderDecoder) -> list[SamplePair]:
     Raises:
         ExportError: no pairs remain.
     """
-    sources = run.source_tokenizer.encode_batch([source for source, _ in run.sample], end_token=True)
+    sources = run.source_tokenizer.encode_batch([source for source, _ in run.sample], special_tokens=True)
     targets = run.target_tokenizer.encode_batch([target for _, target in run.sample])
     pairs = [
         SamplePair(text, source, target)

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
         OptionError,
         SessionError,
     )
+    from edgeformer_runtime.scores import Score
     from edgeformer_runtime.source import Source
+    from edgeformer_runtime.token_stream import TokenStep
     from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
 
 __version__ = "0.1.0"
@@ -49,9 +51,11 @@ __all__ = [
     "InputTooLongError",
     "ModelError",
     "OptionError",
+    "Score",
     "SessionError",
     "Source",
     "TextHypothesis",
+    "TokenStep",
     "Translation",
     "Translator",
     "open_bundle",
@@ -72,7 +76,9 @@ _MODULES = {
         "SessionError",
     ),
     "decoding.options": ("DecodeOptions",),
+    "scores": ("Score",),
     "source": ("Source",),
+    "token_stream": ("TokenStep",),
     "translator": ("TextHypothesis", "Translation", "Translator"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

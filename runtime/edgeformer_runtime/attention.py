@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeformer_runtime.decoding.batching import length_sorted_batches
+from edgeformer_runtime.decoding.batching import single_row_batches
 from edgeformer_runtime.decoding.forced_steps import forced_attention, forced_batch
 from edgeformer_runtime.decoding.session import AttentiveSession, FloatArray
 
@@ -61,7 +61,7 @@ def attention_weights(
     if (longest := max(map(len, targets), default=0)) > session.max_target_length:
         raise ValueError(f"a target has {longest} tokens, more than the model's {session.max_target_length}")
     results: list[FloatArray] = [np.empty((0, 0), np.float32)] * len(sources)
-    for indices in length_sorted_batches([len(source) for source in sources], 1, max_batch_tokens):
+    for indices in single_row_batches(session, [len(source) for source in sources], max_batch_tokens):
         # The step that produces a token is fed the preceding token, so the last token is never fed.
         batch = forced_batch([(sources[index], targets[index][:-1]) for index in indices], session.special)
         weights = forced_attention(session.start(batch.source, batch.source_length), batch.target)  # (N, T, S)

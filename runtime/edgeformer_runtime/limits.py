@@ -61,6 +61,10 @@ MAX_STATE_TENSORS = 10_000
 """State tensors."""
 MAX_AXIS = 2**20
 """Fixed size of an axis of a state tensor."""
+MAX_LANGUAGES = 10_000
+"""Languages of a model."""
+MAX_AFFIX_TOKENS = 64
+"""Tokens before or after those of a text, and tokens that are never generated."""
 MAX_VOCAB_SIZE = 2**24
 """Entries of a vocabulary."""
 MAX_LENGTH = 2**16
@@ -76,6 +80,11 @@ MAX_ADDED_TOKENS = 1024
 """Tokens beside the model's vocabulary."""
 MAX_AFFIX = 64
 """Characters of an added token, or of text that a component adds or removes."""
+
+MAX_CHARSMAP_BYTES = 4 * MIB
+"""Character rules of a SentencePiece model."""
+MAX_PIECE = 128
+"""Characters of a piece of a SentencePiece model."""
 
 # Golden examples.
 

@@ -37,14 +37,15 @@ def encode_sources(
         InputTooLongError: a text has more than ``max_length`` tokens and ``truncate`` is not set.
     """
     sources = []
-    for index, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts, end_token=True), strict=True)):
+    for index, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts, special_tokens=True), strict=True)):
         surplus = len(ids) - max_length
         if not text.strip():
             sources.append(Source(text, ()))
         elif surplus <= 0:
             sources.append(Source(text, tuple(ids)))
         elif truncate:
-            sources.append(Source(text, (*ids[: max_length - 1], ids[-1]), surplus))
+            end = len(ids) - tokenizer.suffix_length
+            sources.append(Source(text, (*ids[: end - surplus], *ids[end:]), surplus))
         else:
             raise InputTooLongError(index, len(ids), max_length)
     return sources

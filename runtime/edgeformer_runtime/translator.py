@@ -6,23 +6,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Generic, Literal, Self, Unpack, cast, get_args
 
 import numpy as np
+from msgspec.structs import asdict
+from msgspec.structs import replace as replace_field
 
 from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.decoding.loop import Counters, decode
-from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, check_count
+from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, check_count
+from edgeformer_runtime.decoding.requests import check_prefix, length_limit
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError
-from edgeformer_runtime.limits import MAX_THREADS, MAX_WORKERS
+from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
+from edgeformer_runtime.scores import Score, score_targets
 from edgeformer_runtime.source import Source, encode_sources
+from edgeformer_runtime.target import prefix_ids, target_ids, with_ids
+from edgeformer_runtime.token_stream import TokenStep, token_steps
 from edgeformer_runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -52,7 +58,12 @@ class TextHypothesis:
     score: float | None
     """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if scores were not requested."""
     finished: bool
-    """Whether it ended with the end token, rather than at the length limit."""
+    """Whether it ended with the end token, rather than at the length limit or in a loop."""
+    token_scores: tuple[float, ...] | None = None
+    """Log-probability of each token, and of the end token if there is one; 0 for the tokens of a target prefix.
+    ``None`` if they were not requested."""
+    attention: Attention | None = None
+    """Attention weights, if they were requested."""
 
 
 BLANK = TextHypothesis(text="", tokens=(), ids=(), score=0.0, finished=True)
@@ -111,9 +122,10 @@ class Translator(Generic[SessionT_co]):
         defaults: decoding options for calls that do not override them.
         workers: number of batches that a call decodes concurrently.
         truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
+        languages: codes of the languages to translate from and to, for models with several.
 
     Raises:
-        OptionError: ``workers`` is out of range.
+        OptionError: ``workers`` is out of range, or the model needs a language that it does not have.
     """
 
     def __init__(
@@ -125,10 +137,13 @@ class Translator(Generic[SessionT_co]):
         *,
         workers: int = 1,
         truncate: bool = False,
+        languages: tuple[str, str] = ("", ""),
     ) -> None:
         check_count("workers", workers, 1, MAX_WORKERS)
         self.session = session
-        self.source_tokenizer, self.target_tokenizer = source_tokenizer, target_tokenizer
+        self.source_tokenizer = source_tokenizer.for_sources(*languages)
+        self.target_tokenizer = target_tokenizer
+        self._target_prefix = target_tokenizer.target_prefix(*languages)
         self.defaults, self.workers, self.truncate = defaults, workers, truncate
 
     @staticmethod
@@ -173,15 +188,35 @@ class Translator(Generic[SessionT_co]):
         session = OnnxSession(bundle, device=device, threads=threads)
         source = bundle_tokenizer(bundle, files.source)
         target = source if files.target == files.source else bundle_tokenizer(bundle, files.target)
-        _check_tokenizer(bundle, "source", source, bundle.manifest.source_vocab_size)
-        _check_tokenizer(bundle, "target", target, bundle.manifest.target_vocab_size)
-        defaults = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
-        return Translator(session, source, target, defaults, workers=workers, truncate=truncate)
+        _check_tokenizers(bundle, source, target)
+        defaults = DecodeOptions(**asdict(generation))
+        languages = bundle.manifest.source_language, bundle.manifest.target_language
+        return Translator(session, source, target, defaults, workers=workers, truncate=truncate, languages=languages)
 
     @property
     def bundle(self: Translator[OnnxSession]) -> Bundle:
         """The bundle that was opened."""
         return self.session.bundle
+
+    def with_languages(self, source_language: str = "", target_language: str = "") -> Translator[SessionT_co]:
+        """Return a translator between other languages, which shares this one's model.
+
+        Args:
+            source_language: code of the language to translate from.
+            target_language: code of the language to translate to.
+
+        Raises:
+            OptionError: the model needs a language that it does not have.
+        """
+        return Translator(
+            self.session,
+            self.source_tokenizer,
+            self.target_tokenizer,
+            self.defaults,
+            workers=self.workers,
+            truncate=self.truncate,
+            languages=(source_language, target_language),
+        )
 
     def close(self) -> None:
         """Free the model of a bundle; further calls raise :class:`SessionError`. May be called several times."""
@@ -195,15 +230,19 @@ class Translator(Generic[SessionT_co]):
         self.close()
 
     def options(self, **changes: Unpack[DecodeChanges]) -> DecodeOptions:
-        """Return the decoding defaults with some values changed.
+        """Return the decoding defaults with some values changed, and tokens replaced with their ids.
 
         Raises:
-            OptionError: a name is unknown.
+            OptionError: a name is unknown, or a token is not in the target vocabulary.
         """
-        return _changed(self.defaults, changes)
+        return with_ids(self.target_tokenizer, _changed(self.defaults, changes))
 
-    def encode(self, texts: Iterable[str]) -> list[Source]:
+    def encode(self, texts: Iterable[str], *, max_length: int | None = None) -> list[Source]:
         """Encode texts to the token ids that the model reads.
+
+        Args:
+            texts: sentences.
+            max_length: truncate texts to this number of tokens, end token included.
 
         Raises:
             InputError: a text is not a string of valid Unicode.
@@ -214,14 +253,17 @@ class Translator(Generic[SessionT_co]):
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise InputError(index, f"must be a string, but is {text!r}.")
-        limit = self.session.max_source_length
-        return encode_sources(self.source_tokenizer, texts, limit, truncate=self.truncate)
+        limit, truncate = self.session.max_source_length, self.truncate
+        if max_length is not None and max_length <= limit:
+            limit, truncate = max_length, True
+        return encode_sources(self.source_tokenizer, texts, limit, truncate=truncate)
 
     def translate(
         self,
         texts: Iterable[str],
         options: DecodeOptions | None = None,
         *,
+        target_prefix: str | Sequence[TokensOrText | None] | None = None,
         counters: Counters | None = None,
         on_error: OnError = "raise",
         **changes: Unpack[DecodeChanges],
@@ -231,18 +273,23 @@ class Translator(Generic[SessionT_co]):
         Args:
             texts: sentences; the translation of a blank sentence is empty.
             options: decoding options; ``None`` uses the defaults.
+            target_prefix: what each translation begins with: one string for all texts, or a list with one entry per
+                text: text, which the target tokenizer encodes, a list of tokens or token ids, or ``None``. The prefix
+                is part of the translation and of its length, but its log-probability does not count in the score, as in
+                CTranslate2.
             counters: counters to add times and counts to.
             on_error: ``raise`` fails if a text cannot be translated; ``return`` translates the others, and the
                 :attr:`Translation.error` of that text says why.
             changes: fields of :class:`DecodeOptions` to change in ``options``, such as ``beam_size=1``.
 
         Raises:
-            InputError: a text is not a string of valid Unicode.
+            InputError: a text is not a string of valid Unicode, or its target prefix leaves no room for another token.
             InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
-            OptionError: an option is unknown or out of range, or ``texts`` is not iterable or a single string.
+            OptionError: an option is unknown or out of range, ``texts`` is not iterable or a single string, or a target
+                prefix cannot be encoded.
             SessionError: the translator is closed, or was opened before a fork.
         """
-        return self._translated(_listed(texts), 0, options, counters, on_error, changes)
+        return self._translated(_listed(texts), 0, options, target_prefix, counters, on_error, changes)
 
     def translate_stream(
         self,
@@ -250,6 +297,7 @@ class Translator(Generic[SessionT_co]):
         options: DecodeOptions | None = None,
         *,
         chunk: int = 512,
+        target_prefix: str | None = None,
         counters: Counters | None = None,
         on_error: OnError = "raise",
         **changes: Unpack[DecodeChanges],
@@ -260,7 +308,9 @@ class Translator(Generic[SessionT_co]):
             raise OptionError(f"`chunk` must be at least 1, but is {chunk}.")
         iterator = iter(texts)
         blocks = iter(lambda: list(islice(iterator, chunk)), [])
-        for translations in self.translate_blocks(blocks, options, counters=counters, on_error=on_error, **changes):
+        for translations in self.translate_blocks(
+            blocks, options, target_prefix=target_prefix, counters=counters, on_error=on_error, **changes
+        ):
             yield from translations
 
     def translate_blocks(
@@ -268,6 +318,7 @@ class Translator(Generic[SessionT_co]):
         blocks: Iterable[Iterable[str]],
         options: DecodeOptions | None = None,
         *,
+        target_prefix: str | None = None,
         counters: Counters | None = None,
         on_error: OnError = "raise",
         **changes: Unpack[DecodeChanges],
@@ -276,24 +327,79 @@ class Translator(Generic[SessionT_co]):
         the first block."""
         done = 0
         for block in blocks:
-            translations = self._translated(_listed(block), done, options, counters, on_error, changes)
+            texts = _listed(block)
+            translations = self._translated(texts, done, options, target_prefix, counters, on_error, changes)
             done += len(translations)
             yield translations
+
+    def translate_tokens(
+        self,
+        text: str,
+        options: DecodeOptions | None = None,
+        *,
+        target_prefix: TokensOrText | None = None,
+        **changes: Unpack[DecodeChanges],
+    ) -> Iterator[TokenStep]:
+        """Translate a text and yield each token as soon as it is decoded, greedily or by sampling.
+
+        The last step has the text that :meth:`translate` gives with the same options. If ``replace_unknowns`` is set,
+        it has no effect.
+
+        Args:
+            text: a sentence; a blank one yields nothing.
+            options: decoding options; ``None`` uses the defaults with ``beam_size=1``.
+            target_prefix: what the translation begins with; see :meth:`translate`.
+            changes: fields of :class:`DecodeOptions` to change in ``options``.
+
+        Raises:
+            InputError: see :meth:`translate`.
+            InputTooLongError: see :meth:`translate`.
+            OptionError: see :meth:`translate`; or an option is one of beam search or for several hypotheses.
+            SessionError: the translator is closed, or was opened before a fork.
+        """
+        defaults = replace(self.defaults, beam_size=1) if options is None else options
+        options = with_ids(self.target_tokenizer, _changed(defaults, changes))
+        options.verify()
+        (prefix,) = prefix_ids(self.target_tokenizer, [target_prefix], 1)
+        (source,) = self._encoded([text], [prefix], 0, options, "raise")
+        if isinstance(source, Source) and source.ids:
+            yield from token_steps(self.session, self.target_tokenizer, source.ids, prefix, options)
 
     def _translated(
         self,
         texts: list[str],
         first: int,
         options: DecodeOptions | None,
+        target_prefix: str | Sequence[TokensOrText | None] | None,
         counters: Counters | None,
         on_error: OnError,
         changes: DecodeChanges,
     ) -> list[Translation]:
         """Translate texts of which the first is at a position in a stream; see :meth:`translate`."""
-        options = _changed(self.defaults if options is None else options, changes)
-        sources = self._encoded(texts, first, on_error)
-        ids = [source.ids for source in sources if isinstance(source, Source) and source.ids]
-        decoded = iter(decode(self.session, ids, options, counters, workers=self.workers))
+        options = with_ids(self.target_tokenizer, _changed(self.defaults if options is None else options, changes))
+        options.verify()
+        if (options.return_attention or options.replace_unknowns or options.coverage_penalty) and isinstance(
+            self.session, OnnxSession
+        ):
+            self.session.open_attention()  # a bundle without attention is an error before any work
+        given = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
+        prefixes = [(*self._target_prefix, *prefix) for prefix in given]
+        sources = self._encoded(texts, prefixes, first, options, on_error)
+        read = [
+            (source.ids, prefix)
+            for source, prefix in zip(sources, prefixes, strict=True)
+            if isinstance(source, Source) and source.ids
+        ]
+        decoded = iter(
+            decode(
+                self.session,
+                [ids for ids, _ in read],
+                options,
+                counters,
+                prefixes=[prefix for _, prefix in read],
+                workers=self.workers,
+            )
+        )
         translations = []
         for text, source in zip(texts, sources, strict=True):
             if isinstance(source, InputError):
@@ -302,24 +408,114 @@ class Translator(Generic[SessionT_co]):
                 translations.append(Translation(source, tuple(map(self._detokenized, next(decoded)))))
             else:
                 translations.append(Translation(source, (BLANK,)))
+        if options.return_attention or options.replace_unknowns:
+            return self._attended(translations, options)
         return translations
 
-    def _encoded(self, texts: list[str], first: int, on_error: OnError) -> Sequence[Source | InputError]:
-        """Encode texts; if errors are returned, one takes the place of each text that cannot be encoded."""
+    def _attended(self, translations: list[Translation], options: DecodeOptions) -> list[Translation]:
+        """Add attention weights to all hypotheses, and replace their unknown tokens, if the options say so."""
+        apart = [
+            Translation(translation.source, (hypothesis,))
+            for translation in translations
+            for hypothesis in translation.hypotheses
+        ]
+        session = cast(Translator[AttentiveSession], self)
+        attention = iter(session.attention(apart, max_batch_tokens=options.max_batch_tokens))
+        attended = []
+        for translation in translations:
+            hypotheses = []
+            for hypothesis in translation.hypotheses:
+                weights = next(attention)
+                if options.replace_unknowns:
+                    text = self._without_unknowns(translation.source, hypothesis, weights)
+                    hypothesis = replace(hypothesis, text=text)
+                hypotheses.append(replace(hypothesis, attention=weights) if options.return_attention else hypothesis)
+            attended.append(replace(translation, hypotheses=tuple(hypotheses)))
+        return attended
+
+    def _without_unknowns(self, source: Source, hypothesis: TextHypothesis, attention: Attention) -> str:
+        """The text of a hypothesis, with source text in place of unknown tokens."""
+        unknown = self.target_tokenizer.unk_id
+        pieces = self.source_tokenizer.pieces(source.text)
+        aligned = {
+            target: place - self.source_tokenizer.prefix_length
+            for place, target in attention.alignment
+            if hypothesis.ids[target] == unknown
+        }
+        aligned = {target: place for target, place in aligned.items() if 0 <= place < len(pieces)}
+        if not aligned:
+            return hypothesis.text
+        return self.target_tokenizer.decode_with(
+            hypothesis.ids, {target: pieces[place] for target, place in aligned.items()}
+        )
+
+    def _encoded(
+        self,
+        texts: list[str],
+        prefixes: Sequence[Sequence[int]],
+        first: int,
+        options: DecodeOptions,
+        on_error: OnError,
+    ) -> Sequence[Source | InputError]:
+        """Encode texts; if errors are returned, one takes the place of each text that cannot be translated."""
         if on_error not in get_args(OnError):
             raise OptionError(f"`on_error` must be one of {', '.join(get_args(OnError))}, but is {on_error!r}.")
+        limit = length_limit(self.session, options)
+
+        def checked(texts: list[str], prefixes: Sequence[Sequence[int]]) -> list[Source]:
+            sources = self.encode(texts, max_length=options.max_input_length)
+            for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
+                if source.ids:
+                    check_prefix(index, prefix, limit)
+            return sources
+
         try:
-            return self.encode(texts)
+            return checked(texts, prefixes)
         except InputError as error:
             if on_error == "raise":
                 raise error.at(first + error.index) from None
         sources: list[Source | InputError] = []
-        for index, text in enumerate(texts, first):
+        for index, text in enumerate(texts):
             try:
-                sources += self.encode([text])
+                sources += checked([text], prefixes[index : index + 1])
             except InputError as error:
-                sources.append(error.at(index))
+                sources.append(error.at(first + index))
         return sources
+
+    def score(
+        self,
+        texts: Iterable[str],
+        targets: Iterable[TokensOrText],
+        *,
+        end_token: bool = True,
+        max_batch_tokens: int = 4096,
+    ) -> list[Score]:
+        """Compute log-probabilities of given translations. Each is independent of the others in the call.
+
+        Unlike those of :meth:`translate`, these probabilities are those of the whole vocabulary, without options that
+        forbid tokens or change their probabilities.
+
+        Args:
+            texts: sentences.
+            targets: a translation of each: text, which the target tokenizer encodes, or tokens or token ids without the
+                end token.
+            end_token: score the end token too, as CTranslate2 does.
+            max_batch_tokens: maximum batch size in tokens, those of the longer side.
+
+        Raises:
+            InputError: a text is not a string of valid Unicode, or is blank although its translation is not; or a
+                translation has more tokens than the model can write.
+            InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
+            OptionError: there is not one translation per text, or one cannot be encoded.
+        """
+        check_count("max_batch_tokens", max_batch_tokens, 1, MAX_OPTION)
+        sources = self.encode(texts)
+        if not isinstance(targets, Iterable) or isinstance(targets, str | bytes):
+            raise OptionError(f"`targets` must be a list with one translation per text, but is {targets!r}.")
+        ids = target_ids(self.target_tokenizer, list(targets), len(sources))
+        return score_targets(
+            self.session, self.target_tokenizer, sources, ids, end_token=end_token, max_batch_tokens=max_batch_tokens
+        )
 
     def attention(
         self: Translator[AttentiveSession], translations: Sequence[Translation], *, max_batch_tokens: int = 4096
@@ -354,13 +550,18 @@ class Translator(Generic[SessionT_co]):
     def too_long(self, texts: Sequence[str]) -> set[int]:
         """Return the positions of texts with more tokens, end token included, than the model accepts."""
         limit = self.session.max_source_length
-        encoded = self.source_tokenizer.encode_batch(texts, end_token=True)
+        encoded = self.source_tokenizer.encode_batch(texts, special_tokens=True)
         return {index for index, ids in enumerate(encoded) if len(ids) > limit}
 
     def _detokenized(self, hypothesis: Hypothesis) -> TextHypothesis:
         ids, tokenizer = hypothesis.ids, self.target_tokenizer
         return TextHypothesis(
-            tokenizer.decode(ids), tuple(tokenizer.tokens(ids)), ids, hypothesis.score, hypothesis.finished
+            tokenizer.decode(ids),
+            tuple(tokenizer.tokens(ids)),
+            ids,
+            hypothesis.score,
+            hypothesis.finished,
+            hypothesis.token_scores,
         )
 
 
@@ -378,15 +579,16 @@ def _changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:
     return replace(options, **changes)
 
 
-def _check_tokenizer(bundle: Bundle, side: str, tokenizer: Tokenizer, vocab_size: int) -> None:
-    special = bundle.manifest.special
-    ids = (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id)
-    unk = tokenizer.unk_id if special.unk is None else special.unk
-    if tokenizer.vocab_size > vocab_size or ids != (special.pad, special.bos, special.eos, unk):
-        raise BundleError(
-            f"Bundle `{bundle.path}`: the {side} tokenizer, with {tokenizer.vocab_size} tokens, is not the model's; "
-            "export the bundle again."
-        )
+def _check_tokenizers(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> None:
+    manifest = bundle.manifest
+    sizes = {"source": manifest.source_vocab_size, "target": manifest.target_vocab_size}
+    own = target.special if manifest.special.unk is not None else replace_field(target.special, unk=None)
+    for side, tokenizer in (("source", source), ("target", target)):
+        if tokenizer.vocab_size > sizes[side] or (tokenizer is target and own != manifest.special):
+            raise BundleError(
+                f"Bundle `{bundle.path}`: the {side} tokenizer, with {tokenizer.vocab_size} tokens, is not the "
+                "model's; export the bundle again."
+            )
 
 
 def _listed(texts: Iterable[str]) -> list[str]:

@@ -35,7 +35,7 @@ def own(run: Run) -> LoopPeer:
 
 
 def encoded(run: Run) -> list[list[int]]:
-    return run.source_tokenizer.encode_batch(TEXTS, end_token=True)
+    return run.source_tokenizer.encode_batch(TEXTS, special_tokens=True)
 
 
 @pytest.fixture(

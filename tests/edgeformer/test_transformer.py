@@ -11,6 +11,7 @@ import torch
 
 from edgeformer.errors import ConfigError
 from edgeformer.families import family_names, get_family, model_config
+from edgeformer.model.transformer.config import RelativeBias as RelativeBiasConfig
 from edgeformer.model.transformer.config import (
     TransformerConfig,
     base,
@@ -23,8 +24,9 @@ from edgeformer.model.transformer.config import (
     word_level,
     word_level_small,
 )
-from edgeformer.model.transformer.layers import EncoderLayer, sinusoids
+from edgeformer.model.transformer.layers import EncoderLayer, FeedForward, sinusoids
 from edgeformer.model.transformer.model import Transformer
+from edgeformer.model.transformer.relative_bias import RelativeBias, bucket
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
 from tests.factory import randomise
 from tests.variants import SMALL
@@ -192,3 +194,42 @@ def test_wrong_configurations_are_named(section: dict[str, Any], message: str) -
 
 def test_all_families_are_installed() -> None:
     assert {"lstm", "lstm_attention", "ssru", "transformer"} <= set(family_names())
+
+
+def test_distances_have_the_buckets_of_t5() -> None:
+    # Raffel et al. use 32 buckets up to 128; half of them are for keys to the right of a query.
+    assert bucket(torch.tensor([0, 1, 7, 8, 11, 12, 16, 63, 64, 90, 91, 127, 128, 5000]), 16, 128).tolist() == [
+        *(0, 1, 7, 8, 8, 9, 10, 13, 14, 14, 15, 15, 15, 15)
+    ]
+    config = TransformerConfig(heads=2, d_model=8, relative_bias=RelativeBiasConfig(buckets=4, max_distance=3))
+    assert config.relative_bias is not None
+    both, causal = (RelativeBias(config.relative_bias, 2, 4, causal=causal) for causal in (False, True))
+    with torch.no_grad():
+        for bias in (both, causal):
+            bias.weight.copy_(torch.arange(8.0).view(4, 2))
+    # Rows are queries, columns are keys; head 0 has even numbers.
+    assert (both(3)[0, 0] / 2).tolist() == [[0, 3, 3], [1, 0, 3], [1, 1, 0]]
+    assert (causal(4)[0, 1] // 2).tril().tolist() == [[0, 0, 0, 0], [1, 0, 0, 0], [2, 1, 0, 0], [3, 2, 1, 0]]
+    torch.testing.assert_close(causal.of_last()[0, :, 0], causal(4)[0, :, 3])
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    for wrong, message in (
+        ({"relative_bias": {"buckets": 32, "max_distance": 16}}, "more than half of its 32 buckets"),
+        ({"relative_bias": {"buckets": 5}}, "multiple of 2"),
+        ({"scale_embeddings": -1.0}, "`scale_embeddings` must be positive"),
+        ({"positions": "table", "d_model": 7, "heads": 1}, "must be even"),
+        ({"norm_epsilon": 0.0}, "norm_epsilon"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            model_config({"family": "transformer", **wrong})
+
+
+def test_a_gated_layer_multiplies_two_linear_layers() -> None:
+    config = TransformerConfig(d_model=4, d_ff=6, heads=1, ffn_gated=True, ffn_bias=False, activation="gelu_sigmoid")
+    layer, x = FeedForward(config, config.d_ff).eval(), torch.randn(3, 4)
+    gate, linear, output = (parameter for parameter in layer.parameters())
+    inner = x @ gate.t()
+    expected = (inner * torch.sigmoid(1.702 * inner) * (x @ linear.t())) @ output.t()
+    torch.testing.assert_close(layer(x), expected)
+    assert layer(torch.zeros(1, 4)).abs().max() == 0

@@ -61,7 +61,7 @@ def taught(request: pytest.FixtureRequest, store: Store, device: str) -> Taught:
 
 
 def source_ids(translator: Translator) -> list[list[int]]:
-    return translator.source_tokenizer.encode_batch(TEXTS, end_token=True)
+    return translator.source_tokenizer.encode_batch(TEXTS, special_tokens=True)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

@@ -231,6 +231,13 @@ def test_a_sum_that_is_carried_on_is_the_fourth_output(body: str, outputs: str, 
     assert transformed(model, FuseSkipNorm(), NORM_FEEDS) == Counter(SkipLayerNormalization=1) + others
 
 
+@pytest.mark.parametrize("carried", [False, True])
+def test_a_root_mean_square_norm_behind_a_sum(carried: bool) -> None:
+    body = "s = Add(x, y) z = SimplifiedLayerNormalization<epsilon = 0.5>(s, gamma)"
+    model = norm_model(body, f"{OUT} z" + f", {OUT} s" * carried)
+    assert transformed(model, FuseSkipNorm(), NORM_FEEDS) == Counter(SkipSimplifiedLayerNormalization=1)
+
+
 def test_two_norms_of_one_sum_share_it() -> None:
     body = "s = Add(x, y) a = LayerNormalization(s, gamma, beta) b = LayerNormalization(s, beta, gamma)"
     model = norm_model(body, f"{OUT} a, {OUT} b")
@@ -294,7 +301,7 @@ def test_a_norm_of_large_values_that_hardly_differ() -> None:
 
 
 @pytest.fixture(
-    scope="module", params=traced_variants(["post_norm", "pre_norm", "free_widths", "shared_heads", "ssru"])
+    scope="module", params=traced_variants(["post_norm", "pre_norm", "free_widths", "shared_heads", "t5", "ssru"])
 )
 def traced(request: pytest.FixtureRequest, store: Store) -> tuple[str, Graphs]:
     graphs = store.traced(request.param).graphs
@@ -322,6 +329,17 @@ def feeds_of(graph: ir.Graph) -> Arrays:
     return feeds | {name: array for name, array in known.items() if name in feeds}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["t5", "t5_per_layer"])
+def test_biases_by_distance_go_into_the_attention_operators(store: Store, variant: str) -> None:
+    graphs = store.traced(variant).graphs
+    for file, operator in ((ENCODER_FILE, "MultiHeadAttention"), (DECODER_FILE, "DecoderMaskedMultiHeadAttention")):
+        attentions = [node for node in graphs[file].graph if node.op_type == operator]
+        biases = {node.inputs[4 if file == DECODER_FILE else 5] for node in attentions}
+        assert None not in biases
+        assert len(biases) == (1 if variant == "t5" else 2)
+
+
 @pytest.mark.parametrize("file", [ENCODER_FILE, DECODER_FILE])
 @pytest.mark.parametrize("one_pass", [MergeLinears, FuseHeads, FuseSkipNorm, VectorNorm])
 def test_traced_graphs_compute_the_same(
@@ -331,17 +349,19 @@ def test_traced_graphs_compute_the_same(
     before = Counter(node.op_type for node in graphs[file].graph)
     after = transformed(graphs[file], one_pass(), feeds_of(graphs[file].graph))
     if one_pass is FuseSkipNorm:
-        first = 1 if variant in {"pre_norm", "ssru"} else 0  # what it normalizes is the embedding, and no sum
-        assert after["LayerNormalization"] == first
-        assert after["SkipLayerNormalization"] == before["LayerNormalization"] - first
+        first = 1 if variant in {"pre_norm", "ssru", "t5"} else 0  # what it normalizes is the embedding, and no sum
+        norm = "SimplifiedLayerNormalization" if variant == "t5" else "LayerNormalization"
+        assert after[norm] == first
+        assert after[f"Skip{norm}"] == before[norm] - first > 0
     elif one_pass is VectorNorm:
         assert after["LayerNormalization"] == 0
-        assert after["SimplifiedLayerNormalization"] == before["LayerNormalization"] > 0
-    elif one_pass is FuseHeads and file == ENCODER_FILE and variant in {"post_norm", "pre_norm", "ssru"}:
+        norms = before["LayerNormalization"] + before["SimplifiedLayerNormalization"]
+        assert after["SimplifiedLayerNormalization"] == norms > 0
+    elif one_pass is FuseHeads and file == ENCODER_FILE and variant in {"post_norm", "pre_norm", "ssru", "t5"}:
         # What is left are the keys and values that the encoder gives out.
         assert (before["Transpose"], after["Transpose"]) == (2 * 2 + 2 * 2, 2 * 2)
     elif one_pass is MergeLinears and file == DECODER_FILE and variant != "shared_heads":
-        assert after["Split"] == 2
+        assert after["Split"] == (4 if variant == "t5" else 2)  # a gated layer is a merged one too
 
 
 def test_a_step_has_its_scale_in_the_weights_of_its_queries(store: Store) -> None:

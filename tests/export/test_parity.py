@@ -136,7 +136,7 @@ def test_attention_is_what_torch_computes(
 @exports(*INT8)
 def test_int8_stays_close_to_torch(exported: Exported) -> None:
     tokenizer = exported.translator.source_tokenizer
-    sources = tokenizer.encode_batch([source for source, _ in PAIRS[:40]], end_token=True)
+    sources = tokenizer.encode_batch([source for source, _ in PAIRS[:40]], special_tokens=True)
     report = compare(exported.model, exported.translator.session, sources, [], "int8")
     assert report.problems == []
     assert 0 < report.logits.mean_difference < 0.1
@@ -171,7 +171,7 @@ def test_the_bound_grows_with_large_logits_and_no_further(exported: Exported) ->
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_rows_that_finish_at_different_steps(taught_run: Run, translator: Translator, beam_size: int) -> None:
-    sources = translator.source_tokenizer.encode_batch([source for source, _ in PAIRS[::5]], end_token=True)
+    sources = translator.source_tokenizer.encode_batch([source for source, _ in PAIRS[::5]], special_tokens=True)
     options = DecodeOptions(beam_size=beam_size)
     outputs = [best for best, *_ in decode(translator.session, sources, options)]
     assert all(best.finished for best in outputs)

@@ -116,6 +116,23 @@ def test_json(small_bundle: Path, translator: Translator) -> None:
             assert found["score"] == pytest.approx(expected.score, abs=1e-5)
 
 
+def test_alternatives_and_token_scores(small_bundle: Path, translator: Translator) -> None:
+    options = ["--json", "--nbest", "6", "--alternatives", "--min-alternative-prob", "0.001", "--token-scores"]
+    record = json.loads(run("translate", small_bundle, *options, LINES[0]).stdout)
+    (translation,) = translator.translate(
+        LINES[:1],
+        n_best=6,
+        return_alternatives=True,
+        min_alternative_expansion_prob=0.001,
+        return_token_scores=True,
+    )
+    assert 1 < len(translation.hypotheses) <= 6
+    assert len({hypothesis.ids[0] for hypothesis in translation.hypotheses}) == len(translation.hypotheses)
+    for found, expected in zip(record["hypotheses"], translation.hypotheses, strict=True):
+        assert tuple(found["ids"]) == expected.ids
+        assert found["token_scores"] == pytest.approx(expected.token_scores, abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "changes"),
     [
@@ -126,6 +143,31 @@ def test_json(small_bundle: Path, translator: Translator) -> None:
         (["--no-repeat-ngram", "1"], {"no_repeat_ngram_size": 1}),
         (["--repetition-penalty", "2.5"], {"repetition_penalty": 2.5}),
         (["--batch-tokens", "1"], {"max_batch_tokens": 1}),
+        (["--target-prefix", "green"], {"target_prefix": "green"}),
+        (
+            ["--target-prefix", "green", "--prefix-bias-beta", "0.9"],
+            {"target_prefix": "green", "prefix_bias_beta": 0.9},
+        ),
+        (["--suppress-token", "do", "--suppress-token", "gs"], {"suppress_tokens": ["do", "gs"]}),
+        (["--suppress-sequence", "dog"], {"suppress_sequences": ["dog"]}),
+        (["--length-penalty", "2", "--length-excludes-end"], {"length_penalty": 2.0, "length_includes_end": False}),
+        (["--max-len-a", "0.5", "--max-len-b", "1"], {"max_len_a": 0.5, "max_len_b": 1}),
+        (["--max-input-length", "5"], {"max_input_length": 5}),
+        (
+            [
+                "--beam",
+                "1",
+                "--sampling-topk",
+                "9",
+                "--sampling-topp",
+                ".9",
+                "--sampling-temperature",
+                "2",
+                "--seed",
+                "7",
+            ],
+            {"beam_size": 1, "sampling_topk": 9, "sampling_topp": 0.9, "sampling_temperature": 2.0, "seed": 7},
+        ),
     ],
 )
 def test_every_option_reaches_the_search(
@@ -220,6 +262,10 @@ def test_a_wrong_input_is_named(small_bundle: Path, tmp_path: Path) -> None:
         (["--beam", "2", "--nbest", "3"], "`--nbest` must be at most `--beam` (2), but is 3"),
         (["--length-penalty", "nan"], "`length_penalty` must be from -10 to 10, but is nan"),
         (["--min-length", "9", "--max-length", "8"], "`min_length` must be at most `max_length` (8), but is 9"),
+        (["--sampling-topk", "3"], "`beam_size` must be 1 for sampling, but is 4"),
+        (["--suppress-token", "nowhere"], "`nowhere` is not a token of the target vocabulary"),
+        (["--target-prefix", "\udce9"], "must be valid Unicode"),
+        (["--token-scores"], "`--token-scores` needs `--json`"),
         (["--repetition-penalty", "0"], "`repetition_penalty` must be positive and finite, but is 0.0"),
     ],
 )

@@ -28,7 +28,7 @@ from tests.robustness.mutations import BYTE_EDITS, ByteEdit, edited
 
 pytest.importorskip("onnx")
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # it publishes no types
+from google.protobuf.message import DecodeError
 
 Change = Callable[[onnx.ModelProto], object]
 

@@ -35,6 +35,14 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"max_length": 3.5}, "`max_length` must be a whole number, but is 3.5"),
     ({"repetition_penalty": 0.0}, "`repetition_penalty` must be positive and finite, but is 0.0"),
     ({"repetition_penalty": -1.0}, "`repetition_penalty` must be positive and finite, but is -1.0"),
+    ({"suppress_tokens": 5}, "`suppress_tokens` must be a list of token ids, but is 5"),
+    ({"suppress_tokens": ["a"]}, "`suppress_tokens` must be a list of token ids, but is ['a']"),
+    ({"suppress_tokens": [-1]}, "`suppress_tokens` must be a list of token ids, but is [-1]"),
+    (
+        {"suppress_sequences": [[4], []]},
+        "`suppress_sequences` must be a list of lists of token ids, none of them empty, but is [[4], []]",
+    ),
+    ({"disable_unk": 1}, "`disable_unk` must be True or False, but is 1"),
     ({"repetition_penalty": math.nan}, "`repetition_penalty` must be positive and finite, but is nan"),
 ]
 

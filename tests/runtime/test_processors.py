@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,17 +17,31 @@ from edgeformer_runtime.decoding.processors import (
     NoRepeatNgram,
     RepetitionPenalty,
     Suppress,
+    SuppressSequences,
     build_processors,
 )
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from tests.toy import ToySession
 
 VOCAB = 6
-NOTHING = np.empty((1, 0), dtype=np.int64)
 
 
-def history(*rows: list[int]) -> IntArray:
-    return np.array(rows, dtype=np.int64)
+@dataclass(frozen=True)
+class Rows:
+    """Live rows of a search, each of its own sentence."""
+
+    history: IntArray
+
+    @property
+    def sentence(self) -> IntArray:
+        return np.arange(len(self.history))
+
+
+NOTHING = Rows(np.empty((1, 0), dtype=np.int64))
+
+
+def history(*rows: list[int]) -> Rows:
+    return Rows(np.array(rows, dtype=np.int64))
 
 
 def logits(rows: int = 1) -> FloatArray:
@@ -43,10 +59,39 @@ def test_suppress() -> None:
     np.testing.assert_array_equal(values[:, [1, 2, 3, 5]], logits(2)[:, [1, 2, 3, 5]])
 
 
+@pytest.mark.parametrize(
+    ("sequence", "expected"),
+    [([3], [[3], [3]]), ([2, 4], [[4], []]), ([1, 2, 0], [[0], []]), ([2, 1, 5], [[], [5]]), ([0, 1, 2, 3], [[], []])],
+)
+def test_suppress_sequences(sequence: list[int], expected: list[list[int]]) -> None:
+    values = logits(2)
+    SuppressSequences([sequence])(history([1, 2], [2, 1]), values)
+    assert forbidden(values) == expected
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_suppressed_tokens_and_sequences_are_not_generated(beam_size: int) -> None:
+    session = ToySession(vocab_size=8, end_bias=-9.0, max_target_length=30)
+    options = DecodeOptions(beam_size=beam_size, n_best=beam_size)
+    sources = [(index,) for index in range(4, 8)]
+
+    def ngrams(options: DecodeOptions, size: int) -> set[tuple[int, ...]]:
+        output = [best.ids for hypotheses in decode(session, sources, options) for best in hypotheses]
+        return {gram for ids in output for gram in zip(*(ids[start:] for start in range(size)), strict=False)}
+
+    assert {(5,), (session.special.unk,)} <= ngrams(options, 1)
+    assert (5,) not in ngrams(replace(options, suppress_tokens=[5]), 1)
+    assert (session.special.unk,) not in ngrams(replace(options, disable_unk=True), 1)
+    pair, triple = min(ngrams(options, 2)), max(ngrams(options, 3))
+    kept = replace(options, suppress_sequences=[pair, triple])
+    assert pair not in ngrams(kept, 2)
+    assert triple not in ngrams(kept, 3)
+
+
 @pytest.mark.parametrize(("length", "is_forbidden"), [(0, True), (2, True), (3, False), (4, False)])
 def test_min_length(length: int, is_forbidden: bool) -> None:
     values = logits()
-    MinLength(eos=3, min_length=3)(np.zeros((1, length), dtype=np.int64), values)
+    MinLength(eos=3, min_length=3)(history([0] * length), values)
     assert forbidden(values) == [[3] if is_forbidden else []]
 
 
@@ -97,7 +142,7 @@ def test_no_repeat_ngram_looks_at_each_row_alone() -> None:
 @given(st.integers(1, 4), st.lists(st.integers(0, VOCAB - 1), max_size=12))
 def test_no_repeat_ngram_forbids_exactly_what_would_repeat(size: int, row: list[int]) -> None:
     values = logits()
-    NoRepeatNgram(size)(np.array([row], dtype=np.int64), values)
+    NoRepeatNgram(size)(history(row), values)
 
     def repeats(token: int) -> bool:
         extended = [*row, token]

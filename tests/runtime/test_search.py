@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.requests import Request
 from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, normalized_score, packed
 from edgeformer_runtime.errors import ModelError, OptionError
 from tests.toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
@@ -25,6 +26,7 @@ MODELS = st.builds(
     row_multiple=st.sampled_from([1, 2]),
 )
 SOURCES = st.lists(st.integers(4, 9), min_size=1, max_size=6).map(tuple)
+ENDLESS = Request(source=(4,), limit=100)
 FEW = settings(max_examples=80, deadline=None, derandomize=True)
 
 
@@ -76,15 +78,13 @@ def test_greedy_search_equals_reference(session: ToySession, source: Ids, option
 @given(MODELS, SOURCES, st.sampled_from([0.0, 1.0]))
 def test_beam_search_with_one_beam_is_greedy_search(session: ToySession, source: Ids, penalty: float) -> None:
     options = DecodeOptions(beam_size=1, length_penalty=penalty)
-    outputs = []
-    for search in (GreedySearch(1, options, session.special), BeamSearch(1, options, session.special)):
+    one, outputs = [Request(source=source, limit=session.max_target_length)], []
+    for search in (GreedySearch(one, options, session.special), BeamSearch(one, options, session.special)):
         state = session.start(np.array([source]), np.array([len(source)]))
-        for _ in range(session.max_target_length):
+        while not search.is_finished:
             logits = state.step(search.token)
             logits[:, [session.special.pad, session.special.bos]] = -np.inf
             advance = search.advance(logits)
-            if search.is_finished:
-                break
             if advance.rows is not None:
                 state.select(advance.rows, advance.sentences)
         outputs.append(search.finish())
@@ -164,7 +164,7 @@ def test_logits_that_are_no_numbers_are_refused(
     search_type: type[GreedySearch] | type[BeamSearch], row: list[float]
 ) -> None:
     beams = 1 if search_type is GreedySearch else 2
-    search = search_type(2, DecodeOptions(beam_size=beams), SpecialTokens())
+    search = search_type([ENDLESS] * 2, DecodeOptions(beam_size=beams), SpecialTokens())
     search.advance(np.array([[0, 0, 0, -9, 1, 2, 3]] * 2, dtype=np.float32))
     logits = np.zeros((2 * beams, 7), dtype=np.float32)
     logits[-1] = row
@@ -185,14 +185,14 @@ def test_no_sentence_gives_no_output() -> None:
 
 
 def test_greedy_search_takes_the_lowest_of_equal_ids() -> None:
-    search = GreedySearch(2, DecodeOptions(beam_size=1), SpecialTokens())
+    search = GreedySearch([ENDLESS] * 2, DecodeOptions(beam_size=1), SpecialTokens())
     search.advance(np.array([[0, 0, 0, -1, 0], [-1, -2, 7, 5, 7]], dtype=np.float32))
     assert search.token.tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("row_multiple", [1, 2])
 def test_beam_search_orders_equal_extensions_by_beam_and_id(row_multiple: int) -> None:
-    search = BeamSearch(1, DecodeOptions(beam_size=2), SpecialTokens(), row_multiple=row_multiple)
+    search = BeamSearch([ENDLESS], DecodeOptions(beam_size=2), SpecialTokens(), row_multiple=row_multiple)
     search.advance(np.array([[-9, 1, -9, -9, 1, 0]] * row_multiple, dtype=np.float32))
     assert search.token.tolist() == [1, 4]
     advance = search.advance(np.array([[-9, -9, -9, -9, 2, -9]] * 2, dtype=np.float32))

@@ -11,6 +11,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import BundleError, InputError
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests.robustness.soak import allocated
@@ -55,7 +56,7 @@ def test_round_trip_without_specials(tokenizer: Tokenizer, text: str) -> None:
     assert not set(ids) & {0, 1, 2, 3}
     assert tokenizer.decode(ids) == text
     assert tokenizer.encode_batch([text, "one", text]) == [ids, tokenizer.encode("one"), ids]
-    assert tokenizer.encode_batch([text, "one"], end_token=True) == [[*ids, 3], [*tokenizer.encode("one"), 3]]
+    assert tokenizer.encode_batch([text, "one"], special_tokens=True) == [[*ids, 3], [*tokenizer.encode("one"), 3]]
 
 
 @pytest.mark.parametrize("token", ["<pad>", "<unk>", "<s>", "</s>"])
@@ -97,10 +98,7 @@ def test_lone_surrogate_names_the_text(tokenizer: Tokenizer) -> None:
 def test_other_names_of_special_tokens() -> None:
     tokenizer = Tokenizer(
         library_tokenizer(("[X]", "[U]", "[B]", "[E]")),
-        pad_token="[X]",
-        unk_token="[U]",
-        bos_token="[B]",
-        eos_token="[E]",
+        TextFormat(pad="[X]", unk="[U]", bos="[B]", eos="[E]"),
     )
     assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2, 3)
     assert 3 not in tokenizer.encode("[E]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -364,3 +365,159 @@ def test_errors_can_be_returned_with_the_other_translations(translator: Translat
 def test_a_mistyped_option_is_found_by_the_type_checker(translator: Translator) -> None:
     with pytest.raises(OptionError, match="Unknown option `beem`"):
         translator.translate(["a"], beem=3)  # type: ignore[call-arg]  # mypy reports an unused one
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"suppress_tokens": ["nowhere"]}, "`suppress_tokens`: `nowhere` is not a token of the target vocabulary."),
+        ({"suppress_tokens": [300]}, "`suppress_tokens`: a token id must be between 0 and 299, but is 300."),
+        ({"suppress_tokens": "a"}, "`suppress_tokens` must be a list of tokens, but is 'a'."),
+        ({"suppress_sequences": ["\ud800"]}, "`suppress_sequences` must be valid Unicode"),
+        ({"suppress_sequences": [[1.5]]}, "`suppress_sequences`: a token must be a string or a token id, but is 1.5."),
+        ({"suppress_sequences": [""]}, "`suppress_sequences` must be a list of lists of token ids, none of them empty"),
+    ],
+)
+def test_tokens_outside_the_vocabulary_are_named(translator: Translator, changes: Any, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        translator.translate(TEXTS[:1], **changes)
+    assert str(caught.value).startswith(message)
+
+
+def test_text_and_tokens_that_are_not_generated(translator: Translator) -> None:
+    (free,) = translator.translate(TEXTS[:1])
+    token, pair = free.tokens[2], free.tokens[2:4]
+    (without,) = translator.translate(TEXTS[:1], suppress_tokens=[token])
+    assert token not in without.tokens
+    assert without == translator.translate(TEXTS[:1], suppress_tokens=[free.best.ids[2]])[0]
+    assert without == translator.translate(TEXTS[:1], translator.options(suppress_tokens=[token]))[0]
+    text = translator.target_tokenizer.decode(free.best.ids[2:4])
+    for sequence in (pair, free.best.ids[2:4]):
+        (without,) = translator.translate(TEXTS[:1], suppress_sequences=[sequence])
+        assert pair not in list(zip(without.tokens, without.tokens[1:], strict=False))
+    encoded = translator.options(suppress_sequences=[text]).suppress_sequences
+    assert encoded == [tuple(translator.target_tokenizer.encode(text))]
+
+
+RANDOM = st.fixed_dictionaries(
+    {},
+    optional={
+        "beam_size": st.integers(1, 4),
+        "patience": st.sampled_from([0.5, 2.0]),
+        "length_penalty": st.sampled_from([0.0, 0.6, 2.0]),
+        "length_includes_end": st.booleans(),
+        "coverage_penalty": st.sampled_from([0.0, 0.3]),
+        "min_length": st.integers(0, 20),
+        "max_len_a": st.sampled_from([0.0, 0.8, 1.5]),
+        "max_len_b": st.integers(0, 5),
+        "max_ngram_repeats": st.sampled_from([0, 2, 3]),
+        "max_input_length": st.none() | st.integers(1, 20),
+        "no_repeat_ngram_size": st.integers(0, 3),
+        "repetition_penalty": st.sampled_from([1.0, 1.3]),
+        "suppress_tokens": st.lists(st.integers(20, 299), max_size=4),
+        "suppress_sequences": st.lists(st.lists(st.integers(20, 299), min_size=1, max_size=3), max_size=3),
+        "disable_unk": st.booleans(),
+        "prefix_bias_beta": st.sampled_from([0.0, 0.4]),
+        "return_token_scores": st.booleans(),
+        "return_attention": st.booleans(),
+        "replace_unknowns": st.booleans(),
+        "target_prefix": st.lists(
+            st.none() | st.sampled_from(["river", "green", "g", "dog !"]), min_size=5, max_size=5
+        ),
+    },
+)
+MODES = st.sampled_from([{}, {"return_alternatives": True, "n_best": 3}, {"sampling_topk": 0, "n_best": 2, "seed": 5}])
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(RANDOM, MODES, st.sampled_from([1, 60, 4096]), st.integers(0, len(TEXTS) - 5))
+def test_no_option_lets_a_batch_matter(
+    both: dict[str, Translator], changes: dict[str, Any], mode: dict[str, Any], max_batch_tokens: int, start: int
+) -> None:
+    texts = TEXTS[start : start + 5]
+    changes = {**changes, **mode}
+    if mode:
+        changes |= {"coverage_penalty": 0.0}
+    if "return_alternatives" in mode:
+        changes |= {"prefix_bias_beta": 0.0}
+    if "sampling_topk" in mode:
+        changes |= {"beam_size": 1}
+    prefixes = changes.pop("target_prefix", None) or [None] * len(texts)
+    for translator in both.values():
+        together = translator.translate(texts, target_prefix=prefixes, max_batch_tokens=max_batch_tokens, **changes)
+        alone = [
+            translator.translate([text], target_prefix=[prefix], **changes)[0]
+            for text, prefix in zip(texts, prefixes, strict=True)
+        ]
+        assert outputs(together) == outputs(alone)
+        np.testing.assert_allclose(scores(together), scores(alone), atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def both(translator: Translator, small_bundle_int4: Path, device: str) -> dict[str, Translator]:
+    """A bundle whose rows are computed one by one, and one whose rows are computed in pairs, with several workers."""
+    if device == "cuda":
+        return {"fp32": translator}
+    return {"fp32": translator, "int4": Translator.open(small_bundle_int4, threads=1, workers=2)}
+
+
+def test_attention_comes_with_every_hypothesis(translator: Translator) -> None:
+    texts = [TEXTS[1], " ", TEXTS[2]]
+    translations = translator.translate(texts, n_best=3, return_attention=True)
+    assert outputs(translations) == outputs(translator.translate(texts, n_best=3))
+    for translation in translations:
+        for hypothesis in translation.hypotheses:
+            assert hypothesis.attention is not None
+            (apart,) = translator.attention([Translation(translation.source, (hypothesis,))])
+            np.testing.assert_allclose(hypothesis.attention.weights, apart.weights, atol=1e-5)
+    assert all(best.attention is None for best in translator.translate(texts)[0].hypotheses)
+
+
+def test_unknown_tokens_are_replaced_with_what_they_attend_to(translator: Translator) -> None:
+    text = TEXTS[1]
+    unk = translator.target_tokenizer.unk_id
+    (free,) = translator.translate([text])
+    # The model never writes the unknown token by itself: forbid everything else in its place.
+    prefix = [*free.best.ids[:3], unk]
+    (plain,) = translator.translate([text], target_prefix=[prefix], return_attention=True)
+    (replaced,) = translator.translate([text], target_prefix=[prefix], replace_unknowns=True)
+    assert replaced.best.ids == plain.best.ids
+    assert replaced.best.attention is None
+    assert plain.best.attention is not None
+    (place,) = [place for place, target in plain.best.attention.alignment if target == 3]
+    piece = translator.source_tokenizer.pieces(text)[place]
+    decode = translator.target_tokenizer.decode
+    assert replaced.text == (decode(plain.best.ids[:3]) + piece + decode(plain.best.ids[4:])).strip()
+    assert replaced.text != plain.text
+
+
+def test_sources_are_truncated_on_request(translator: Translator) -> None:
+    text = TEXTS[1]
+    ids = (*translator.source_tokenizer.encode(text), translator.session.special.eos)
+    (short,) = translator.translate([text], max_input_length=6)
+    assert short.source.ids == (*ids[:5], ids[-1])
+    assert short.source.truncated == len(ids) - 6
+    (whole,) = translator.translate([text], max_input_length=len(ids))
+    assert whole == translator.translate([text])[0]
+    long = "dog " * 400
+    assert len(translator.translate([long], max_input_length=8)[0].source.ids) == 8
+    with pytest.raises(InputTooLongError):
+        translator.translate([long], max_input_length=10_000)
+
+
+EXTREME = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.integers() | st.text(max_size=2) | st.lists(st.integers() | st.none(), max_size=2), max_size=3),
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.sampled_from(sorted(DecodeOptions.__dataclass_fields__)), EXTREME)
+def test_no_value_of_an_option_ends_in_a_traceback(translator: Translator, name: str, value: Any) -> None:
+    with contextlib.suppress(EdgeformerError):
+        (translation,) = translator.translate(["dog"], **{"beam_size": 2, "max_length": 5, name: value})
+        assert translation.hypotheses

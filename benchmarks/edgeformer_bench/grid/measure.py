@@ -90,7 +90,7 @@ class Grid:
         missing = self._missing(settings)
         if missing or self.report.model(name) is None:
             chosen = texts[:: max(1, len(texts) // COMPARED_TEXTS)]
-            compared = run.source_tokenizer.encode_batch(chosen, end_token=True)
+            compared = run.source_tokenizer.encode_batch(chosen, special_tokens=True)
             self._add_model(name, run, compared, None)
         for threads in self.options.threads:
             cells = [setting for setting in missing if setting.threads == threads]

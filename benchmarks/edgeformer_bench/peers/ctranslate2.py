@@ -73,7 +73,7 @@ class CTranslate2Peer:
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`TextPeer.translate_texts`; CTranslate2 sorts texts by length and forms batches."""
-        sources = self._source.encode_batch(texts, end_token=True)
+        sources = self._source.encode_batch(texts, special_tokens=True)
         batches = {"max_batch_size": self._batch_tokens, "batch_type": "tokens"}
         output = self._translate(sources, beam_size=beam_size, max_decoding_length=self._limit, **batches)
         return [self._target.decode(ids) for ids in output]

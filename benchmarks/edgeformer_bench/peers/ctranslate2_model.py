@@ -73,7 +73,13 @@ def _spec(model: EncoderDecoder) -> Any:
         raise PeerError("CTranslate2 does not support heads whose widths differ from `d_model` / `heads`.")
     pre_norm, activation = config.norm == "pre", _ACTIVATIONS[config.activation]
     depths = (config.encoder_layers, config.decoder_layers)
-    spec: Any = TransformerSpec.from_config(depths, config.heads, pre_norm=pre_norm, activation=activation)
+    spec: Any = TransformerSpec.from_config(
+        depths,
+        config.heads,
+        pre_norm=pre_norm,
+        activation=activation,
+        alignment_heads=config.heads,  # attention is the mean of all heads of the last layer, as in ours
+    )
     for side, table, embedding in (
         (spec.encoder, spec.encoder.embeddings[0], model.source_embedding),
         (spec.decoder, spec.decoder.embeddings, model.target_embedding),

@@ -103,7 +103,8 @@ class Growth:
         unused = large.tokens.num_embeddings - len(table)
         # The start token is never chosen, and so neither are its copies.
         large.tokens.weight.copy_(torch.cat((table, table[SpecialTokens().bos].expand(unused, -1))))
-        large.positions.copy_(small.positions[:, self.features])
+        if large.positions is not None and small.positions is not None:
+            large.positions.copy_(small.positions[:, self.features])
 
     @torch.no_grad()
     def fill(self, small: nn.Module, large: nn.Module) -> None:

@@ -13,7 +13,8 @@ from edgeformer.model.transformer.config import TransformerConfig
 
 
 class AttentionKernel(Protocol):
-    """Computes ``softmax(scale * query @ keyᵀ) @ value``. The exporter replaces torch's kernel with the engine's."""
+    """Computes ``softmax(scale * query @ keyᵀ + bias) @ value``. The exporter replaces torch's kernel with the
+    engine's."""
 
     def __call__(
         self,
@@ -25,6 +26,7 @@ class AttentionKernel(Protocol):
         causal: bool,
         scale: float,
         dropout: float,
+        bias: Tensor | None = None,
     ) -> Tensor:
         """Attend from each query to all keys except padding.
 
@@ -36,6 +38,7 @@ class AttentionKernel(Protocol):
             causal: restrict query ``i`` to keys ``0 … i``.
             scale: factor of the scores.
             dropout: dropout probability of the attention weights.
+            bias: added to the scaled scores, ``(1, H, Q, S)``; ``None`` if there is no bias.
 
         Returns:
             Context, ``(N, Q, H * F)``.
@@ -43,22 +46,40 @@ class AttentionKernel(Protocol):
 
 
 def torch_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None, causal: bool, scale: float, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    padding: Tensor | None,
+    causal: bool,
+    scale: float,
+    dropout: float,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """Torch's own kernel, safe in half precision and for rows of padding only, whose context is zero."""
+    """Torch's own kernel, safe in half precision and, without a bias, for rows of padding only, whose context is
+    zero."""
     # (N, Q, H * E) -> (N, H, Q, E)
     query = query.view(*query.shape[:2], key.shape[1], key.shape[3]).transpose(1, 2)
     mask = None if padding is None else padding[:, None, None, :].to(torch.bool)
+    if bias is not None:
+        if causal:
+            later = torch.ones(bias.shape[2:], dtype=torch.bool, device=bias.device).triu_(1)
+            bias, causal = bias.masked_fill(later, -torch.inf), False
+        mask = bias.to(query.dtype) if mask is None else bias.to(query.dtype).masked_fill(~mask, -torch.inf)
     context = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal, scale=scale)
     # (N, H, Q, F) -> (N, Q, H * F)
     return context.transpose(1, 2).flatten(2)
 
 
-def attention_probabilities(query: Tensor, key: Tensor, padding: Tensor | None, scale: float) -> Tensor:
+def attention_probabilities(
+    query: Tensor, key: Tensor, padding: Tensor | None, scale: float, bias: Tensor | None = None
+) -> Tensor:
     """Attention weights ``(N, H, Q, S)``, zero on padding. See :class:`AttentionKernel` for the arguments."""
     # (N, Q, H * E) -> (N, H, Q, E)
     query = query.view(*query.shape[:2], key.shape[1], key.shape[3]).transpose(1, 2)
     scores = torch.matmul(query * scale, key.transpose(2, 3))
+    if bias is not None:
+        scores = scores + bias
     if padding is not None:
         scores = scores.masked_fill(padding[:, None, None, :] == 0, torch.finfo(scores.dtype).min)
     return scores.softmax(-1)
@@ -79,7 +100,8 @@ class MultiHeadAttention(nn.Module):
         self.value_width = config.value_width
         self.shared = config.share_head_projection
         self.dropout = config.attention_dropout
-        self.scale = 1 / math.sqrt(self.key_width if config.attention_scale == "d_k" else config.d_model)
+        divisors = {"d_k": self.key_width, "d_model": config.d_model, "none": 1}
+        self.scale = 1 / math.sqrt(divisors[config.attention_scale])
         in_width = config.d_model // config.heads if self.shared else config.d_model
         heads = 1 if self.shared else config.heads
         self.query = nn.Linear(in_width, heads * self.key_width, bias=config.attention_bias)
@@ -104,11 +126,20 @@ class MultiHeadAttention(nn.Module):
         return self._project(self.query, x), self._project(self.key, x), self._project(self.value, x)
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None = None, causal: bool = False
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        padding: Tensor | None = None,
+        causal: bool = False,
+        bias: Tensor | None = None,
     ) -> Tensor:
         """Context of projected queries ``(N, Q, H * E)``, before the output projection: ``(N, Q, H * F)``."""
         dropout = self.dropout if self.training else 0.0
-        return self.kernel(query, key, value, padding=padding, causal=causal, scale=self.scale, dropout=dropout)
+        return self.kernel(
+            query, key, value, padding=padding, causal=causal, scale=self.scale, dropout=dropout, bias=bias
+        )
 
     def weights(self, query: Tensor, key: Tensor, padding: Tensor) -> Tensor:
         """Attention weights of :meth:`attend`, averaged over the heads.
@@ -123,11 +154,20 @@ class MultiHeadAttention(nn.Module):
         """
         return attention_probabilities(query.float(), key.float(), padding, self.scale).mean(1)
 
-    def forward(self, x: Tensor, memory: Tensor, *, padding: Tensor | None = None, causal: bool = False) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        *,
+        padding: Tensor | None = None,
+        causal: bool = False,
+        bias: Tensor | None = None,
+    ) -> Tensor:
         """Attend from ``x`` ``(N, Q, D)`` to ``memory`` ``(N, S, D)``; return ``(N, Q, D)``."""
         key, value = self.project_memory(memory)
-        context: Tensor = self.output(self.attend(self.project_query(x), key, value, padding=padding, causal=causal))
-        return context
+        context = self.attend(self.project_query(x), key, value, padding=padding, causal=causal, bias=bias)
+        attended: Tensor = self.output(context)
+        return attended
 
     def _project(self, linear: nn.Linear, x: Tensor) -> Tensor:
         if self.shared:

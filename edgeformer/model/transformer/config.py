@@ -6,12 +6,24 @@ a smaller relative of such a model, which trains on a CPU.
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from edgeformer.model.fields import Probability, Size, Tying
+
+
+class RelativeBias(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Trained biases of the scores of self-attention, by head and distance (Raffel et al. 2020, section 2.1)."""
+
+    buckets: Annotated[int, msgspec.Meta(ge=4, multiple_of=2)] = 32
+    """Number of ranges of distances, each with its own bias. In the encoder, one half is for keys to the left."""
+    max_distance: Size = 128
+    """Distance from which all share the last bucket."""
+    per_layer: bool = False
+    """Whether every layer has its own biases; otherwise, one table serves the encoder and another one the decoder."""
 
 
 class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -21,6 +33,8 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     """Width of the embeddings and the residual stream (D)."""
     d_ff: Size = 2048
     """Width of the feed-forward layers."""
+    decoder_d_ff: Size | None = None
+    """The same in the decoder, if it is another one."""
     heads: Size = 8
     """Number of attention heads (H)."""
     encoder_layers: Size = 6
@@ -35,25 +49,45 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     """Whether the query, key and value projections have biases."""
     attention_output_bias: bool = True
     """Whether the projection after attention has a bias."""
-    attention_scale: Literal["d_k", "d_model"] = "d_k"
+    attention_scale: Literal["d_k", "d_model", "none"] = "d_k"
     """Width whose square root divides the scores."""
     share_head_projection: bool = False
     """Share one ``E × E`` projection each for queries, keys and values among all heads; needs ``d_k = d_v = d_model /
     heads``."""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """Fixed sines and cosines, or a trained table."""
-    scale_embeddings: bool = True
-    """Multiply embeddings by the square root of ``d_model``."""
+    positions: Literal["sinusoidal", "learned", "table", "none"] = "sinusoidal"
+    """Fixed sines and cosines, a trained table, a table that is stored with the weights but not trained (sinusoids,
+    unless it is imported), or none."""
+    relative_bias: RelativeBias | None = None
+    """Biases of self-attention by distance; none by default."""
+    scale_embeddings: bool | float = True
+    """Multiply embeddings by the square root of ``d_model``, or by this number."""
+    embedding_norm: bool = False
+    """Whether there is a norm after the sum of embedding and position."""
     norm: Literal["pre", "post"] = "post"
-    """LayerNorm before each sublayer, or after the residual sum."""
+    """A norm before each sublayer, or after the residual sum."""
+    norm_type: Literal["layer", "rms"] = "layer"
+    """LayerNorm, or RMSNorm (Zhang and Sennrich 2019), which neither centers nor has a bias."""
+    norm_epsilon: Annotated[float, msgspec.Meta(gt=0, le=0.1)] = 1e-5
+    """Added to the variance of a norm."""
+    final_norm: bool | None = None
+    """Whether the encoder and the decoder end with a norm; by default, with ``norm = "pre"``."""
     dropout_after_norm: bool = False
     """With post-norm, apply dropout to the normalized sum instead of the sublayer's output."""
-    activation: Literal["relu", "gelu", "silu"] = "relu"
-    """Activation of the feed-forward layers."""
+    activation: Literal["relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"] = "relu"
+    """Activation of the feed-forward layers; ``gelu_tanh`` and ``gelu_sigmoid`` are approximations of ``gelu``
+    (Hendrycks and Gimpel 2016)."""
+    ffn_bias: bool = True
+    """Whether the feed-forward layers have biases."""
+    ffn_gated: bool = False
+    """Multiply the activated values by those of a third linear layer (Shazeer 2020, "GLU variants improve
+    Transformer")."""
     tied_embeddings: Tying = "decoder"
-    """Tables sharing a weight: none; the target embedding and the output projection; these and the source embedding."""
+    """Tables sharing a weight: none; the target embedding and the output projection (``decoder``); both embeddings
+    (``inputs``); or all three."""
     output_bias: bool = False
     """Whether the output projection has a bias, which is never tied."""
+    output_scale: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    """Factor of the decoder's outputs before the output projection."""
     dropout: Probability = 0.1
     """Dropout of embeddings and sublayer outputs."""
     attention_dropout: Probability = 0.0
@@ -69,8 +103,16 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
         """Check constraints between fields; msgspec reports a ``ValueError`` as a validation error."""
         if (self.d_k is None or self.d_v is None) and self.d_model % self.heads:
             raise ValueError(f"`d_model` must be a multiple of `heads`, but is {self.d_model} with {self.heads} heads")
-        if self.positions == "sinusoidal" and self.d_model % 2:
+        if self.positions in {"sinusoidal", "table"} and self.d_model % 2:
             raise ValueError(f"`d_model` must be even for sinusoidal positions, but is {self.d_model}")
+        if not 0 < self.embedding_scale < math.inf:
+            raise ValueError(f"`scale_embeddings` must be positive, but is {self.scale_embeddings}")
+        bias = self.relative_bias
+        if bias is not None and bias.max_distance <= bias.buckets // 2:
+            raise ValueError(
+                f"`relative_bias.max_distance` must be more than half of its {bias.buckets} buckets, but is "
+                f"{bias.max_distance}"
+            )
         if (
             self.share_head_projection
             and not self.key_width * self.heads == self.value_width * self.heads == self.d_model
@@ -78,6 +120,18 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
             raise ValueError("`share_head_projection` needs `d_k` and `d_v` equal to `d_model` / `heads`")
         if self.dropout_after_norm and self.norm == "pre":
             raise ValueError('`dropout_after_norm` needs `norm` = "post"')
+
+    @property
+    def embedding_scale(self) -> float:
+        """Factor of the embeddings."""
+        if isinstance(self.scale_embeddings, bool):
+            return math.sqrt(self.d_model) if self.scale_embeddings else 1.0
+        return self.scale_embeddings
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether the encoder and the decoder end with a norm."""
+        return self.norm == "pre" if self.final_norm is None else self.final_norm
 
     @property
     def key_width(self) -> int:

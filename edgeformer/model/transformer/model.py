@@ -6,7 +6,7 @@ with a growing cache, or a recurrence with a state of fixed size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -16,7 +16,8 @@ from edgeformer.model.masks import length_mask
 from edgeformer.model.tables import vocabulary_tables
 from edgeformer.model.transformer.attention import MultiHeadAttention
 from edgeformer.model.transformer.config import TransformerConfig
-from edgeformer.model.transformer.layers import Embedding, EncoderLayer, FeedForward, Residual
+from edgeformer.model.transformer.layers import Embedding, EncoderLayer, FeedForward, Residual, norm_layer
+from edgeformer.model.transformer.relative_bias import RelativeBias
 from edgeformer_runtime.contract import SENTENCES, SOURCE_AXIS, StateTensor
 
 SOURCE_MASK = "source_mask"
@@ -51,7 +52,8 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.target_layer, self.target_residual = target_layer, Residual(config)
         self.cross_attention, self.cross_residual = MultiHeadAttention(config), Residual(config)
-        self.feed_forward, self.feed_forward_residual = FeedForward(config), Residual(config)
+        feed_forward = FeedForward(config, config.decoder_d_ff or config.d_ff)
+        self.feed_forward, self.feed_forward_residual = feed_forward, Residual(config)
 
     def forward(self, x: Tensor, memory: Tensor, padding: Tensor) -> Tensor:
         """Compute all target positions at once: ``(N, T, D) -> (N, T, D)``."""
@@ -124,8 +126,12 @@ class Transformer(EncoderDecoder):
         self.decoder_layers = nn.ModuleList(
             DecoderLayer(config, target_layer(config, index)) for index in range(config.decoder_layers)
         )
-        final_norm = nn.LayerNorm if config.norm == "pre" else nn.Identity
-        self.encoder_norm, self.decoder_norm = final_norm(config.d_model), final_norm(config.d_model)
+        if config.relative_bias is not None and not config.relative_bias.per_layer:
+            for layers in (self.encoder_layers, self.decoder_layers):
+                _share([module for module in layers.modules() if isinstance(module, RelativeBias)])
+        self.encoder_norm, self.decoder_norm = (
+            norm_layer(config) if config.has_final_norm else nn.Identity() for _ in range(2)
+        )
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -153,8 +159,7 @@ class Transformer(EncoderDecoder):
         x = self.target_embedding(target)
         for layer in self.decoder_layers:
             x = layer(x, memory, padding)
-        normed: Tensor = self.decoder_norm(x)
-        return normed
+        return self._output(x)
 
     def encode(self, source: Tensor, source_length: Tensor) -> State:
         """Encode, and project keys and values for every decoder layer; see :meth:`EncoderDecoder.encode`."""
@@ -200,7 +205,12 @@ class Transformer(EncoderDecoder):
             x, of_layer, query = layer.step(x, state, *cross, state[SOURCE_MASK])
             new_state |= of_layer
         # (R, 1, D) -> (R, D)
-        return self.projection(self.decoder_norm(x).flatten(0, 1)), new_state, query
+        return self.projection(self._output(x).flatten(0, 1)), new_state, query
+
+    def _output(self, x: Tensor) -> Tensor:
+        """What is projected to logits, of the last layer's output ``(…, D)``."""
+        normed: Tensor = self.decoder_norm(x)
+        return normed if self.config.output_scale == 1 else normed * self.config.output_scale
 
     def _encode(self, source: Tensor, source_length: Tensor) -> tuple[Tensor, Tensor]:
         """Return the memory ``(N, S, D)`` and the mask ``(N, S)``."""
@@ -212,3 +222,9 @@ class Transformer(EncoderDecoder):
 
     def _decoder(self) -> list[DecoderLayer]:
         return [layer for layer in self.decoder_layers if isinstance(layer, DecoderLayer)]
+
+
+def _share(biases: Sequence[RelativeBias]) -> None:
+    """Make modules share one weight."""
+    for bias in biases[1:]:
+        bias.weight = biases[0].weight

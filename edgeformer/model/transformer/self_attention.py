@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from edgeformer.model.transformer.attention import MultiHeadAttention
 from edgeformer.model.transformer.config import TransformerConfig
+from edgeformer.model.transformer.relative_bias import RelativeBias
 from edgeformer_runtime.contract import PAST_AXIS, ROWS, StateTensor
 
 
@@ -18,7 +19,13 @@ class CacheKernel(Protocol):
     kernel with the engine's."""
 
     def __call__(
-        self, attention: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, past: tuple[Tensor, Tensor]
+        self,
+        attention: MultiHeadAttention,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        past: tuple[Tensor, Tensor],
+        bias: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attend from one new position of every row.
 
@@ -29,6 +36,8 @@ class CacheKernel(Protocol):
             value: projected, ``(R, 1, H * F)``.
             past: keys ``(R, H, P, E)`` and values ``(R, H, P, F)`` of the previous positions; a kernel that writes in
                 place receives buffers with T instead of P.
+            bias: added to the scaled scores of as many positions as there may be, the new one last, ``(1, H, 1, L)``;
+                ``None`` if there is no bias.
 
         Returns:
             Context ``(R, 1, H * F)``, and keys and values that include the new position.
@@ -39,14 +48,22 @@ class GrowingCache:
     """Appends keys and values along P."""
 
     def __call__(
-        self, attention: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, past: tuple[Tensor, Tensor]
+        self,
+        attention: MultiHeadAttention,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        past: tuple[Tensor, Tensor],
+        bias: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See :class:`CacheKernel`."""
         key = key.view(-1, attention.heads, 1, attention.key_width)
         value = value.view(-1, attention.heads, 1, attention.value_width)
         # (R, H, P, E) -> (R, H, P + 1, E)
         keys, values = torch.cat((past[0], key), 2), torch.cat((past[1], value), 2)
-        return attention.attend(query, keys, values), keys, values
+        if bias is not None:
+            bias = bias[:, :, :, bias.shape[3] - keys.shape[2] :]
+        return attention.attend(query, keys, values, bias=bias), keys, values
 
 
 class CausalSelfAttention(nn.Module):
@@ -57,11 +74,15 @@ class CausalSelfAttention(nn.Module):
     def __init__(self, config: TransformerConfig, index: int) -> None:
         super().__init__()
         self.attention = MultiHeadAttention(config)
+        self.relative_bias: RelativeBias | None = None
+        if config.relative_bias is not None:
+            self.relative_bias = RelativeBias(config.relative_bias, config.heads, config.max_target_length, causal=True)
         self.cache_names = f"self_key.{index}", f"self_value.{index}"
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute all positions at once: ``(N, T, D) -> (N, T, D)``."""
-        y: Tensor = self.attention(x, x, causal=True)
+        bias = None if self.relative_bias is None else self.relative_bias(x.shape[1])
+        y: Tensor = self.attention(x, x, causal=True, bias=bias)
         return y
 
     def initial(self, sentences: int) -> dict[str, Tensor]:
@@ -74,7 +95,8 @@ class CausalSelfAttention(nn.Module):
         attention = self.attention
         key_name, value_name = self.cache_names
         past = state[key_name], state[value_name]
-        context, keys, values = self.cache(attention, *attention.project(x), past)
+        bias = None if self.relative_bias is None else self.relative_bias.of_last()
+        context, keys, values = self.cache(attention, *attention.project(x), past, bias)
         return attention.output(context), {key_name: keys, value_name: values}
 
     def state_table(self) -> tuple[StateTensor, ...]:

@@ -18,14 +18,24 @@ def use_training_attention(module: nn.Module) -> None:
 
 
 def training_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None, causal: bool, scale: float, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    padding: Tensor | None,
+    causal: bool,
+    scale: float,
+    dropout: float,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """An :class:`~edgeformer.model.transformer.attention.AttentionKernel` for sentences of at least one true token.
 
-    Without gradients, or with dropout, it calls torch's own kernel.
+    Without gradients, or with dropout or a bias, it calls torch's own kernel.
     """
-    if dropout or not torch.is_grad_enabled():
-        return torch_attention(query, key, value, padding=padding, causal=causal, scale=scale, dropout=dropout)
+    if dropout or bias is not None or not torch.is_grad_enabled():
+        return torch_attention(
+            query, key, value, padding=padding, causal=causal, scale=scale, dropout=dropout, bias=bias
+        )
     hidden = torch.finfo(torch.float32).min
     bias = torch.zeros((), device=query.device)
     if padding is not None:

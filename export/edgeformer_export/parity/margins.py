@@ -85,7 +85,7 @@ def greedy_margins(
         smallest = np.full(len(batch.target), np.inf)
         steps = forced_steps(session.start(batch.source, batch.source_length), batch.target)
         for step, logits in enumerate(steps):
-            logits[:, [special.pad, special.bos]] = -np.inf
+            logits[:, list(special.suppress)] = -np.inf
             best = np.partition(logits, -2, axis=1)[:, -2:]
             gap = np.where(step < batch.target_length, best[:, 1] - best[:, 0], np.inf)
             smallest = np.minimum(smallest, gap)

@@ -7,19 +7,26 @@ import onnx_ir as ir
 
 from edgeformer_export.passes.patterns import MICROSOFT, constant, replace
 
+FUSED = {
+    "LayerNormalization": "SkipLayerNormalization",
+    "SimplifiedLayerNormalization": "SkipSimplifiedLayerNormalization",
+}
+"""Norms, and the operators that first add two tensors."""
+
 
 class FuseSkipNorm(ir.passes.InPlacePass):
     """Fuse a residual sum and its norm into one operator.
 
     - ``LayerNormalization(Add(x, y))`` becomes ``SkipLayerNormalization(x, y)``, whose fourth output is the sum, which
       pre-norm models reuse.
+    - ``SimplifiedLayerNormalization``, which is RMSNorm, becomes ``SkipSimplifiedLayerNormalization`` likewise.
     """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Fuse in place."""
         graph, fused = model.graph, False
         for norm in list(graph):
-            add = norm.inputs[0].producer() if norm.op_type == "LayerNormalization" and norm.inputs[0] else None
+            add = norm.inputs[0].producer() if norm.op_type in FUSED and norm.inputs[0] else None
             if add is None or add.op_type != "Add" or not _same_shape(add.inputs[0], add.inputs[1]):
                 continue
             if norm.attributes.get_int("axis", -1) not in {-1, 2} or _has_statistics(norm):
@@ -28,7 +35,7 @@ class FuseSkipNorm(ir.passes.InPlacePass):
                 continue
             epsilon = norm.attributes.get_float("epsilon", 1e-5)
             node = ir.node(
-                "SkipLayerNormalization",
+                FUSED[norm.op_type],
                 [*add.inputs, *norm.inputs[1:]],
                 {"epsilon": epsilon},
                 domain=MICROSOFT,

@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from edgeformer.model.lstm.model import LSTMLayer
 from edgeformer.model.transformer.attention import MultiHeadAttention, attention_probabilities
+from edgeformer.model.transformer.relative_bias import RelativeBias
 from edgeformer_runtime.bundle.manifest import Target
+
+OPSET = 20
+"""Version of the ONNX operator set; onnxruntime has it since 1.17."""
 
 
 def ort_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None, causal: bool, scale: float, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    padding: Tensor | None,
+    causal: bool,
+    scale: float,
+    dropout: float,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """``com.microsoft::MultiHeadAttention``, with keys and values in four axes; arguments as in ``AttentionKernel``.
 
     The operator requires keys and values of the same width; others use :func:`portable_attention`.
     """
     if key.shape[3] != value.shape[3]:
-        return portable_attention(query, key, value, padding=padding, causal=causal, scale=scale, dropout=dropout)
+        return portable_attention(
+            query, key, value, padding=padding, causal=causal, scale=scale, dropout=dropout, bias=bias
+        )
+    inputs = (query, key, value, None, padding, bias)
     context: Tensor = torch.onnx.ops.symbolic(
         "com.microsoft::MultiHeadAttention",
-        (query, key, value) if padding is None else (query, key, value, None, padding),
+        inputs[: max(index for index, value in enumerate(inputs) if value is not None) + 1],
         {"num_heads": key.shape[1], "scale": scale, "unidirectional": int(causal)},
         dtype=query.dtype,
         shape=(query.shape[0], query.shape[1], value.shape[1] * value.shape[3]),
@@ -36,13 +52,21 @@ def ort_attention(
 
 
 def portable_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, padding: Tensor | None, causal: bool, scale: float, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    padding: Tensor | None,
+    causal: bool,
+    scale: float,
+    dropout: float,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Matrix products and a softmax, which trace to a few standard operators; arguments as in ``AttentionKernel``."""
     del dropout
     if causal:
         raise NotImplementedError("Exported graphs decode one position at a time and need no causal mask.")
-    context = torch.matmul(attention_probabilities(query, key, padding, scale), value)
+    context = torch.matmul(attention_probabilities(query, key, padding, scale, bias), value)
     # (N, H, Q, F) -> (N, Q, H * F)
     return context.transpose(1, 2).flatten(2)
 
@@ -62,18 +86,38 @@ class InPlaceCache:
     """The beam that holds each past position of each beam, ``(N, K, T)``, int32."""
 
     def __call__(
-        self, attention: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, past: tuple[Tensor, Tensor]
+        self,
+        attention: MultiHeadAttention,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        past: tuple[Tensor, Tensor],
+        bias: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See ``CacheKernel``."""
+        if bias is not None:
+            bias = self._last(bias)
         context, keys, values = torch.onnx.ops.symbolic_multi_out(
             "com.microsoft::DecoderMaskedMultiHeadAttention",
-            (query, key, value, None, None, *past, self.past_length, self.beam_width, self.cache_indirection),
+            (query, key, value, None, bias, *past, self.past_length, self.beam_width, self.cache_indirection),
             {"num_heads": attention.heads, "scale": attention.scale, "past_present_share_buffer": 1},
             dtypes=(query.dtype,) * 3,
             shapes=(value.shape, past[0].shape, past[1].shape),
             version=1,
         )
         return context, keys, values
+
+    def _last(self, bias: Tensor) -> Tensor:
+        """The last ``past_length + 1`` columns of a bias. How many they are is not known while tracing."""
+        end = torch.tensor([bias.shape[3]])
+        last: Tensor = torch.onnx.ops.symbolic(
+            "Slice",
+            (bias, end - 1 - self.past_length, end, torch.tensor([3])),
+            dtype=bias.dtype,
+            shape=(*bias.shape[:3], 1),
+            version=OPSET,
+        )
+        return last
 
 
 @contextmanager
@@ -140,6 +184,41 @@ def scaled_queries(model: nn.Module) -> Iterator[None]:
             attention.query, attention.scale = query, scale
 
 
+def ort_rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
+    """``SimplifiedLayerNormalization``, which is in the standard's domain but only in onnxruntime."""
+    normed: Tensor = torch.onnx.ops.symbolic(
+        "SimplifiedLayerNormalization",
+        (x, norm.weight),
+        {"axis": -1, "epsilon": torch.finfo(x.dtype).eps if norm.eps is None else norm.eps},
+        dtype=x.dtype,
+        shape=x.shape,
+        version=OPSET,
+    )
+    return normed
+
+
+@contextmanager
+def fused_norms(model: nn.Module, target: Target) -> Iterator[None]:
+    """Make every RMSNorm of a model one operator, where ``target`` has it, inside the ``with`` block."""
+    with ExitStack() as stack:
+        for norm in model.modules() if target == "ort" else ():
+            if isinstance(norm, nn.RMSNorm):
+                stack.enter_context(replaced([norm], "forward", partial(ort_rms_norm, norm)))
+        yield
+
+
+@contextmanager
+def tabulated_biases(model: nn.Module) -> Iterator[None]:
+    """Make tables by offset of a model's relative biases constants inside the ``with`` block."""
+    biases = [module for module in model.modules() if isinstance(module, RelativeBias)]
+    with torch.no_grad():
+        tables = {bias.weight: bias.by_offset() for bias in biases}
+    with ExitStack() as stack:
+        for bias in biases:
+            stack.enter_context(replaced([bias], "tabulated", tables[bias.weight]))
+        yield
+
+
 @contextmanager
 def use_kernels(model: nn.Module, target: Target) -> Iterator[None]:
     """Make every attention and every LSTM layer of a model use the kernels of ``target`` inside the ``with`` block.
@@ -149,5 +228,10 @@ def use_kernels(model: nn.Module, target: Target) -> Iterator[None]:
     attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
     layers = [module for module in model.modules() if isinstance(module, LSTMLayer)]
     attention = ort_attention if target == "ort" else portable_attention
-    with replaced(attentions, "kernel", attention), replaced(layers, "kernel", onnx_lstm):
+    with (
+        replaced(attentions, "kernel", attention),
+        replaced(layers, "kernel", onnx_lstm),
+        tabulated_biases(model),
+        fused_norms(model, target),
+    ):
         yield

@@ -18,16 +18,13 @@ from torch.export import Dim
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
 from edgeformer_export.tracing.graphs import EncoderGraph, StepDecoderGraph
-from edgeformer_export.tracing.kernels import scaled_queries, use_kernels
+from edgeformer_export.tracing.kernels import OPSET, scaled_queries, use_kernels
 from edgeformer_export.tracing.mistakes import mistranslation, why_untraceable
 from edgeformer_export.tracing.state import bundle_state, in_place_caches
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.contract import StateTensor
-
-OPSET = 20
-"""Version of the ONNX operator set; onnxruntime has it since 1.17."""
 
 # Sizes of the example inputs. All differ and none is 0 or 1, so that the tracer does not treat any as a constant.
 _EXAMPLE_SIZES = {

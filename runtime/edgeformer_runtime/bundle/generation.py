@@ -14,3 +14,9 @@ class Generation(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """Hypotheses kept per sentence."""
     length_penalty: float = 1.0
     """Exponent of the length by which a log-probability is divided."""
+    length_includes_end: bool = True
+    """Count the end token in that length."""
+    max_len_a: float = 0.0
+    """Limit outputs to this multiple of the source's length; 0 does not."""
+    beam_shrinks: bool = False
+    """Each finished hypothesis leaves one place fewer for unfinished ones."""

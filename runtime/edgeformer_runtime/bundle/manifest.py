@@ -12,6 +12,7 @@ from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.bundle.provenance import Provenance
 from edgeformer_runtime.bundle.report import Report
+from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.contract import (
     ATTENTION_FILE,
     DECODER_FILE,
@@ -56,7 +57,11 @@ class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     bos: Number = 2
     """Starts every target; the first token fed to the decoder."""
     eos: Number = 3
-    """Ends every source and target."""
+    """Ends every target."""
+    suppress: tuple[Number, ...] = (0, 2)
+    """Never generated, and not part of the distribution: the probabilities of all others add up to 1."""
+    forbid: tuple[Number, ...] = ()
+    """Never generated, although part of the distribution."""
 
 
 class TokenizerFiles(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -117,6 +122,8 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """State tensors of the decoder, in the order of the graphs."""
     generation: Generation
     """Decoding defaults."""
+    text: TextFormat = TextFormat()
+    """Names of special tokens, and what is around the tokens of a text."""
     opsets: dict[str, Number]
     """Operator-set versions by domain; the empty domain is the ONNX standard."""
     min_onnxruntime: Text
@@ -171,10 +178,14 @@ def manifest_problems(manifest: Manifest) -> list[str]:
     """List every manifest value that contradicts the contract, a limit or another value; empty if the manifest is
     valid."""
     problems = [*state_problems(manifest.state), *_size_problems(manifest), *_file_problems(manifest)]
+    sizes = {"pad": min(manifest.source_vocab_size, manifest.target_vocab_size)}
     for name in ("bos", "eos", "pad", "unk"):
-        vocab_size = min(manifest.source_vocab_size, manifest.target_vocab_size)
-        if (index := getattr(manifest.special, name)) is not None and not 0 <= index < vocab_size:
+        index, vocab_size = getattr(manifest.special, name), sizes.get(name, manifest.target_vocab_size)
+        if index is not None and not 0 <= index < vocab_size:
             problems.append(f"special token `{name}` is outside the vocabulary")
+    suppressed = {*manifest.special.suppress, *manifest.special.forbid}
+    if not all(0 <= index < manifest.target_vocab_size for index in suppressed) or manifest.special.eos in suppressed:
+        problems.append("`suppress` and `forbid` must have tokens of the vocabulary, and not the end token")
     if not abs(manifest.generation.length_penalty) <= MAX_LENGTH_PENALTY:
         problems.append(
             f"default length penalty must be from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}, "

@@ -1,4 +1,4 @@
-"""The operators that graphs of schema revision 2 may use."""
+"""The operators that graphs of schema revision 3 may use."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ ORT_OPERATORS = frozenset(
         "com.microsoft.MultiHeadAttention",
         "com.microsoft.QGemm",
         "com.microsoft.SkipLayerNormalization",
+        "com.microsoft.SkipSimplifiedLayerNormalization",
     }
 )
 """ONNX Runtime's own operators that the exporter writes with ``--target ort``."""

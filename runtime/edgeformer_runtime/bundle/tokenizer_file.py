@@ -3,6 +3,9 @@
 The library runs whatever a ``tokenizer.json`` describes: regular expressions of any cost, replacements that multiply
 the text, random dropout. The types below are the components that bundles may use, without nested sequences. A file is
 read as these types, and the library is given what was read, written again, not the file itself.
+
+Files of SentencePiece models have a type of their own, :class:`~.sentencepiece_file.SentencePieceFile`. The library is
+given nothing of them but the vocabulary.
 """
 
 # ruff: noqa: D101 - components have the names, and the meaning, that they have in the library.
@@ -17,15 +20,9 @@ import msgspec
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.limits import (
-    MAX_ADDED_TOKENS,
-    MAX_AFFIX,
-    MAX_COMPONENTS,
-    MAX_TOKENIZER_BYTES,
-    MAX_VOCAB_SIZE,
-    Text,
-)
+from edgeformer_runtime.limits import MAX_ADDED_TOKENS, MAX_AFFIX, MAX_COMPONENTS, MAX_TOKENIZER_BYTES, Text
 from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizer.sentencepiece_file import AddedToken, Affix, Id, is_sentencepiece
 
 _CLITIC = r"['\u2019](?:s|m|d|re|ve|ll)(?![\w'\u2019])"
 """The end of an English contraction: ``'s`` of ``it's``."""
@@ -52,10 +49,8 @@ PATTERNS = (WORD_PATTERN, SPACE_PATTERN, r" ?\w+| ?[^\w\s]|\s")
 """Every regular expression that bundles may use; the last is that of earlier word-level vocabularies. Others could take
 exponential time, which cannot be told from their text."""
 
-Affix = Annotated[str, msgspec.Meta(max_length=MAX_AFFIX)]
 Character = Annotated[str, msgspec.Meta(min_length=1, max_length=1)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=MAX_AFFIX)]
-Id = Annotated[int, msgspec.Meta(ge=0, lt=MAX_VOCAB_SIZE)]
 Behavior = Literal["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
 
 
@@ -191,18 +186,6 @@ class WordLevel(_Component, tag="WordLevel"):
     unk_token: Text
 
 
-class AddedToken(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """A token that is never split."""
-
-    id: Id
-    content: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_AFFIX)]
-    single_word: bool
-    lstrip: bool
-    rstrip: bool
-    normalized: bool
-    special: bool
-
-
 class TokenizerFile(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Content of a tokenizer file."""
 
@@ -223,6 +206,8 @@ def checked_tokenizer(data: bytes) -> str:
     Raises:
         ValueError: a component is not allowed, or exceeds a limit.
     """
+    if is_sentencepiece(data):
+        return data.decode("utf-8")  # to read it is to check it
     file = msgspec.json.decode(data, type=TokenizerFile)
     for component in _components(file.pre_tokenizer):
         if isinstance(component, Split) and component.pattern.Regex not in PATTERNS:
@@ -244,7 +229,7 @@ def bundle_tokenizer(bundle: Bundle, name: str) -> Tokenizer:
             f"Bundle `{bundle.path}`: tokenizer `{name}` is damaged, or has a part that bundles may not have: "
             f"{shortened(error)}. Export the bundle again."
         ) from None
-    return Tokenizer.from_json(content, name)
+    return Tokenizer.from_json(content, name, bundle.manifest.text)
 
 
 def _components(part: PreTokenizer | PreTokenizers | None) -> Sequence[Any]:

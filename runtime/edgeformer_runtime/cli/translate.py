@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from edgeformer_runtime.cli import options
+from edgeformer_runtime.cli import options, search_options
 from edgeformer_runtime.cli.output import atomic_text, console, one_line, refuse_input
 from edgeformer_runtime.cli.text_input import line_blocks
 from edgeformer_runtime.errors import OptionError
@@ -19,7 +19,7 @@ from edgeformer_runtime.errors import OptionError
 if TYPE_CHECKING:
     from edgeformer_runtime.attention import Attention
     from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
-    from edgeformer_runtime.translator import Translation, Translator
+    from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
 
 
 def _png(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -38,27 +38,8 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     help="UTF-8 text, plain or gzip, one sentence per line; - is standard input.",
 )
 @click.option("--output", "output_file", type=click.Path(path_type=Path), help="Output file, written only on success.")
-@options.group(
-    "search",
-    beam_size=options.beam,
-    n_best=click.option(
-        "--nbest", type=click.IntRange(1), default=1, show_default=True, help="Translations per sentence, best first."
-    ),
-    length_penalty=options.length_penalty,
-    min_length=click.option(
-        "--min-length", type=click.IntRange(0), default=0, show_default=True, help="Minimum number of tokens."
-    ),
-    max_length=click.option(
-        "--max-length", type=click.IntRange(1), help="Maximum number of tokens. Default: the model's limit."
-    ),
-    no_repeat_ngram_size=click.option(
-        "--no-repeat-ngram", type=click.IntRange(0), help="Forbid repeating n-grams of this size; 0 allows all."
-    ),
-    repetition_penalty=click.option(
-        "--repetition-penalty", type=float, help="Values above 1 make tokens that were generated before less likely."
-    ),
-    max_batch_tokens=options.batch_tokens,
-)
+@search_options.search
+@click.option("--target-prefix", metavar="TEXT", help="Begin every translation with this text.")
 @options.group(
     "engine",
     truncate=options.truncate,
@@ -94,6 +75,7 @@ def translate(
     input_file: Path | None,
     output_file: Path | None,
     search: DecodeChanges,
+    target_prefix: str | None,
     engine: dict[str, Any],
     trusted_keys: tuple[Path, ...],
     as_json: bool,
@@ -114,18 +96,22 @@ def translate(
         from edgeformer_runtime.cli.pictures import Pictures  # needs matplotlib
 
         pictures = Pictures(Path(attention or "attention.png"), input_file, output_file)
+    from edgeformer_runtime.target import prefix_ids
     from edgeformer_runtime.translator import Translator
 
     translator = Translator.open(bundle, trusted_keys=trusted_keys or None, **engine)
     search["return_scores"] = as_json or search["n_best"] > 1
     decoding = translator.options(**search)
-    if decoding.n_best > decoding.beam_size:
-        raise OptionError(f"`--nbest` must be at most `--beam` ({decoding.beam_size}), but is {decoding.n_best}.")
+    if decoding.n_best > decoding.places and not (decoding.is_sampling or decoding.return_alternatives):
+        raise OptionError(f"`--nbest` must be at most `--beam` ({decoding.places}), but is {decoding.n_best}.")
     decoding.verify()  # even if there is no line to translate
+    if decoding.return_token_scores and not as_json:
+        raise OptionError("`--token-scores` needs `--json`.")
+    prefix_ids(translator.target_tokenizer, target_prefix, 1)  # a wrong prefix is an error before any work
     if attention is not None:
         translator.session.open_attention()  # a bundle without attention is an error before any work
     with pictures or nullcontext(), line_blocks(text, input_file) as blocks, _writer(output_file) as write:
-        attended = _attended(translator, blocks, decoding, with_attention=attention is not None)
+        attended = _attended(translator, blocks, decoding, target_prefix, with_attention=attention is not None)
         for number, (translation, weights) in enumerate(attended, 1):
             if dropped := translation.source.truncated:
                 tokens = "its last token was" if dropped == 1 else f"its last {dropped} tokens were"
@@ -136,10 +122,15 @@ def translate(
 
 
 def _attended(
-    translator: Translator, blocks: Iterator[list[str]], decoding: DecodeOptions, *, with_attention: bool
+    translator: Translator,
+    blocks: Iterator[list[str]],
+    decoding: DecodeOptions,
+    target_prefix: str | None,
+    *,
+    with_attention: bool,
 ) -> Iterator[tuple[Translation, Attention | None]]:
     """Translations, with their attention if wanted."""
-    for translations in translator.translate_blocks(blocks, decoding):
+    for translations in translator.translate_blocks(blocks, decoding, target_prefix=target_prefix):
         if with_attention:
             attention = translator.attention(translations, max_batch_tokens=decoding.max_batch_tokens)
             yield from zip(translations, attention, strict=True)
@@ -154,7 +145,10 @@ def _plain_lines(translation: Translation, n_best: int) -> str:
 
 
 def _json_line(translation: Translation, attention: Attention | None) -> str:
-    record: dict[str, Any] = {"source": translation.source.text, "hypotheses": translation.hypotheses}
+    record: dict[str, Any] = {
+        "source": translation.source.text,
+        "hypotheses": [_hypothesis_record(hypothesis) for hypothesis in translation.hypotheses],
+    }
     if translation.source.truncated:
         record["truncated"] = translation.source.truncated
     if attention is not None:
@@ -165,6 +159,13 @@ def _json_line(translation: Translation, attention: Attention | None) -> str:
             "alignment": attention.alignment,
         }
     return msgspec.json.encode(record).decode() + "\n"
+
+
+def _hypothesis_record(hypothesis: TextHypothesis) -> dict[str, Any]:
+    record = {name: getattr(hypothesis, name) for name in ("text", "tokens", "ids", "score", "finished")}
+    if hypothesis.token_scores is not None:
+        record["token_scores"] = hypothesis.token_scores
+    return record
 
 
 @contextmanager

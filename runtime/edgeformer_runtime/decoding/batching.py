@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from edgeformer_runtime.decoding.session import IntArray
+from edgeformer_runtime.decoding.session import IntArray, StepSession
 
 MAX_ROWS = 128
 """Maximum number of rows in a step (sentences times beams): more rows take more memory, mostly for logits, but save no
@@ -33,6 +33,23 @@ def length_sorted_batches(lengths: Sequence[int], beam_size: int, max_batch_toke
         size = max(1, min(max_batch_tokens // tokens, MAX_ROWS // beam_size))
         yield order[start : start + size]
         start += size
+
+
+def single_row_batches(session: StepSession, lengths: Sequence[int], max_batch_tokens: int) -> Iterator[list[int]]:
+    """Group sentences with one decoder row each, so that no result depends on the others in the batch.
+
+    Args:
+        session: the model; see :attr:`StepSession.row_multiple`.
+        lengths: length of each sentence, in tokens.
+        max_batch_tokens: maximum batch size in tokens.
+
+    Yields:
+        Indices of the sentences in each batch.
+    """
+    if session.row_multiple > 1:
+        yield from ([index] for index in range(len(lengths)))
+    else:
+        yield from length_sorted_batches(lengths, 1, max_batch_tokens)
 
 
 def pad(sequences: Sequence[Sequence[int]], pad_id: int) -> tuple[IntArray, IntArray]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from edgeformer_runtime.decoding.batching import length_sorted_batches, pad
+from edgeformer_runtime.decoding.alternatives import decode_alternatives
+from edgeformer_runtime.decoding.batching import pad
+from edgeformer_runtime.decoding.coverage import ranked_by_coverage
 from edgeformer_runtime.decoding.options import DecodeOptions, check_count
 from edgeformer_runtime.decoding.processors import build_processors
+from edgeformer_runtime.decoding.requests import Request, length_limit, make_requests, request_batches
 from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, Hypothesis, Search
-from edgeformer_runtime.decoding.session import SizedSession, StepSession
+from edgeformer_runtime.decoding.session import FloatArray, IntArray, SizedSession, StepSession
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES, MAX_WORKERS
 
@@ -64,6 +67,7 @@ def decode(
     options: DecodeOptions,
     counters: Counters | None = None,
     *,
+    prefixes: Sequence[Sequence[int]] | None = None,
     workers: int = 1,
 ) -> list[list[Hypothesis]]:
     """Decode sentences. Outputs are in the order of the sources and independent of batching.
@@ -73,50 +77,68 @@ def decode(
         sources: token ids of each sentence, end token included; at most ``session.max_source_length`` each.
         options: how to search.
         counters: counters to add times and counts to.
+        prefixes: token ids that each output begins with, without start token; they may differ in length and be empty.
+            They are part of the output and of its length, but their log-probability does not count in its score.
         workers: number of batches decoded at a time, each in its own thread, sharing the weights.
 
     Returns:
         For each sentence, ``n_best`` hypotheses, best first.
 
     Raises:
+        InputError: a prefix leaves no room for another token.
         OptionError: an option is out of range.
     """
-    options.verify()
     check_count("workers", workers, 1, MAX_WORKERS)
-    if options.min_length > session.max_target_length:
-        raise OptionError(
-            f"`min_length` must be at most {session.max_target_length}, as many tokens as the model writes, but is "
-            f"{options.min_length}."
-        )
     counters = Counters() if counters is None else counters
     started = time.perf_counter()
-    results: list[list[Hypothesis]] = [[] for _ in sources]
-    lengths = [len(source) for source in sources]
-    if options.beam_size == 1 and session.row_multiple > 1:
-        batches = [[index] for index in range(len(sources))]
+    requests = make_requests(session, sources, prefixes, options)
+
+    def decoded(requests: Sequence[Request], options: DecodeOptions) -> list[list[Hypothesis]]:
+        return _decode_requests(session, requests, options, counters, workers)
+
+    if options.return_alternatives:
+        results = decode_alternatives(decoded, requests, options, session.special)
+    elif options.is_sampling:
+        samples = [sample for (sample,) in decoded(requests, options)]
+        results = [
+            sorted(samples[start : start + options.n_best], key=lambda sample: sample.score or 0.0, reverse=True)
+            for start in range(0, len(samples), options.n_best)
+        ]
+    elif options.coverage_penalty:
+        results = decoded(requests, replace(options, n_best=options.places + options.beam_size))
+        results = ranked_by_coverage(session, requests, results, options.coverage_penalty)
+        results = [hypotheses[: options.n_best] for hypotheses in results]
     else:
-        batches = list(length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens))
-
-    _check_memory(session, batches, lengths, options, workers)
-
-    def decoded(batch: list[int]) -> tuple[list[list[Hypothesis]], Counters]:
-        spent = Counters()
-        return _decode_batch(session, [sources[index] for index in batch], options, spent), spent
-
-    with ThreadPoolExecutor(min(workers, len(batches))) if workers > 1 < len(batches) else nullcontext() as pool:
-        outputs = map(decoded, batches) if pool is None else pool.map(decoded, batches)
-        for batch, (hypotheses, spent) in zip(batches, outputs, strict=True):
-            counters.add(spent)
-            for index, of_sentence in zip(batch, hypotheses, strict=True):
-                results[index] = of_sentence
+        results = decoded(requests, options)
     counters.sentences += len(sources)
     counters.tokens += sum(len(best.ids) + best.finished for best, *_ in results)
     counters.total_seconds += time.perf_counter() - started
     return results
 
 
+def _decode_requests(
+    session: StepSession, requests: Sequence[Request], options: DecodeOptions, counters: Counters, workers: int
+) -> list[list[Hypothesis]]:
+    """Decode requests in batches, several at a time."""
+    batches = list(request_batches(session, requests, options))
+    _check_memory(session, [[requests[index] for index in batch] for batch in batches], options, workers)
+
+    def decoded(batch: list[int]) -> tuple[list[list[Hypothesis]], Counters]:
+        spent = Counters()
+        return _decode_batch(session, [requests[index] for index in batch], options, spent), spent
+
+    results: list[list[Hypothesis]] = [[] for _ in requests]
+    with ThreadPoolExecutor(min(workers, len(batches))) if workers > 1 < len(batches) else nullcontext() as pool:
+        outputs = map(decoded, batches) if pool is None else pool.map(decoded, batches)
+        for batch, (hypotheses, spent) in zip(batches, outputs, strict=True):
+            counters.add(spent)
+            for index, of_sentence in zip(batch, hypotheses, strict=True):
+                results[index] = of_sentence
+    return results
+
+
 def _check_memory(
-    session: StepSession, batches: Sequence[Sequence[int]], lengths: Sequence[int], options: DecodeOptions, workers: int
+    session: StepSession, batches: Sequence[Sequence[Request]], options: DecodeOptions, workers: int
 ) -> None:
     """Check that all batches decoded at a time fit in memory, even if every translation is as long as allowed.
 
@@ -128,9 +150,12 @@ def _check_memory(
     multiple = session.row_multiple if options.beam_size > 1 else 1
     beams = -(-options.beam_size // multiple) * multiple
     # Each batch begins with its longest sentence. Many batches have the same size.
-    sizes = {(len(batch), lengths[batch[0]]) for batch in batches}
+    sizes = {(len(batch), len(batch[0].source)) for batch in batches}
     largest = max(
-        (session.batch_bytes(count, count * beams, longest, _max_steps(session, options)) for count, longest in sizes),
+        (
+            session.batch_bytes(count, count * beams, longest, length_limit(session, options))
+            for count, longest in sizes
+        ),
         default=0,
     )
     needed = largest * min(workers, len(batches))
@@ -142,43 +167,63 @@ def _check_memory(
         )
 
 
-def _max_steps(session: StepSession, options: DecodeOptions) -> int:
-    return min(options.max_length or session.max_target_length, session.max_target_length)
-
-
 def _decode_batch(
-    session: StepSession, sources: Sequence[Sequence[int]], options: DecodeOptions, counters: Counters
+    session: StepSession, requests: Sequence[Request], options: DecodeOptions, counters: Counters
 ) -> list[list[Hypothesis]]:
+    *_, search = search_steps(session, requests, options, counters)
+    return search.finish()
+
+
+def search_steps(
+    session: StepSession, requests: Sequence[Request], options: DecodeOptions, counters: Counters
+) -> Iterator[Search]:
+    """Decode one batch step by step.
+
+    Args:
+        session: the model.
+        requests: at least one; the prefixes have the same length.
+        options: how to search.
+        counters: counters to add times and counts to.
+
+    Yields:
+        The search after each of its steps, always the same object.
+    """
     clock = time.perf_counter
-    processors = build_processors(options, session.special)
+    processors = build_processors(options, session.special, requests)
     begin = clock()
-    state = session.start(*pad(sources, session.special.pad))
+    state = session.start(*pad([request.source for request in requests], session.special.pad))
     search: Search
     if options.beam_size == 1:
-        search = GreedySearch(len(sources), options, session.special)
+        search = GreedySearch(requests, options, session.special)
     else:
         best, multiple = session.best_tokens, session.row_multiple
-        search = BeamSearch(len(sources), options, session.special, best, row_multiple=multiple)
-    if len(search.token) > len(sources):  # the search starts with several rows per sentence
-        state.select(np.arange(len(sources)).repeat(len(search.token) // len(sources)), None)
+        search = BeamSearch(requests, options, session.special, best, row_multiple=multiple)
+    if len(search.token) > len(requests):  # the search starts with several rows per sentence
+        state.select(np.arange(len(requests)).repeat(len(search.token) // len(requests)), None)
     counters.encoder_seconds += clock() - begin
     counters.batches += 1
-    for position in range(_max_steps(session, options)):
+
+    def step(token: IntArray) -> FloatArray:
         step_begin = clock()
-        logits = state.step(search.token)
-        step_end = clock()
-        counters.decoder_seconds += step_end - step_begin
+        logits = state.step(token)
+        counters.decoder_seconds += clock() - step_begin
         counters.steps += 1
         counters.row_steps += len(logits)
         counters.peak_state_bytes = max(counters.peak_state_bytes, state.nbytes)
+        return logits
+
+    for token in search.before:
+        step(token)
+    is_first = True
+    while not search.is_finished:
+        logits = step(search.token)
         for process in processors:
-            process(search.history, logits)
+            process(search, logits)
         advance = search.advance(logits)
-        if position == 0:
+        if is_first:
             counters.first_token_seconds += clock() - begin
-        if search.is_finished:
-            break
-        if advance.rows is not None:
+            is_first = False
+        if advance.rows is not None and not search.is_finished:
             state.select(advance.rows, advance.sentences)
+        yield search
     counters.batch_seconds += clock() - begin
-    return search.finish()

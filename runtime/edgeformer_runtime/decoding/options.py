@@ -3,41 +3,204 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TypedDict
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, TypedDict
 
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_OPTION
+
+Token = int | str
+"""A token id; or, where a translator turns tokens into ids, a token as the target vocabulary writes it."""
+TokensOrText = str | Sequence[Token]
+"""Tokens, or text, which a translator's target tokenizer encodes."""
+
+
+class Values(Protocol):
+    """The values that an option may have."""
+
+    def problem(self, value: Any) -> str | None:
+        """Say what a value must be instead, as in "must be at least 1"; ``None`` if it is valid."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole numbers between two bounds."""
+
+    least: int
+    most: int = MAX_OPTION
+
+    def problem(self, value: Any) -> str | None:
+        """See :class:`Values`."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            return "must be a whole number"
+        if value < self.least:
+            return f"must be at least {self.least}"
+        return f"must be at most {self.most:,}" if value > self.most else None
+
+
+@dataclass(frozen=True)
+class Real:
+    """Numbers between two bounds."""
+
+    words: str
+    """The range in words."""
+    least: float
+    most: float
+
+    def problem(self, value: Any) -> str | None:
+        """See :class:`Values`."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return "must be a number"
+        return None if self.least <= value <= self.most else f"must be {self.words}"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """``True`` and ``False``."""
+
+    def problem(self, value: Any) -> str | None:
+        """See :class:`Values`."""
+        return None if isinstance(value, bool) else "must be True or False"
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Sequences of token ids, or of such sequences."""
+
+    nested: bool = False
+
+    def problem(self, value: Any) -> str | None:
+        """See :class:`Values`."""
+        if not self.nested:
+            return None if _is_ids(value) else "must be a list of token ids"
+        if _is_list(value) and all(_is_ids(item) and len(item) for item in value):
+            return None
+        return "must be a list of lists of token ids, none of them empty"
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _is_ids(value: Any) -> bool:
+    return _is_list(value) and all(Whole(0).problem(item) is None for item in value)
+
+
+_POSITIVE = math.ulp(0.0)
+"""The smallest positive number."""
+POSITIVE = Real("positive and finite", _POSITIVE, sys.float_info.max)
+PENALTY = Real(f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}", -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
+
+
+def _option(default: Any, values: Values) -> Any:
+    return field(default=default, metadata={"values": values})
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeOptions:
     """How to search for a translation.
 
+    Names and meanings are those of CTranslate2's ``translate_batch`` where it has the option, except for ``n_best``
+    (``num_hypotheses``), ``min_length`` and ``max_length`` (``min_decoding_length``, ``max_decoding_length``). A
+    :class:`~edgeformer_runtime.Translator` accepts text or tokens wherever options have token ids.
+
     The score of a hypothesis is ``log_probability / length ** length_penalty``, where ``length`` is its number of
-    tokens, end token included (Wu et al. 2016 without the offset; fairseq's ``--lenpen``).
+    tokens, end token included (Wu et al. 2016 without the offset; fairseq's ``--lenpen``; CTranslate2).
     """
 
-    beam_size: int = 4
+    beam_size: int = _option(4, Whole(1, MAX_BEAM_SIZE))
     """Hypotheses kept per sentence (K); 1 is greedy search."""
-    n_best: int = 1
-    """Hypotheses returned per sentence, best first; at most ``beam_size``."""
-    length_penalty: float = 1.0
+    n_best: int = _option(1, Whole(1, MAX_BEAM_SIZE))
+    """Hypotheses returned per sentence, best first; at most ``beam_size * patience``, except in sampling and with
+    ``return_alternatives``."""
+    patience: float = _option(1.0, Real("above 0 and at most 100", _POSITIVE, 100))
+    """In beam search, a sentence is finished when it has ``beam_size * patience`` finished hypotheses, rounded (Kasai
+    et al. 2022, "A Call for Clarity in Beam Search")."""
+    beam_shrinks: bool = _option(False, Flag())
+    """In beam search, each finished hypothesis leaves one place fewer for unfinished ones, as in Marian."""
+    length_penalty: float = _option(1.0, PENALTY)
     """Exponent of the length by which log-probabilities are divided; 0 leaves them undivided, larger values favor
     longer output."""
-    min_length: int = 0
+    length_includes_end: bool = _option(True, Flag())
+    """Count the end token in that length, as fairseq, Marian and CTranslate2 do; Transformers leaves it out."""
+    coverage_penalty: float = _option(0.0, Real("from 0 to 100", 0, 100))
+    """Weight of a penalty on source tokens that the output does not attend to, which is added to the scores of finished
+    hypotheses (Wu et al. 2016, equation 14). Needs a model with attention weights, and computes them for all finished
+    hypotheses."""
+    min_length: int = _option(0, Whole(0))
     """Minimum number of tokens before the end token."""
-    max_length: int | None = None
+    max_length: int | None = _option(None, Whole(1))
     """Maximum number of tokens, end token included; ``None`` uses the model's limit, which also caps larger values."""
-    no_repeat_ngram_size: int = 0
+    max_len_a: float = _option(0.0, Real("from 0 to 1000", 0, 1000))
+    """Limit each output to ``max_len_a * source_length + max_len_b`` tokens, end tokens included on both sides, as
+    fairseq does; no limit if both are 0. At least one token is generated, also after a target prefix."""
+    max_len_b: int = _option(0, Whole(0))
+    """See ``max_len_a``."""
+    max_ngram_repeats: int = _option(0, Whole(0))
+    """Stop a hypothesis, unfinished, that ends with an n-gram repeated this often in a row, for n from 1 to 8; 0 stops
+    none."""
+    max_input_length: int | None = _option(None, Whole(1))
+    """Truncate sources to this number of tokens, end token included. A translator applies it; ``None`` is the model's
+    limit."""
+    no_repeat_ngram_size: int = _option(0, Whole(0))
     """Forbid repeating n-grams of this size; 0 allows all."""
-    repetition_penalty: float = 1.0
+    repetition_penalty: float = _option(1.0, POSITIVE)
     """Divide positive logits, and multiply negative ones, of tokens that were generated before (Keskar et al. 2019); 1
     has no effect."""
-    max_batch_tokens: int = 4096
+    suppress_tokens: Sequence[Token] = _option((), Ids())
+    """Tokens that are never generated."""
+    suppress_sequences: Sequence[TokensOrText] = _option((), Ids(nested=True))
+    """Sequences of tokens that are never generated: after all tokens of a sequence but the last, its last token is
+    forbidden. The same text may still be generated in other tokens."""
+    disable_unk: bool = _option(False, Flag())
+    """Never generate the unknown token."""
+    prefix_bias_beta: float = _option(0.0, Real("at least 0 and below 1", 0, math.nextafter(1, 0)))
+    """If positive, the target prefix is not forced but favored: as long as the output follows the prefix, the
+    probability ``p`` of its next token becomes ``(1 - beta) * p + beta``, and others become ``(1 - beta) * p``."""
+    sampling_topk: int = _option(1, Whole(0))
+    """Sample each token from this number of most probable tokens, rather than search; 1 searches, 0 samples from all.
+    Requires ``beam_size`` 1. ``n_best`` samples are drawn independently."""
+    sampling_topp: float = _option(1.0, Real("above 0 and at most 1", _POSITIVE, 1))
+    """Sample from the most probable tokens whose probabilities, after ``sampling_topk`` and temperature, add up to at
+    least this number (nucleus sampling, Holtzman et al. 2020)."""
+    sampling_temperature: float = _option(1.0, POSITIVE)
+    """Divide logits by this number before sampling; scores are those of the undivided logits."""
+    seed: int = _option(0, Whole(0))
+    """Seed of the random numbers. Those of a sentence depend on the seed, its source tokens, its target prefix and the
+    number of the sample only, so that the same sentence gets the same samples in every call."""
+    return_alternatives: bool = _option(False, Flag())
+    """Return the translations that continue the ``n_best`` most probable tokens at the first position after the target
+    prefix, one each, in the order of these tokens' probabilities. The end token is not among them."""
+    min_alternative_expansion_prob: float = _option(0.0, Real("from 0 to 1", 0, 1))
+    """Leave out alternatives whose first token is less probable than this, except for the first alternative."""
+    max_batch_tokens: int = _option(4096, Whole(1))
     """Maximum batch size in tokens: decoder rows times the longest source."""
-    return_scores: bool = True
+    return_scores: bool = _option(True, Flag())
     """Compute scores in greedy search too, which does not need them."""
+    return_token_scores: bool = _option(False, Flag())
+    """Return the log-probability of each token."""
+    return_attention: bool = _option(False, Flag())
+    """Return attention weights; a translator computes them, if the model has them."""
+    replace_unknowns: bool = _option(False, Flag())
+    """In text, replace each unknown token with the source token that it attends to most, the end token excepted. A
+    translator does so, if the model has attention weights."""
+
+    @property
+    def is_sampling(self) -> bool:
+        """Whether tokens are sampled."""
+        return self.sampling_topk != 1
+
+    @property
+    def places(self) -> int:
+        """Number of finished hypotheses at which beam search of a sentence ends."""
+        return max(1, math.floor(self.beam_size * self.patience + 0.5))
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether log-probabilities are computed."""
+        return self.return_scores or self.return_token_scores or self.n_best > 1 or self.coverage_penalty > 0
 
     def verify(self) -> None:
         """Check all values.
@@ -45,48 +208,42 @@ class DecodeOptions:
         Raises:
             OptionError: lists every value that is out of range.
         """
-        whole = {
-            "beam_size": (self.beam_size, 1),
-            "n_best": (self.n_best, 1),
-            "min_length": (self.min_length, 0),
-            "max_length": (1 if self.max_length is None else self.max_length, 1),
-            "no_repeat_ngram_size": (self.no_repeat_ngram_size, 0),
-            "max_batch_tokens": (self.max_batch_tokens, 1),
-        }
-        numbers = {"length_penalty": self.length_penalty, "repetition_penalty": self.repetition_penalty}
-        problems = [
-            f"`{name}` must be a whole number, but is {value!r}"
-            for name, (value, _) in whole.items()
-            if not isinstance(value, int) or isinstance(value, bool)
-        ]
-        problems += [
-            f"`{name}` must be a number, but is {value!r}"
-            for name, value in numbers.items()
-            if not isinstance(value, int | float)
-        ]
-        if problems:  # the comparisons below require numbers
-            raise OptionError("; ".join(problems) + ".")
-        problems += [
-            f"`{name}` must be at least {least}, but is {value}"
-            for name, (value, least) in whole.items()
-            if value < least
-        ]
-        problems += [
-            f"`{name}` must be at most {most:,}, but is {value}"
-            for name, (value, _) in whole.items()
-            if value > (most := MAX_BEAM_SIZE if name == "beam_size" else MAX_OPTION)
-        ]
-        if self.n_best > self.beam_size >= 1:
-            problems.append(f"`n_best` must be at most `beam_size` ({self.beam_size}), but is {self.n_best}")
-        if self.max_length is not None and self.min_length > self.max_length >= 1:
-            problems.append(f"`min_length` must be at most `max_length` ({self.max_length}), but is {self.min_length}")
-        if not abs(self.length_penalty) <= MAX_LENGTH_PENALTY:
-            bounds = f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}"
-            problems.append(f"`length_penalty` must be {bounds}, but is {self.length_penalty}")
-        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
-            problems.append(f"`repetition_penalty` must be positive and finite, but is {self.repetition_penalty}")
+        problems = list(self._problems()) or list(self._conflicts())
         if problems:
             raise OptionError("; ".join(problems) + ".")
+
+    def _problems(self) -> Iterator[str]:
+        """Values that are wrong by themselves."""
+        for option in fields(self):
+            value = getattr(self, option.name)
+            problem = option.metadata["values"].problem(value)
+            if problem and not (value is None and option.default is None):
+                yield f"`{option.name}` {problem}, but is {value!r}"
+
+    def _conflicts(self) -> Iterator[str]:
+        """Values that are wrong beside others; each is valid by itself."""
+        if not self.is_sampling and not self.return_alternatives and self.n_best > self.places:
+            name = "`beam_size`" if self.patience == 1 else "`beam_size` times `patience`"
+            yield f"`n_best` must be at most {name} ({self.places}), but is {self.n_best}"
+        if self.max_length is not None and self.min_length > self.max_length:
+            yield f"`min_length` must be at most `max_length` ({self.max_length}), but is {self.min_length}"
+        if self.max_ngram_repeats == 1:
+            yield "`max_ngram_repeats` must be 0 or at least 2, but is 1"
+        if self.is_sampling and self.beam_size != 1:
+            yield f"`beam_size` must be 1 for sampling, but is {self.beam_size}"
+        if not self.is_sampling and (self.sampling_topp != 1 or self.sampling_temperature != 1):
+            yield "`sampling_topp` and `sampling_temperature` need sampling: `sampling_topk` must not be 1"
+        modes = {
+            "sampling": self.is_sampling,
+            "`return_alternatives`": self.return_alternatives,
+            "`coverage_penalty`": self.coverage_penalty != 0,
+        }
+        if len(chosen := [name for name, is_chosen in modes.items() if is_chosen]) > 1:
+            yield f"{' and '.join(chosen)} cannot be combined"
+        if self.return_alternatives and self.prefix_bias_beta:
+            yield "`return_alternatives` and `prefix_bias_beta` cannot be combined"
+        if self.beam_shrinks and self.patience > 1:
+            yield "`beam_shrinks` and a `patience` above 1 cannot be combined"
 
 
 def check_count(name: str, value: object, least: int, most: int) -> None:
@@ -95,12 +252,8 @@ def check_count(name: str, value: object, least: int, most: int) -> None:
     Raises:
         OptionError: the value is not a whole number, or out of range.
     """
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise OptionError(f"`{name}` must be a whole number, but is {value!r}.")
-    if value < least:
-        raise OptionError(f"`{name}` must be at least {least}, but is {value}.")
-    if value > most:
-        raise OptionError(f"`{name}` must be at most {most:,}, but is {value}.")
+    if problem := Whole(least, most).problem(value):
+        raise OptionError(f"`{name}` {problem}, but is {value!r}.")
 
 
 class DecodeChanges(TypedDict, total=False):
@@ -108,10 +261,31 @@ class DecodeChanges(TypedDict, total=False):
 
     beam_size: int
     n_best: int
+    patience: float
+    beam_shrinks: bool
     length_penalty: float
+    length_includes_end: bool
+    coverage_penalty: float
     min_length: int
     max_length: int | None
+    max_len_a: float
+    max_len_b: int
+    max_ngram_repeats: int
+    max_input_length: int | None
     no_repeat_ngram_size: int
     repetition_penalty: float
+    suppress_tokens: Sequence[Token]
+    suppress_sequences: Sequence[TokensOrText]
+    disable_unk: bool
+    prefix_bias_beta: float
+    sampling_topk: int
+    sampling_topp: float
+    sampling_temperature: float
+    seed: int
+    return_alternatives: bool
+    min_alternative_expansion_prob: float
     max_batch_tokens: int
     return_scores: bool
+    return_token_scores: bool
+    return_attention: bool
+    replace_unknowns: bool

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.decoding.batching import pad
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.requests import Request
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
+
+
+class Rows(Protocol):
+    """The live rows of a search."""
+
+    @property
+    def history(self) -> IntArray:
+        """Tokens of each row so far, without the start token, ``(R, T)``."""
+
+    @property
+    def sentence(self) -> IntArray:
+        """Index of each row's sentence in the batch, ``(R,)``."""
 
 
 class LogitsProcessor(Protocol):
     """Changes logits before the search reads them."""
 
-    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
         """Change logits in place.
 
         Args:
-            history: tokens generated so far, without the start token, ``(R, T)``, int64.
+            rows: what has been generated so far.
             logits: logits of the next token, ``(R, V)``, float32.
         """
 
@@ -30,10 +44,25 @@ class Suppress:
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = sorted(set(tokens))
 
-    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
         """See :class:`LogitsProcessor`."""
         for token in self.tokens:
             logits[:, token] = -np.inf
+
+
+class SuppressSequences:
+    """Never generate these sequences of tokens."""
+
+    def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
+        self.sequences = sequences
+
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
+        """See :class:`LogitsProcessor`."""
+        length = rows.history.shape[1]
+        for *begin, last in self.sequences:
+            if len(begin) <= length:
+                matches = (rows.history[:, length - len(begin) :] == begin).all(axis=1)
+                logits[matches, last] = -np.inf
 
 
 class MinLength:
@@ -42,9 +71,9 @@ class MinLength:
     def __init__(self, eos: int, min_length: int) -> None:
         self.eos, self.min_length = eos, min_length
 
-    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
         """See :class:`LogitsProcessor`."""
-        if history.shape[1] < self.min_length:
+        if rows.history.shape[1] < self.min_length:
             logits[:, self.eos] = -np.inf
 
 
@@ -54,10 +83,10 @@ class RepetitionPenalty:
     def __init__(self, penalty: float) -> None:
         self.penalty = penalty
 
-    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
         """See :class:`LogitsProcessor`."""
-        seen = np.take_along_axis(logits, history, axis=1)
-        np.put_along_axis(logits, history, np.where(seen > 0, seen / self.penalty, seen * self.penalty), axis=1)
+        seen = np.take_along_axis(logits, rows.history, axis=1)
+        np.put_along_axis(logits, rows.history, np.where(seen > 0, seen / self.penalty, seen * self.penalty), axis=1)
 
 
 class NoRepeatNgram:
@@ -66,8 +95,9 @@ class NoRepeatNgram:
     def __init__(self, size: int) -> None:
         self.size = size
 
-    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
         """See :class:`LogitsProcessor`."""
+        history = rows.history
         length = history.shape[1]
         if length < self.size:
             return
@@ -78,8 +108,43 @@ class NoRepeatNgram:
         logits[row, ngrams[row, window, -1]] = -np.inf
 
 
-def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[LogitsProcessor]:
-    """Create the processors that the options require; padding and start tokens are always suppressed."""
+class PrefixBias:
+    """Favor the tokens of a target prefix, as long as a row has followed it (CTranslate2's biased decoding).
+
+    Args:
+        prefixes: token ids that each sentence of the batch should begin with.
+        beta: probability moved to the next token of the prefix.
+    """
+
+    def __init__(self, prefixes: Sequence[Sequence[int]], beta: float) -> None:
+        self.prefix, self.length = pad(prefixes, -1)
+        self.beta = beta
+
+    def __call__(self, rows: Rows, logits: FloatArray) -> None:
+        """See :class:`LogitsProcessor`."""
+        step = rows.history.shape[1]
+        if step >= self.prefix.shape[1]:
+            return
+        prefix, length = self.prefix[rows.sentence], self.length[rows.sentence]
+        for row in np.flatnonzero((prefix[:, :step] == rows.history).all(axis=1) & (step < length)):
+            peak = logits[row].max()
+            probability = np.exp(logits[row] - peak)
+            probability *= (1 - self.beta) / probability.sum()
+            probability[prefix[row, step]] += self.beta
+            with np.errstate(divide="ignore"):
+                np.log(probability, out=logits[row])
+
+
+def build_processors(
+    options: DecodeOptions, special: SpecialTokens, requests: Sequence[Request] = ()
+) -> list[LogitsProcessor]:
+    """Create the processors that the options require; padding and start tokens are always suppressed.
+
+    Args:
+        options: verified options, whose tokens are ids.
+        special: ids of the special tokens.
+        requests: the sentences of the batch.
+    """
     processors: list[LogitsProcessor] = []
     if options.repetition_penalty != 1.0:
         processors.append(RepetitionPenalty(options.repetition_penalty))
@@ -87,5 +152,12 @@ def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[Log
         processors.append(NoRepeatNgram(options.no_repeat_ngram_size))
     if options.min_length:
         processors.append(MinLength(special.eos, options.min_length))
-    processors.append(Suppress([special.pad, special.bos]))
+    if options.suppress_sequences:
+        processors.append(SuppressSequences(cast(Sequence[Sequence[int]], options.suppress_sequences)))
+    never = {*special.suppress, *cast(Sequence[int], options.suppress_tokens)}
+    if options.disable_unk and special.unk is not None:
+        never.add(special.unk)
+    processors.append(Suppress(sorted(never)))
+    if options.prefix_bias_beta and any(request.bias for request in requests):
+        processors.append(PrefixBias([request.bias for request in requests], options.prefix_bias_beta))
     return processors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.best_tokens import best_tokens, log_sum_exp
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.repeats import ends_in_repeats
+from edgeformer_runtime.decoding.requests import Request
+from edgeformer_runtime.decoding.sampling import Sampler
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.errors import ModelError
 
@@ -28,7 +31,9 @@ class Hypothesis:
     score: float | None
     """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if scores were not requested."""
     finished: bool
-    """Whether it ended with the end token, rather than at the length limit."""
+    """Whether it ended with the end token, rather than at the length limit or in a loop."""
+    token_scores: tuple[float, ...] | None = None
+    """Log-probability of each token, end token included, 0 for given tokens; ``None`` if they were not requested."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +47,27 @@ class Advance:
 
 
 class Search(Protocol):
-    """Holds the live rows of one batch and collects finished hypotheses."""
+    """Holds the live rows of one batch and collects its hypotheses."""
 
+    before: Sequence[IntArray]
+    """Tokens to feed before the search begins, ``(R,)`` each: the start token and the prefix without its last token;
+    none if there is no prefix."""
     token: IntArray
     """Last token of each live row, ``(R,)``."""
     history: IntArray
     """Tokens of each live row so far, without the start token, ``(R, T)``."""
 
     @property
+    def sentence(self) -> IntArray:
+        """Index of each live row's sentence in the batch, ``(R,)``."""
+
+    @property
     def is_finished(self) -> bool:
         """Whether no sentence is left to extend."""
+
+    @property
+    def token_scores(self) -> NDArray[np.float64]:
+        """Log-probability of each token of the live rows, ``(R, T)``; zeros if token scores are not requested."""
 
     def advance(self, logits: FloatArray) -> Advance:
         """Extend the live rows by one token, given logits ``(R, V)``, float32, which may be overwritten.
@@ -61,69 +77,170 @@ class Search(Protocol):
         """
 
     def finish(self) -> list[list[Hypothesis]]:
-        """Return the hypotheses of every sentence, best first; hypotheses that are still live are truncated."""
+        """Return the hypotheses of every sentence, best first, once the search is finished."""
 
 
-class GreedySearch:
-    """Takes the most probable token at each step; ties go to the lowest id."""
+class _BatchSearch:
+    """What greedy and beam search have in common.
 
-    def __init__(self, sentences: int, options: DecodeOptions, special: SpecialTokens) -> None:
+    Args:
+        requests: the N sentences; their prefixes have the same length.
+        options: how to search.
+        special: ids of the special tokens.
+        width: rows per sentence in the first step.
+    """
+
+    def __init__(self, requests: Sequence[Request], options: DecodeOptions, special: SpecialTokens, width: int) -> None:
         self._options, self._eos = options, special.eos
-        self._results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-        self._origin = np.arange(sentences)
-        self._log_probability = np.zeros(sentences, dtype=np.float64)
-        self.token = np.full(sentences, special.bos, dtype=np.int64)
-        self.history = np.empty((sentences, 0), dtype=np.int64)
+        self._forbidden = list(special.forbid)
+        self._results: list[list[Hypothesis]] = [[] for _ in requests]
+        self._origin = np.arange(len(requests))
+        """Index in the batch of each live sentence, ``(N',)``."""
+        self._limit = np.array([request.limit for request in requests])
+        """Maximum length of each live sentence, ``(N',)``."""
+        self._shortest_limit = int(self._limit.min())
+        prefix = np.array([request.prefix for request in requests], dtype=np.int64).reshape(len(requests), -1)
+        self.history: IntArray = prefix.repeat(width, axis=0)
+        start = np.full(len(self.history), special.bos, dtype=np.int64)
+        self.before: Sequence[IntArray]
+        self.token: IntArray
+        *self.before, self.token = start, *np.ascontiguousarray(self.history.T)
+        self._given = np.array([request.log_probability or 0.0 for request in requests])
+        """Log-probability of each sentence before the search, ``(N,)``."""
+        self._trail: NDArray[np.float64] | None = None
+        """Log-probability of each live row after each of its tokens, ``(R, T)``, if token scores are requested."""
+        if options.return_token_scores:
+            self._trail = np.zeros(self.history.shape)
+            self._trail[:, -1:] = self._given.repeat(width)[:, None]
+
+    @property
+    def sentence(self) -> IntArray:
+        """See :class:`Search`."""
+        return self._origin.repeat(len(self.token) // max(1, len(self._origin)))
 
     @property
     def is_finished(self) -> bool:
         """See :class:`Search`."""
-        return not len(self.token)
+        return not len(self._origin)
+
+    @property
+    def token_scores(self) -> NDArray[np.float64]:
+        """See :class:`Search`."""
+        return np.zeros(self.history.shape) if self._trail is None else np.diff(self._trail, axis=1, prepend=0.0)
+
+    def _stopped(self) -> NDArray[np.bool_] | None:
+        """Whether each live row may not become longer, ``(R,)``; ``None`` if all may."""
+        rows, length = self.history.shape
+        stopped = None
+        if length >= self._shortest_limit:
+            stopped = (self._limit <= length).repeat(rows // len(self._limit))
+        if self._options.max_ngram_repeats:
+            repeats = ends_in_repeats(self.history, self._options.max_ngram_repeats)
+            stopped = repeats if stopped is None else stopped | repeats
+        return stopped if stopped is not None and stopped.any() else None
+
+    def _keep(self, sentences: IntArray) -> None:
+        """Drop all sentences but these."""
+        self._origin, self._limit = self._origin[sentences], self._limit[sentences]
+        self._shortest_limit = int(self._limit.min(initial=np.iinfo(np.int64).max))
+
+    def _collect(self, sentence: int, row: int, log_probability: float, *, finished: bool) -> None:
+        """Add a hypothesis of a live sentence to its results.
+
+        Args:
+            sentence: index of the live sentence.
+            row: row whose history it has.
+            log_probability: its log-probability.
+            finished: whether it ends with the end token, which is not part of the history.
+        """
+        options, ids = self._options, self.history[row]
+        score = token_scores = None
+        if options.needs_scores or options.beam_size > 1:
+            length = len(ids) + (finished and options.length_includes_end)
+            score = normalized_score(log_probability, length, options.length_penalty)
+        if self._trail is not None:
+            token_scores = tuple(np.diff([0.0, *self._trail[row], *[log_probability] * finished]).tolist())
+        hypothesis = Hypothesis(tuple(ids.tolist()), score, finished, token_scores)
+        self._results[self._origin[sentence]].append(hypothesis)
+
+
+class GreedySearch(_BatchSearch):
+    """Takes the most probable token at each step, or samples one; ties go to the lowest id.
+
+    Args:
+        requests: the N sentences; their prefixes have the same length.
+        options: how to search.
+        special: ids of the special tokens.
+    """
+
+    def __init__(self, requests: Sequence[Request], options: DecodeOptions, special: SpecialTokens) -> None:
+        super().__init__(requests, options, special, width=1)
+        self._log_probability = self._given.copy()
+        self._sampler = Sampler(requests, options) if options.is_sampling else None
 
     def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
+        rows = np.arange(len(logits))
+        if self._forbidden:
+            forbidden = logits[:, self._forbidden]  # a copy
+            logits[:, self._forbidden] = -np.inf
         self.token = logits.argmax(axis=1)
-        peak = logits[np.arange(len(logits)), self.token, None]
+        peak = chosen = logits[rows, self.token, None]
         check_finite(peak, self.history)
-        if self._options.return_scores:
-            self._log_probability += (peak - log_sum_exp(logits, peak))[:, 0]
+        if self._sampler is not None:
+            self.token = self._sampler(logits)
+            chosen = logits[rows, self.token, None]
+        if self._options.needs_scores:
+            total = log_sum_exp(logits, peak)
+            if self._forbidden:
+                total = np.logaddexp(total, np.logaddexp.reduce(forbidden, axis=1, keepdims=True))
+            self._log_probability += (chosen - total)[:, 0]
         ended = self.token == self._eos
-        if not ended.any():
-            self.history = np.concatenate((self.history, self.token[:, None]), axis=1)
+        if any_ended := bool(ended.any()):
+            for row in np.flatnonzero(ended).tolist():
+                self._collect(row, row, float(self._log_probability[row]), finished=True)
+        self.history = np.concatenate((self.history, self.token[:, None]), axis=1)
+        if self._trail is not None:
+            self._trail = np.concatenate((self._trail, self._log_probability[:, None]), axis=1)
+        stopped = self._stopped()
+        if stopped is None and not any_ended:
             return Advance(None, None)
-        for row in np.flatnonzero(ended):
-            self._collect(int(row), finished=True)
+        if stopped is not None:
+            for row in np.flatnonzero(stopped & ~ended).tolist():
+                self._collect(row, row, float(self._log_probability[row]), finished=False)
+            ended |= stopped
         keep = packed(~ended)
-        self.token = self.token[keep]
-        self.history = np.concatenate((self.history[keep], self.token[:, None]), axis=1)
-        self._origin, self._log_probability = self._origin[keep], self._log_probability[keep]
+        self._keep(keep)
         return Advance(keep, keep)
 
     def finish(self) -> list[list[Hypothesis]]:
         """See :class:`Search`."""
-        for row in range(len(self.token)):
-            self._collect(row, finished=False)
         return self._results
 
-    def _collect(self, row: int, *, finished: bool) -> None:
-        ids = self.history[row]
-        score = None
-        if self._options.return_scores:
-            score = normalized_score(
-                float(self._log_probability[row]), len(ids) + finished, self._options.length_penalty
-            )
-        self._results[self._origin[row]].append(Hypothesis(tuple(ids.tolist()), score, finished))
+    def _keep(self, sentences: IntArray) -> None:
+        super()._keep(sentences)
+        self.token, self.history = self.token[sentences], self.history[sentences]
+        self._log_probability = self._log_probability[sentences]
+        if self._trail is not None:
+            self._trail = self._trail[sentences]
+        if self._sampler is not None:
+            self._sampler.keep(sentences)
 
 
-class BeamSearch:
+class BeamSearch(_BatchSearch):
     """Keeps the K most probable unfinished hypotheses of each sentence.
 
     A hypothesis is finished when its end token is among the K best of the ``K * V`` extensions. A sentence is finished
-    when it has K finished hypotheses (fairseq's rule). At the length limit, unfinished hypotheses fill the
-    remaining places.
+    when it has K finished hypotheses (fairseq's rule), or K times patience. Unfinished hypotheses that may not become
+    longer fill the remaining places. If the beam shrinks, each finished hypothesis also takes one of the K places of
+    those that continue (Marian's rule).
+
+    In the first step after a prefix, an end token finishes a hypothesis only if it is the best extension (CTranslate2's
+    rule): the prefix adds to the length by which scores are divided but not to the log-probability, so that an
+    improbable end would look good. Any other end token takes one of the K places and is dropped.
 
     Args:
-        sentences: N.
+        requests: the N sentences; their prefixes have the same length.
         options: how to search; K is its beam size.
         special: ids of the special tokens.
         best: finds the most probable extensions.
@@ -133,85 +250,115 @@ class BeamSearch:
 
     def __init__(
         self,
-        sentences: int,
+        requests: Sequence[Request],
         options: DecodeOptions,
         special: SpecialTokens,
         best: BestTokens = best_tokens,
         *,
         row_multiple: int = 1,
     ) -> None:
-        self._best = best
-        self._options, self._eos, self._beams = options, special.eos, options.beam_size
-        self._results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-        self._origin = np.arange(sentences)
+        self._best, self._beams = best, options.beam_size
         self._width = -(-self._beams // row_multiple) * row_multiple
         """Rows per sentence after the first step."""
         width = self._width if row_multiple > 1 else 1
+        super().__init__(requests, options, special, width)
+        self._follows_prefix = self.history.shape[1] > 0 and requests[0].log_probability is None
+        """Whether the next step is the first one after a prefix."""
         # (N, rows per sentence): all beams start alike, so only the first may be extended in the first step
-        self._log_probability = np.full((sentences, width), -np.inf, dtype=np.float64)
-        self._log_probability[:, 0] = 0
-        self.token = np.full(sentences * width, special.bos, dtype=np.int64)
-        self.history = np.empty((sentences * width, 0), dtype=np.int64)
-
-    @property
-    def is_finished(self) -> bool:
-        """See :class:`Search`."""
-        return not len(self.token)
+        self._log_probability = np.full((len(requests), width), -np.inf, dtype=np.float64)
+        self._log_probability[:, 0] = self._given
 
     def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
         beams, (sentences, width) = self._beams, self._log_probability.shape
         # (N, 2K) extensions, best first: at most K of them end, so at least K continue
-        value, token, parent = self._best(logits, self._log_probability, 2 * beams)
+        value, token, parent = self._extensions(logits, 2 * beams)
         check_finite(value[:, 0], self.history)
         if (missing := 2 * beams - value.shape[1]) > 0:
             value = np.pad(value, ((0, 0), (0, missing)), constant_values=-np.inf)
             token, parent = (np.pad(array, ((0, 0), (0, missing))) for array in (token, parent))
-        sentence = np.arange(sentences)[:, None]
-        ends, alive = token == self._eos, None
-        if ends.any():
+        ends = token == self._eos
+        if self._options.beam_shrinks:
+            room = self._options.places - np.array([len(self._results[origin]) for origin in self._origin])
+            value[np.arange(2 * beams) >= room[:, None]] = -np.inf
+        if self._follows_prefix:
+            value[:, 1:][ends[:, 1:]] = -np.inf
+            ends[:, 1:] = self._follows_prefix = False
+        any_ends = bool(ends.any())
+        if any_ends:
             for index, rank in zip(*np.nonzero(ends[:, :beams] & np.isfinite(value[:, :beams])), strict=True):
-                ids = self.history[index * width + parent[index, rank]]
-                self._collect(index, ids, float(value[index, rank]), finished=True)
-            live = np.array([len(self._results[origin]) < beams for origin in self._origin])
-            if not live.all():
-                alive = packed(live)
-                sentence, ends, value, token, parent = (
-                    alive[:, None],
-                    ends[alive],
-                    value[alive],
-                    token[alive],
-                    parent[alive],
-                )
-                self._origin = self._origin[alive]
-            # (N', 2K): extensions that continue come first, in their original order
+                row = index * width + int(parent[index, rank])
+                self._collect_if_room(index, row, float(value[index, rank]), finished=True)
+            # extensions that continue come first, in their original order
             order = np.argsort(ends, axis=1, kind="stable")
             value = np.take_along_axis(value, order, axis=1)
             token, parent = (np.take_along_axis(array, order, axis=1) for array in (token, parent))
         self._log_probability, self.token = value[:, : self._width], token[:, : self._width].ravel()
         self._log_probability[:, beams:] = -np.inf
-        rows = (sentence * width + parent[:, : self._width]).ravel()
+        rows = (np.arange(sentences)[:, None] * width + parent[:, : self._width]).ravel()
         self.history = np.concatenate((self.history[rows], self.token[:, None]), axis=1)
-        in_place = alive is None and width == self._width and bool((rows == np.arange(len(rows))).all())
-        return Advance(None if in_place else rows, alive)
+        if self._trail is not None:
+            self._trail = np.concatenate((self._trail[rows], self._log_probability.reshape(-1, 1)), axis=1)
+        stopped = self._stopped()
+        if any_ends or stopped is not None:
+            alive = self._alive(stopped)
+            if alive is not None:
+                rows = rows.reshape(sentences, self._width)[alive].ravel()
+                return Advance(rows, alive)
+        in_place = width == self._width and bool((rows == np.arange(len(rows))).all())
+        return Advance(None if in_place else rows, None)
+
+    def _extensions(self, logits: FloatArray, count: int) -> tuple[NDArray[np.float64], IntArray, IntArray]:
+        """The ``count`` most probable extensions of each sentence by a token that may be generated."""
+        if not self._forbidden:
+            return self._best(logits, self._log_probability, count)
+        more = count + self._log_probability.shape[1] * len(self._forbidden)
+        value, token, parent = self._best(logits, self._log_probability, more)
+        barred = np.isin(token, self._forbidden)
+        value[barred] = -np.inf
+        allowed = np.argsort(barred, axis=1, kind="stable")[:, :count]
+        value = np.take_along_axis(value, allowed, axis=1)
+        return value, np.take_along_axis(token, allowed, axis=1), np.take_along_axis(parent, allowed, axis=1)
 
     def finish(self) -> list[list[Hypothesis]]:
         """See :class:`Search`."""
-        for sentence, origin in enumerate(self._origin):
-            for beam in range(self._log_probability.shape[1]):
-                log_probability = float(self._log_probability[sentence, beam])
-                if len(self._results[origin]) < self._beams and np.isfinite(log_probability):
-                    ids = self.history[sentence * self._log_probability.shape[1] + beam]
-                    self._collect(sentence, ids, log_probability, finished=False)
         for results in self._results:
             results.sort(key=lambda hypothesis: hypothesis.score or 0.0, reverse=True)
         return [results[: self._options.n_best] for results in self._results]
 
-    def _collect(self, sentence: int, ids: IntArray, log_probability: float, *, finished: bool) -> None:
-        results = self._results[self._origin[sentence]]
-        if len(results) < self._beams:
-            score = normalized_score(log_probability, len(ids) + finished, self._options.length_penalty)
-            results.append(Hypothesis(tuple(ids.tolist()), score, finished))
+    def _alive(self, stopped: NDArray[np.bool_] | None) -> IntArray | None:
+        """Drop rows that may not become longer, and sentences that have all their hypotheses or no rows left.
+
+        Args:
+            stopped: rows that may not become longer, ``(R,)``; they fill the remaining places of their sentence.
+
+        Returns:
+            For each sentence kept, its previous index; ``None`` if all are kept.
+        """
+        width = self._width
+        if stopped is not None:
+            stopped = stopped.reshape(-1, width)
+            for index, beam in np.argwhere(stopped & np.isfinite(self._log_probability)).tolist():
+                log_probability = float(self._log_probability[index, beam])
+                self._collect_if_room(index, index * width + beam, log_probability, finished=False)
+            self._log_probability[stopped] = -np.inf
+        live = np.array([len(self._results[origin]) < self._options.places for origin in self._origin])
+        live &= np.isfinite(self._log_probability).any(axis=1)
+        if live.all():
+            return None
+        alive = packed(live)
+        kept = (alive[:, None] * width + np.arange(width)).ravel()
+        self.history, self.token = self.history[kept], self.token[kept]
+        if self._trail is not None:
+            self._trail = self._trail[kept]
+        self._log_probability = self._log_probability[alive]
+        self._keep(alive)
+        return alive
+
+    def _collect_if_room(self, sentence: int, row: int, log_probability: float, *, finished: bool) -> None:
+        # A coverage penalty sorts the hypotheses of one step anew, so that all of them are needed.
+        if self._options.coverage_penalty or len(self._results[self._origin[sentence]]) < self._options.places:
+            self._collect(sentence, row, log_probability, finished=finished)
 
 
 def check_finite(values: NDArray[np.floating[Any]], history: IntArray) -> None:
@@ -227,7 +374,8 @@ def check_finite(values: NDArray[np.floating[Any]], history: IntArray) -> None:
     if not np.isfinite(values).all():
         raise ModelError(
             f"At step {history.shape[1] + 1} no token has a finite logit: the model's weights are damaged, or "
-            "`min_length` and `no_repeat_ngram_size` together forbid every token."
+            "decoding options such as `min_length`, `no_repeat_ngram_size` and `suppress_tokens` together forbid every "
+            "token."
         )
 
 

@@ -287,7 +287,7 @@ def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> 
         if expected and tokenizer.vocabulary_sha256 != expected:
             problems.append(f"the {side} tokenizer `{name}` has another vocabulary than the model")
     for number, case in enumerate(cases, 1):
-        source = tuple(translator.source_tokenizer.encode_batch([case.text], end_token=True)[0])
+        source = tuple(translator.source_tokenizer.encode_batch([case.text], special_tokens=True)[0])
         if source != case.source:
             position = first_difference(source, case.source)
             expected, actual = (

@@ -1,0 +1,80 @@
+"""The command ``import``: a model of another toolkit becomes a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edgeformer.errors import DataError
+
+
+@click.command("import")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write; missing or empty.")
+@click.option("--from", "format_name", metavar="FORMAT", help="Format of SOURCE, instead of recognizing it.")
+@click.option("--source-language", default="", help="BCP 47 tag of the language to translate from.")
+@click.option("--target-language", default="", help="BCP 47 tag of the language to translate to.")
+@click.option(
+    "--text",
+    type=click.Path(path_type=Path),
+    help="Sentences of the source language, one per line, for calibrating quantization and for examples.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def import_model(
+    source: Path,
+    out: Path,
+    format_name: str | None,
+    source_language: str,
+    target_language: str,
+    text: Path | None,
+    as_json: bool,
+) -> None:
+    """Import a model of another toolkit.
+
+    Reads SOURCE, a file or folder of another toolkit, and writes a run folder, which everything else works on:
+    `edgeformer export`, `evaluate`, `tune`, `distill`. Nothing in SOURCE is run as code.
+
+    \b
+    Examples:
+      edgeformer import opus-mt-en-fr/ --out run --source-language en
+      edgeformer export run --out bundle --precision int8
+    """
+    from edgeformer.data.text import read_lines
+    from edgeformer.importers.read import read_model
+    from edgeformer.importers.run_folder import write_run
+    from edgeformer_runtime.cli.output import console, print_json, stages, table
+
+    sentences: list[str] = []
+    if text is not None:
+        sentences = [line for line in read_lines(text) if line.strip()]
+        if not sentences:
+            raise DataError(f"`{text}` has no text.")
+    found = read_model(source, format_name, source_language=source_language, target_language=target_language)
+    with stages({"translate": "Translating a sample"}, quiet=as_json) as progress:
+        run = write_run(
+            found.model, out, found.origin, text=sentences, progress=lambda fraction: progress("translate", fraction)
+        )
+    shown = run.sample[:3]
+    if as_json:
+        print_json(
+            {
+                "run": run.path,
+                "format": found.importer,
+                "family": run.recipe.model["family"],
+                "parameters": run.info.parameters,
+                "notes": found.model.notes,
+                "sample": shown,
+            }
+        )
+        return
+    rows = table(f"{run.path}", "", "")
+    rows.add_row("format", found.importer)
+    rows.add_row("family", str(run.recipe.model["family"]))
+    rows.add_row("parameters", f"{run.info.parameters:,}")
+    for number, note in enumerate(found.model.notes):
+        rows.add_row("" if number else "notes", note)
+    for sentence, translation in shown:
+        rows.add_row(sentence, translation)
+    console().print(rows)
+    console().print(f"Next: edgeformer export {run.path} --out BUNDLE", soft_wrap=True, highlight=False)

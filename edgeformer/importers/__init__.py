@@ -1,0 +1,1 @@
+"""Importers: models and tokenizers that were trained elsewhere become run folders."""

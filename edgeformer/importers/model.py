@@ -1,0 +1,44 @@
+"""What every importer returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeformer_runtime.bundle.generation import Generation
+from edgeformer_runtime.bundle.text_format import TextFormat
+
+Weights = dict[str, NDArray[np.floating[Any]]]
+"""Arrays by the names of the model's parameters and stored buffers; shared ones once, under any of their names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedModel:
+    """A model of another toolkit, in terms of this one."""
+
+    model: Mapping[str, Any]
+    """Section ``[model]`` of the recipe: the family and the fields of its configuration."""
+    weights: Weights
+    """The weights."""
+    source_tokenizer: str
+    """Content of the source side's ``tokenizer.json``."""
+    target_tokenizer: str
+    """Content of the target side's ``tokenizer.json``; equal if both sides share one."""
+    text: TextFormat
+    """Names of the special tokens, and what is around the tokens of a text."""
+    generation: Generation = field(default_factory=Generation)
+    """Decoding defaults."""
+    source_language: str = ""
+    """BCP 47 tag, if the model states it."""
+    target_language: str = ""
+    """BCP 47 tag, if the model states it."""
+    license: str = ""
+    """License of the weights, if the model states it."""
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of the files that were read, by name."""
+    notes: tuple[str, ...] = field(default=())
+    """What differs from the original engine, and other facts that users should know, as sentences."""

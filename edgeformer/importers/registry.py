@@ -1,0 +1,68 @@
+"""The registry of importers, which are found through the entry-point group ``edgeformer.importers``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from edgeformer.errors import ConfigError
+from edgeformer.importers.model import ImportedModel
+from edgeformer.traceback_summary import describe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Importer:
+    """Reads the models of another toolkit."""
+
+    name: str
+    """The value of ``--from``."""
+    description: str
+    """What it reads, for lists."""
+    recognizes: Callable[[Path], bool]
+    """Whether a file or folder is of this format, judged by its content; raises nothing."""
+    read: Callable[[Path], ImportedModel]
+    """Reads a file or folder; raises ``ImporterError`` with a sentence about what it cannot represent."""
+
+
+def importers() -> list[Importer]:
+    """List all known importers by name.
+
+    Raises:
+        ConfigError: an installed package declares a broken importer.
+    """
+    found = []
+    for entry in sorted(entry_points(group="edgeformer.importers"), key=lambda entry: entry.name):
+        try:
+            importer = entry.load()
+        except Exception as error:  # third-party code may raise anything
+            raise ConfigError(
+                f"Entry point `{entry.name} = {entry.value}` of edgeformer.importers cannot be loaded: "
+                f"{describe(error)}."
+            ) from error
+        if not isinstance(importer, Importer) or importer.name != entry.name:
+            raise ConfigError(f"Entry point `{entry.name} = {entry.value}` must be an Importer of that name.")
+        found.append(importer)
+    return found
+
+
+def choose_importer(path: Path, name: str | None) -> Importer:
+    """Choose an importer by name, or by the content of a file or folder.
+
+    Raises:
+        ConfigError: the name is unknown, or no importer recognizes the content.
+    """
+    known = importers()
+    names = ", ".join(importer.name for importer in known)
+    if name is not None:
+        for importer in known:
+            if importer.name == name:
+                return importer
+        raise ConfigError(f"`--from` must be one of {names}, but is `{name}`.")
+    if not path.exists():
+        raise ConfigError(f"`{path}` does not exist; give the file or folder of a model.")
+    for importer in known:
+        if importer.recognizes(path):
+            return importer
+    raise ConfigError(f"The format of `{path}` is not recognized. Formats: {names}; insist on one with --from.")

@@ -1,0 +1,124 @@
+"""Writes an imported model as a run folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from edgeformer.config import Recipe, recipe_from_tree
+from edgeformer.errors import ImporterError
+from edgeformer.importers.model import ImportedModel
+from edgeformer.importers.sample import sample_text
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.build import build_model
+from edgeformer.model.check import check_model
+from edgeformer.model.session import TorchSession
+from edgeformer.quality.evaluation import translate_all
+from edgeformer.train.checkpoints.weights import save_weights
+from edgeformer.train.run import Run, RunInfo, library_versions, refuse_used
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.translator import Translator
+
+SAMPLE_SENTENCES = 256
+"""Sentences that the model translates, for calibration and examples."""
+
+
+def write_run(
+    imported: ImportedModel,
+    out: Path,
+    origin: dict[str, Any],
+    *,
+    text: Sequence[str] = (),
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Run:
+    """Write a run folder, as a whole or not at all.
+
+    Args:
+        imported: the model.
+        out: the folder to write; missing or empty.
+        origin: where the model comes from, for the record.
+        text: sentences of the source language; by default, names and dates in it.
+        progress: called with the fraction of the sample that is translated, 0 to 1.
+
+    Raises:
+        CheckpointError: the folder is not empty.
+        ConfigError: the configuration contradicts itself.
+        ImporterError: the weights do not fit the configuration.
+    """
+    refuse_used(out)
+    shared = imported.source_tokenizer == imported.target_tokenizer
+    recipe = recipe_from_tree(
+        {
+            "model": {key: value for key, value in imported.model.items() if value is not None},
+            "tokenizer": {"kind": "imported", "shared": shared},
+            "source_language": imported.source_language,
+            "target_language": imported.target_language,
+            "description": "imported",
+        },
+        "of the imported model",
+    )
+    source = Tokenizer.from_json(imported.source_tokenizer, "of the source", imported.text)
+    target = Tokenizer.from_json(imported.target_tokenizer, "of the target", imported.text)
+    model = _model(recipe, imported, source.vocab_size, target.vocab_size)
+    sources = list(text or sample_text(imported.source_language))[:SAMPLE_SENTENCES]
+    session = TorchSession(model, target.special)
+    languages = imported.source_language, imported.target_language
+    translator = Translator(session, source, target, DecodeOptions(beam_size=1), truncate=True, languages=languages)
+    translations = translate_all(translator, sources, translator.defaults, progress=progress)
+    info = RunInfo(
+        status="imported",
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        source_vocab_size=model.source_vocab_size,
+        target_vocab_size=model.target_vocab_size,
+        provenance=origin,
+        versions=library_versions(),
+        generation=imported.generation,
+        text=imported.text,
+        notes=imported.notes,
+    )
+    pairs = [(source, best.text) for source, best in zip(sources, translations, strict=True)]
+    run = Run.create(out, recipe, imported.source_tokenizer, imported.target_tokenizer, sample=pairs, info=info)
+    try:
+        save_weights(model, run.model_path)
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+    return run
+
+
+def _model(recipe: Recipe, imported: ImportedModel, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
+    """Build the model and fill in the weights.
+
+    Raises:
+        ImporterError: an array is missing, superfluous, or of another shape.
+    """
+    try:
+        model = build_model(recipe, source_vocab_size, target_vocab_size)
+    except ValueError as error:
+        raise ImporterError(f"The configuration of the model contradicts itself: {error}") from None
+    given = dict(imported.weights)
+    filled: dict[int, str] = {}
+    with torch.no_grad():
+        for name, tensor in model.state_dict(keep_vars=True).items():
+            if name not in given:
+                continue
+            array = torch.from_numpy(given.pop(name).copy())
+            if array.shape != tensor.shape:
+                raise ImporterError(
+                    f"Weight `{name}` has the shape {tuple(array.shape)} instead of {tuple(tensor.shape)}."
+                )
+            if not torch.isfinite(array).all():
+                raise ImporterError(f"Weight `{name}` has values that are not finite numbers.")
+            tensor.copy_(array)
+            filled[tensor.data_ptr()] = name
+        missing = [name for name, tensor in model.state_dict(keep_vars=True).items() if tensor.data_ptr() not in filled]
+    if missing or given:
+        listed = ", ".join([*missing, *given][:5])
+        raise ImporterError(f"The weights do not fit the configuration: {listed}.")
+    check_model(model)
+    return model.eval()

@@ -1,0 +1,5 @@
+"""Conversion of tokenizers to ``tokenizer.json``."""
+
+from edgeformer.importers.tokenizers.sentencepiece import fairseq_ids, sentencepiece_tokenizer
+
+__all__ = ["fairseq_ids", "sentencepiece_tokenizer"]

@@ -1,0 +1,112 @@
+"""Sentences to decode: the source of each, the prefix that its output begins with, and its maximum length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from edgeformer_runtime.decoding.batching import length_sorted_batches, single_row_batches
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.session import StepSession
+from edgeformer_runtime.errors import InputError, OptionError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One sentence to decode."""
+
+    source: Sequence[int]
+    """Source ids, end token included."""
+    prefix: tuple[int, ...] = ()
+    """First tokens of the output, which are not searched for."""
+    limit: int
+    """Maximum number of output tokens, those of the prefix and the end token included; more than the prefix has."""
+    bias: tuple[int, ...] = ()
+    """First tokens that are favored rather than forced."""
+    log_probability: float | None = None
+    """Log-probability of the last token of the prefix, if a search has found it; ``None`` if it was given."""
+    sample: int = 0
+    """Number of the sample, if tokens are sampled."""
+
+
+def make_requests(
+    session: StepSession,
+    sources: Sequence[Sequence[int]],
+    prefixes: Sequence[Sequence[int]] | None,
+    options: DecodeOptions,
+) -> list[Request]:
+    """Check options, and combine sources and prefixes; see :func:`~edgeformer_runtime.decoding.loop.decode`.
+
+    Returns:
+        One request per sentence; if tokens are sampled, ``n_best`` per sentence, one after the other.
+
+    Raises:
+        InputError: a prefix leaves no room for another token.
+        OptionError: an option is out of range.
+        ValueError: there are more or fewer prefixes than sources.
+    """
+    options.verify()
+    if options.min_length > session.max_target_length:
+        raise OptionError(
+            f"`min_length` must be at most {session.max_target_length}, as many tokens as the model writes, but is "
+            f"{options.min_length}."
+        )
+    requests: list[Request] = []
+    pairs = zip(sources, [()] * len(sources) if prefixes is None else prefixes, strict=True)
+    for index, (source, prefix) in enumerate(pairs):
+        limit = length_limit(session, options)
+        check_prefix(index, prefix, limit)
+        forced, bias = ((), tuple(prefix)) if options.prefix_bias_beta else (tuple(prefix), ())
+        if options.max_len_a or options.max_len_b:
+            limit = min(limit, max(len(forced) + 1, int(options.max_len_a * len(source)) + options.max_len_b))
+        samples = options.n_best if options.is_sampling else 1
+        requests += [
+            Request(source=source, prefix=forced, limit=limit, bias=bias, sample=sample) for sample in range(samples)
+        ]
+    return requests
+
+
+def length_limit(session: StepSession, options: DecodeOptions) -> int:
+    """Return the maximum number of output tokens, end token included."""
+    return min(options.max_length or session.max_target_length, session.max_target_length)
+
+
+def check_prefix(index: int, prefix: Sequence[int], limit: int) -> None:
+    """Check that a prefix leaves room for another token.
+
+    Args:
+        index: position of the text, for the error.
+        prefix: token ids.
+        limit: maximum number of output tokens.
+
+    Raises:
+        InputError: it does not.
+    """
+    if len(prefix) >= limit:
+        raise InputError(
+            index,
+            f"has a target prefix of {len(prefix)} tokens, but a translation may have at most {limit} tokens, end "
+            "token included; shorten the prefix, or raise `max_length` if it is set.",
+        )
+
+
+def request_batches(session: StepSession, requests: Sequence[Request], options: DecodeOptions) -> Iterator[list[int]]:
+    """Group requests into batches whose prefixes have the same length, so that their search begins together.
+
+    Yields:
+        Indices of the requests in each batch, longest source first.
+    """
+
+    def prefix_length(index: int) -> int:
+        return len(requests[index].prefix)
+
+    for _, group in groupby(sorted(range(len(requests)), key=prefix_length), prefix_length):
+        indices = list(group)
+        lengths = [len(requests[index].source) for index in indices]
+        if options.beam_size == 1:
+            batches = single_row_batches(session, lengths, options.max_batch_tokens)
+        else:
+            batches = length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens)
+        for batch in batches:
+            yield [indices[place] for place in batch]

@@ -1,0 +1,80 @@
+"""How probable a model finds given translations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgeformer_runtime.decoding.scoring import score_batches
+from edgeformer_runtime.decoding.session import StepSession
+from edgeformer_runtime.errors import InputError
+from edgeformer_runtime.source import Source
+from edgeformer_runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Score:
+    """How probable a model finds a given translation."""
+
+    source: Source
+    """The text and the token ids that the model read."""
+    ids: tuple[int, ...]
+    """Token ids of the translation, with the end token if it is scored."""
+    tokens: tuple[str, ...]
+    """These tokens as the vocabulary writes them."""
+    token_scores: tuple[float, ...]
+    """Natural logarithm of the probability of each token, given the source and the tokens before it."""
+
+    @property
+    def log_probability(self) -> float:
+        """Sum of the token scores; 0 for a blank text."""
+        return math.fsum(self.token_scores)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the token scores; 0 for a blank text."""
+        return self.log_probability / max(1, len(self.token_scores))
+
+
+def score_targets(
+    session: StepSession,
+    tokenizer: Tokenizer,
+    sources: Sequence[Source],
+    targets: Sequence[tuple[int, ...]],
+    *,
+    end_token: bool,
+    max_batch_tokens: int,
+) -> list[Score]:
+    """Score translations; see :meth:`~edgeformer_runtime.translator.Translator.score`.
+
+    Args:
+        session: the model.
+        tokenizer: tokenizer of the target side.
+        sources: texts and their ids.
+        targets: ids of the translation of each, without the end token.
+        end_token: score the end token too.
+        max_batch_tokens: maximum batch size in tokens, those of the longer side.
+
+    Raises:
+        InputError: a text is blank although its translation is not, or a translation has more tokens than the model can
+            write.
+    """
+    end = (session.special.eos,) if end_token else ()
+    limit = session.max_target_length
+    ids = [(*target, *end) if source.ids else () for source, target in zip(sources, targets, strict=True)]
+    for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        if target and not source.ids:
+            raise InputError(index, "is blank, but its translation is not; a blank text has a blank translation.")
+        if len(ids[index]) > limit:
+            raise InputError(
+                index,
+                f"has a translation of {len(ids[index])} tokens, but the model writes at most {limit}; split both.",
+            )
+    read = [index for index, target in enumerate(ids) if target]
+    scores: list[tuple[float, ...]] = [()] * len(sources)
+    for batch in score_batches(session, [(sources[index].ids, ids[index]) for index in read], max_batch_tokens):
+        for place, of_pair in batch:
+            scores[read[place]] = tuple(of_pair.tolist())
+    names = [tuple(tokenizer.tokens(target)) for target in ids]
+    return list(map(Score, sources, ids, names, scores))

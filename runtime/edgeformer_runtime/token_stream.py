@@ -1,0 +1,65 @@
+"""A translation token by token, while it is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from edgeformer_runtime.decoding.loop import Counters, search_steps
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.requests import make_requests
+from edgeformer_runtime.decoding.session import StepSession
+from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TokenStep:
+    """One step of a translation."""
+
+    id: int
+    """Id of the new token."""
+    token: str
+    """The new token as the vocabulary writes it."""
+    log_probability: float
+    """Natural logarithm of its probability."""
+    text: str
+    """Text so far, target prefix included. Its end may change if the next token continues a character or a word."""
+    is_last: bool
+    """Whether the translation is complete: the new token is the end token, or the last one that is allowed."""
+
+
+def token_steps(
+    session: StepSession,
+    tokenizer: Tokenizer,
+    source: Sequence[int],
+    prefix: Sequence[int],
+    options: DecodeOptions,
+) -> Iterator[TokenStep]:
+    """Decode a sentence step by step.
+
+    Args:
+        session: the model.
+        tokenizer: tokenizer of the target side.
+        source: token ids, end token included.
+        prefix: ids of the target prefix.
+        options: how to choose tokens; greedily or by sampling.
+
+    Raises:
+        OptionError: an option is out of range, or is one of beam search or for several hypotheses.
+    """
+    requests = make_requests(session, [source], [prefix], options)
+    if options.beam_size != 1 or options.n_best != 1 or options.return_alternatives or options.coverage_penalty:
+        raise OptionError(
+            "A translation can be streamed only with `beam_size` 1 and `n_best` 1, without `return_alternatives` and "
+            "`coverage_penalty`."
+        )
+    options = replace(options, return_token_scores=True)
+    for search in search_steps(session, requests, options, Counters()):
+        if search.is_finished:
+            ((hypothesis,),) = search.finish()
+            ids = [*hypothesis.ids, *[session.special.eos] * hypothesis.finished]
+            scores = hypothesis.token_scores or ()
+        else:
+            ids, scores = search.history[0].tolist(), tuple(search.token_scores[0].tolist())
+        yield TokenStep(ids[-1], tokenizer.tokens(ids[-1:])[0], scores[-1], tokenizer.decode(ids), search.is_finished)

@@ -1,0 +1,242 @@
+"""The tokenizer of a model, whatever kind of file defines it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from pathlib import Path
+
+import msgspec
+import tokenizers
+
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.bundle.plain_files import shortened
+from edgeformer_runtime.bundle.text_format import TextFormat
+from edgeformer_runtime.errors import BundleError, InputError
+from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
+from edgeformer_runtime.tokenizer.library import Library
+from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
+from edgeformer_runtime.tokenizer.sentencepiece_file import SentencePieceFile, is_sentencepiece
+
+# If this is unset, the library warns on standard error when the process forks after using its threads.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+DEFAULT_FORMAT = TextFormat()
+"""Names of the special tokens of models that this project trains."""
+PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = DEFAULT_FORMAT.special_tokens
+
+
+class Tokenizer:
+    """Encodes plain text. No text can produce the ids of special tokens.
+
+    Immutable after construction, and therefore thread-safe.
+
+    Args:
+        tokenizer: the library's tokenizer, whose settings are changed, or a SentencePiece model.
+        text: names of the special tokens.
+        prefix: names of the tokens that the model expects before a text.
+        suffix: names of the tokens that it expects after a text; by default, the end token.
+
+    Raises:
+        BundleError: a special token is not in the vocabulary.
+    """
+
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer | SentencePiece,
+        text: TextFormat = DEFAULT_FORMAT,
+        *,
+        prefix: Sequence[str] = (),
+        suffix: Sequence[str] | None = None,
+    ) -> None:
+        self._model = tokenizer if isinstance(tokenizer, SentencePiece) else Library(tokenizer)
+        self.text = text
+        self._vocabulary = self._model.vocabulary()
+        self.pad_id, self.unk_id, self.bos_id, self.eos_id = self.ids(text.special_tokens)
+        self.vocab_size: int = max(self._vocabulary.values()) + 1
+        named = {*text.special_tokens, *text.suppress, *text.languages.values()}
+        self._special_ids = frozenset(self._vocabulary[name] for name in named if name in self._vocabulary)
+        self._prefix, self._suffix = self.ids(prefix), self.ids((text.eos,) if suffix is None else suffix)
+
+    @classmethod
+    def from_file(cls, path: str | Path, text: TextFormat = DEFAULT_FORMAT) -> Tokenizer:
+        """Read a ``tokenizer.json``; see the class for the other argument.
+
+        Raises:
+            BundleError: the file is missing or damaged, or lacks a special token.
+        """
+        try:
+            content = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BundleError(f"Tokenizer file `{path}` cannot be read: {error}. Export the bundle again.") from None
+        return cls.from_json(content, path, text)
+
+    @classmethod
+    def from_json(cls, content: str, path: str | Path, text: TextFormat = DEFAULT_FORMAT) -> Tokenizer:
+        """Create a tokenizer from the content of a ``tokenizer.json``.
+
+        Args:
+            content: the file's content.
+            path: the file's name, for errors.
+            text: names of the special tokens.
+
+        Raises:
+            BundleError: the content is damaged, or lacks a special token.
+        """
+        with _library_errors(f"Tokenizer file `{path}` is damaged"):
+            tokenizer: tokenizers.Tokenizer | SentencePiece
+            if is_sentencepiece(content):
+                tokenizer = SentencePiece(msgspec.json.decode(content, type=SentencePieceFile))
+            else:
+                tokenizer = tokenizers.Tokenizer.from_str(content)
+        return cls(tokenizer, text)
+
+    def for_sources(self, source_language: str = "", target_language: str = "") -> Tokenizer:
+        """Return this tokenizer with what the model expects around a source.
+
+        Args:
+            source_language: code of the language to translate from, if the model has several.
+            target_language: code of the language to translate to, if the model has several.
+
+        Raises:
+            BundleError: a token is not in the vocabulary.
+            OptionError: a language is needed, but the model does not have it.
+        """
+        languages, tokenizer = (source_language, target_language), copy(self)
+        tokenizer._prefix = self.ids(self.text.resolved(self.text.source_prefix, *languages))
+        tokenizer._suffix = self.ids(self.text.resolved(self.text.source_suffix, *languages))
+        return tokenizer
+
+    def target_prefix(self, source_language: str = "", target_language: str = "") -> tuple[int, ...]:
+        """Ids of the tokens that every target begins with; the arguments are those of :meth:`for_sources`.
+
+        Raises:
+            BundleError: a token is not in the vocabulary.
+            OptionError: a language is needed, but the model does not have it.
+        """
+        return self.ids(self.text.resolved(self.text.target_prefix, source_language, target_language))
+
+    @property
+    def prefix_length(self) -> int:
+        """Number of tokens that the model expects before a text."""
+        return len(self._prefix)
+
+    @property
+    def suffix_length(self) -> int:
+        """Number of tokens that the model expects after a text."""
+        return len(self._suffix)
+
+    @property
+    def special(self) -> SpecialTokens:
+        """Ids of the special tokens, if this is the tokenizer of the target side."""
+        ids = {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id}
+        return SpecialTokens(**ids, suppress=self.ids(self.text.suppress), forbid=self.ids(self.text.forbid))
+
+    def ids(self, tokens: Sequence[str]) -> tuple[int, ...]:
+        """Return the id of each vocabulary entry.
+
+        Raises:
+            BundleError: an entry does not exist.
+        """
+        if missing := [token for token in tokens if token not in self._vocabulary]:
+            names = ", ".join(f"`{token}`" for token in missing)
+            raise BundleError(
+                f"The tokenizer must have special tokens {names}, but its vocabulary lacks them; pass its own names."
+            )
+        return tuple(self._vocabulary[token] for token in tokens)
+
+    @property
+    def vocabulary_sha256(self) -> str:
+        """SHA-256 of all tokens and their ids, in lowercase hexadecimal. Computed on each access."""
+        ordered = sorted(self._vocabulary.items(), key=lambda item: item[1])
+        lines = "".join(f"{index}\t{token}\n" for token, index in ordered)
+        return hashlib.sha256(lines.encode("utf-8")).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """Encode a text, without special tokens.
+
+        Raises:
+            InputError: the text is too long, or not valid Unicode (it contains a lone surrogate).
+        """
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str], *, special_tokens: bool = False) -> list[list[int]]:
+        """Encode texts, without padding.
+
+        Args:
+            texts: texts to encode.
+            special_tokens: add the tokens that the model expects around a text, such as the end token.
+
+        Raises:
+            InputError: a text is too long, or not valid Unicode (it contains a lone surrogate).
+        """
+        for index, text in enumerate(texts):
+            if len(text) > MAX_TEXT_CHARACTERS:
+                raise InputError(
+                    index, f"has {len(text):,} characters, but may have at most {MAX_TEXT_CHARACTERS:,}; split it."
+                )
+            try:
+                text.encode("utf-8")
+            except UnicodeEncodeError:
+                raise InputError(
+                    index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
+                ) from None
+        with _library_errors("The tokenizer cannot encode a text"):
+            encoded = self._model.encode(texts)
+        return [[*self._prefix, *ids, *self._suffix] for ids in encoded] if special_tokens else encoded
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Decode token ids to text, without special tokens."""
+        kept = [int(index) for index in ids]
+        with _library_errors("The tokenizer cannot decode a text"):
+            return self._model.decode([index for index in kept if index not in self._special_ids])
+
+    def decode_with(self, ids: Sequence[int], pieces: Mapping[int, str]) -> str:
+        """Decode token ids to text, with pieces of other text in place of some tokens.
+
+        Args:
+            ids: token ids.
+            pieces: text to put in place of a token, by the token's position; it has a space before it if it begins a
+                word.
+        """
+        kept = [place for place, index in enumerate(ids) if place in pieces or index not in self._special_ids]
+        with _library_errors("The tokenizer cannot decode a text"):
+            return self._model.decode_pieces([pieces.get(place, ids[place]) for place in kept]).strip()
+
+    def pieces(self, text: str) -> list[str]:
+        """Return the part of a text that each of its tokens stands for, whether or not the vocabulary has it, with a
+        space before it if it begins a word."""
+        with _library_errors("The tokenizer cannot encode a text"):
+            return self._model.pieces(text)
+
+    def token_id(self, token: str) -> int | None:
+        """Return the id of a vocabulary entry; ``None`` if there is no such entry."""
+        return self._vocabulary.get(token)
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Return the vocabulary entry of each id.
+
+        Raises:
+            ValueError: an id is not in the vocabulary.
+        """
+        tokens = []
+        for index in ids:
+            token = self._model.token(int(index))
+            if token is None:
+                raise ValueError(f"A token id must be between 0 and {self.vocab_size - 1}, got {index}.")
+            tokens.append(token)
+        return tokens
+
+
+@contextmanager
+def _library_errors(what: str) -> Iterator[None]:
+    """Raise the library's errors, whose cause is the tokenizer's definition, as :class:`BundleError`."""
+    try:
+        yield
+    except BaseException as error:  # the library raises plain Exception, and PanicException, which is not one
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise BundleError(f"{what}: {shortened(error)}. Export the bundle again.") from None

@@ -1,0 +1,284 @@
+"""Marian's models: translations are Marian's own, token for token, and what cannot be represented is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgeformer.cli import main
+from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import read_npz
+from edgeformer.importers.marian import model_config, read_marian, refuse_unknown
+from edgeformer.importers.marian_files import read_options, read_vocabulary
+from edgeformer.importers.positions import halves
+from edgeformer.quality.translators import open_translator
+from edgeformer.train.run import Run
+from edgeformer_export.export import export_run
+from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.translator import AnyTranslator, Translator
+from tests.importers.marian_models import MARIAN, expected
+
+MODEL = MARIAN / "ssru"
+SCORE_TOLERANCE = 1e-4
+"""Marian prints five decimals."""
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def compare(translator: AnyTranslator, beam_size: int, count: int) -> None:
+    cases = expected("ssru")[:count]
+    translations = translator.translate([case.source for case in cases], beam_size=beam_size, length_penalty=1.0)
+    for case, translation in zip(cases, translations, strict=True):
+        text, score = (case.beam1, case.score1) if beam_size == 1 else (case.beam4, case.score4)
+        assert (case.source, translation.text) == (case.source, text)
+        assert translation.score == pytest.approx(score, abs=SCORE_TOLERANCE)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_torch_translates_as_marian_does(marian_run: Run, beam_size: int, count: int) -> None:
+    compare(open_translator(marian_run.path), beam_size, count)
+
+
+@pytest.mark.slow
+def test_the_bundle_translates_as_marian_does(marian_run: Run, tmp_path: Path) -> None:
+    export_run(marian_run, tmp_path / "bundle")
+    with Translator.open(tmp_path / "bundle") as translator:
+        for beam_size in (1, 4):
+            compare(translator, beam_size, 1000)
+    assert translator.defaults.beam_shrinks
+    assert translator.defaults.max_len_a == 3
+
+
+def test_the_run_says_where_it_comes_from(marian_run: Run) -> None:
+    assert marian_run.info.status == "imported"
+    assert marian_run.recipe.source_language == "en"
+    assert set(marian_run.info.provenance["sha256"]) == {"model.npz", "vocab.spm"}
+    assert len(marian_run.sample) == 200
+    assert Run.open(marian_run.path).load_model().source_vocab_size == marian_run.source_tokenizer.vocab_size
+
+
+def test_the_command_imports_and_says_what_is_next(tmp_path: Path) -> None:
+    pytest.importorskip("sentencepiece")
+    text = tmp_path / "text"
+    text.write_text("Tom is here.\nI am hungry.\n", encoding="utf-8")
+    command = ["import", str(MODEL), "--out", str(tmp_path / "run"), "--text", str(text)]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    assert "marian" in result.stdout
+    assert "Next: edgeformer export" in result.stdout
+    again = CliRunner().invoke(main, command)
+    assert again.exit_code == 1
+    assert "is not an empty folder" in again.stderr
+    shown = CliRunner().invoke(main, [*command[:3], str(tmp_path / "other"), "--from", "marian", "--json"])
+    assert json.loads(shown.stdout)["family"] == "ssru"
+
+
+def test_unknown_formats_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("text", encoding="utf-8")
+    runner = CliRunner()
+    for arguments, message in (
+        ([str(tmp_path / "x")], "is not recognized. Formats: "),
+        ([str(tmp_path / "none")], "does not exist"),
+        ([str(tmp_path / "x"), "--from", "word2vec"], "`--from` must be one of "),
+        ([str(tmp_path / "x"), "--from", "marian"], "must have one vocabulary or two"),
+    ):
+        result = runner.invoke(main, ["import", *arguments, "--out", str(tmp_path / "run")])
+        assert result.exit_code == 1
+        assert message in result.stderr
+        assert not (tmp_path / "run").exists()
+
+
+# Options.
+
+
+def options_of_model() -> dict[str, Any]:
+    return dict(read_options(read_npz(MODEL / "model.npz"), MODEL / "model.npz"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("type", "s2s"),
+        ("transformer-ffn-depth", 3),
+        ("transformer-no-projection", True),
+        ("transformer-decoder-autoreg", "average-attention"),
+        ("dec-cell", "gru"),
+        ("transformer-ffn-activation", "tanh"),
+        ("transformer-tied-layers", [1, 1]),
+        ("transformer-postprocess", "dah"),
+        ("transformer-postprocess-top", "d"),
+        ("lemma-dim-emb", 128),
+        ("right-left", True),
+        ("transformer-alibi-shift", True),
+    ],
+)
+def test_options_that_no_family_has_are_named(option: str, value: object) -> None:
+    options = options_of_model()
+    refuse_unknown(options)
+    with pytest.raises(ImporterError, match=option):
+        refuse_unknown({**options, option: value})
+
+
+def test_options_become_the_configuration() -> None:
+    options = options_of_model()
+    arrays: Arrays = {"Wemb": np.zeros((3, 4))}
+    config = model_config(arrays, {**options, "transformer-decoder-autoreg": "self-attention"})
+    assert (config["family"], config["norm"], config["final_norm"]) == ("transformer", "post", False)
+    pre = {"transformer-preprocess": "n", "transformer-postprocess": "da", "transformer-postprocess-top": "n"}
+    config = model_config({}, {**options, **pre, "tied-embeddings-all": False, "tied-embeddings": True})
+    assert (config["norm"], config["final_norm"], config["tied_embeddings"]) == ("pre", True, "decoder")
+    assert model_config({}, {**options, "output-omit-bias": True})["output_bias"] is False
+    assert model_config({}, {**options, "transformer-disable-position-embeddings": True})["positions"] == "none"
+
+
+def test_positions_are_those_of_marian() -> None:
+    table = halves(5, 6, denominator=2)
+    assert table[0].tolist() == [0, 0, 0, 1, 1, 1]
+    np.testing.assert_allclose(
+        table[3], [*np.sin([3, 3 / 100, 3 / 10_000]), *np.cos([3, 3 / 100, 3 / 10_000])], rtol=1e-6
+    )
+
+
+# Vocabularies.
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("vocab.yml", '</s>: 0\n<unk>: 1\n"\\"": 2\n",": 3\n\'it\'\'s\': 4\na: 5\n"\\u00e9\\x41": 6\n"\x85": 7\n'),
+        ("vocab.json", json.dumps({"</s>": 0, "<unk>": 1, '"': 2, ",": 3, "it's": 4, "a": 5, "éA": 6, "\x85": 7})),
+        ("vocab.txt", "</s>\n<unk>\n\"\n,\nit's\na\néA\n\x85\n"),
+    ],
+)
+def test_vocabularies_of_all_formats(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    words = ["</s>", "<unk>", '"', ",", "it's", "a", "éA", "\x85"]
+    assert read_vocabulary(tmp_path / name) == {word: index for index, word in enumerate(words)}
+
+
+@pytest.mark.parametrize("content", ["a\n", "a: b\n", '"a": -1\n', '"\\UFFFFFFFF": 1\n', "\ud800: 1"])
+def test_damaged_vocabularies_are_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "vocab.yml").write_bytes(content.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ImporterError, match=r"vocab\.yml"):
+        read_vocabulary(tmp_path / "vocab.yml")
+
+
+def copied(folder: Path) -> Path:
+    shutil.copytree(MODEL, folder)
+    return folder
+
+
+def rewritten(folder: Path, change: Callable[[Arrays], Mapping[str, Any]]) -> Path:
+    """A copy of the model with other arrays."""
+    path = copied(folder) / "model.npz"
+    arrays = change(read_npz(path))
+    np.savez(path, **arrays)
+    return folder
+
+
+def test_words_are_split_at_spaces_without_sentencepiece(tmp_path: Path) -> None:
+    folder = copied(tmp_path / "m")
+    (folder / "vocab.spm").unlink()
+    (folder / "decoder.yml").unlink()
+    words = ["</s>", "<unk>", *(f"w{index}" for index in range(1498))]
+    (folder / "vocab.yml").write_text(
+        "".join(f"{word}: {index}\n" for index, word in enumerate(words)), encoding="utf-8"
+    )
+    imported = read_marian(folder)
+    assert '"WhitespaceSplit"' in imported.source_tokenizer
+    assert imported.generation.beam_size == 4
+
+
+def test_target_languages_are_chosen_by_a_token(tmp_path: Path) -> None:
+    spm = pytest.importorskip("sentencepiece").SentencePieceProcessor(model_file=str(MODEL / "vocab.spm"))
+    folder = copied(tmp_path / "m")
+    pieces = [spm.id_to_piece(index) for index in range(spm.vocab_size())]
+    pieces[-2:] = [">>fra<<", ">>deu<<"]
+    (folder / "vocab.yml").write_text(
+        "".join(f"{json.dumps(piece, ensure_ascii=False)}: {index}\n" for index, piece in enumerate(pieces)),
+        encoding="utf-8",
+    )
+    for side in ("source", "target"):
+        shutil.copyfile(folder / "vocab.spm", folder / f"{side}.spm")
+    (folder / "vocab.spm").unlink()
+    (folder / "decoder.yml").write_text("vocabs: [vocab.json, vocab.json]\nbeam-size: 6\n", encoding="utf-8")
+    imported = read_marian(folder)
+    assert imported.text.languages == {"fra": ">>fra<<", "deu": ">>deu<<"}
+    assert imported.generation.beam_size == 6
+    tokenizer = Tokenizer.from_json(imported.source_tokenizer, "t", imported.text)
+    (ids,) = tokenizer.for_sources("en", "deu").encode_batch(["Hello >>fra<<"], special_tokens=True)
+    assert tokenizer.tokens([ids[0], ids[-1]]) == [">>deu<<", "</s>"]
+    assert ">>fra<<" not in tokenizer.tokens(ids)
+    with pytest.raises(OptionError, match="`target_language` must be one of deu, fra, but is `ita`"):
+        tokenizer.for_sources("en", "ita")
+
+
+# Damaged files.
+
+
+def without(arrays: Arrays, start: str) -> Arrays:
+    return {name: array for name, array in arrays.items() if not name.startswith(start)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda arrays: without(arrays, "decoder_l1_rnn_Wf"), "lacks the array `decoder_l1_rnn_Wf`"),
+        (lambda arrays: {**arrays, "encoder_l1_ffn_W1": np.zeros((3, 4), np.float32)}, "feed_forward.0.weight"),
+        (lambda arrays: {**arrays, "Wemb": arrays["Wemb"][:-1]}, "the model has 1,499"),
+        (lambda arrays: {**arrays, "Wemb": np.full_like(arrays["Wemb"], np.nan)}, "not finite"),
+        (lambda arrays: without(arrays, "special"), "special:model.yml"),
+    ],
+)
+def test_a_missing_or_misshapen_array_is_named(
+    tmp_path: Path, change: Callable[[Arrays], Arrays], message: str
+) -> None:
+    folder = rewritten(tmp_path / "model", change)
+    command = ["import", str(folder), "--from", "marian", "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 1
+    assert message in " ".join(result.stderr.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_objects_and_bombs_are_not_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "o.npz", a=np.array([{}], dtype=object))
+    with pytest.raises(ImporterError, match="Python objects"):
+        read_npz(tmp_path / "o.npz")
+    np.savez_compressed(tmp_path / "b.npz", a=np.zeros(10**6))
+    with pytest.raises(ImporterError, match="compressed more than weights can be"):
+        read_npz(tmp_path / "b.npz")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_mutated_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        arrays: Arrays = {"a": np.arange(12, dtype=np.float32).reshape(3, 4), "b": np.zeros((1, 4))}
+        for name, array in arrays.items():
+            part = io.BytesIO()
+            np.save(part, array)
+            archive.writestr(f"{name}.npy", part.getvalue())
+    content = bytearray(stream.getvalue())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.getbasetemp() / "mutated.npz"
+    path.write_bytes(content[: data.draw(st.integers(1, len(content)))])
+    try:
+        read = read_npz(path)
+    except ImporterError:
+        return
+    assert sum(array.nbytes for array in read.values()) <= 2 * path.stat().st_size

@@ -1,0 +1,115 @@
+"""Target prefixes: forced, part of the output, and without effect on other sentences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeformer_runtime import DecodeOptions, InputError, OptionError, Translator
+from edgeformer_runtime.decoding.loop import decode
+from tests.runtime.test_search import FEW, MODELS, SOURCES, beam_options, within
+from tests.toy import Ids, ToySession, reference_beam, reference_greedy, same
+
+PREFIXES = st.lists(st.sampled_from([1, 4]), max_size=4).map(tuple)
+TEXTS = ["The old dog runs 2 times near the sea.", "The green river turns 14 times near the house.", "The dog sings."]
+
+
+def with_room(session: ToySession, prefix: Ids, options: DecodeOptions) -> Ids:
+    """As much of a prefix as leaves room for a token."""
+    return prefix[: min(options.max_length or session.max_target_length, session.max_target_length) - 1]
+
+
+@FEW
+@given(MODELS, SOURCES, PREFIXES, beam_options(), st.booleans())
+def test_search_continues_the_prefix_as_the_reference_does(
+    session: ToySession, source: Ids, prefix: Ids, options: DecodeOptions, greedy: bool
+) -> None:
+    options = within(session, replace(options, beam_size=1, n_best=1) if greedy else options)
+    prefix = with_room(session, prefix, options)
+    expected = (reference_greedy if greedy else reference_beam)(session, source, options, prefix)
+    (hypotheses,) = decode(session, [source], options, prefixes=[prefix])
+    assert same(hypotheses, expected.hypotheses), (hypotheses, expected.hypotheses)
+    assert all(hypothesis.ids[: len(prefix)] == prefix for hypothesis in hypotheses)
+
+
+@FEW
+@given(MODELS, st.lists(st.tuples(SOURCES, PREFIXES), min_size=2, max_size=7), beam_options(), st.booleans())
+def test_prefixes_of_several_lengths_give_the_same_alone_and_together(
+    session: ToySession, pairs: list[tuple[Ids, Ids]], options: DecodeOptions, greedy: bool
+) -> None:
+    options = within(session, replace(options, beam_size=1, n_best=1) if greedy else options)
+    sources = [source for source, _ in pairs]
+    prefixes = [with_room(session, prefix, options) for _, prefix in pairs]
+    together = decode(session, sources, options, prefixes=prefixes, workers=2)
+    alone = [
+        decode(session, [source], options, prefixes=[prefix])[0]
+        for source, prefix in zip(sources, prefixes, strict=True)
+    ]
+    assert together == alone
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_prefixes_of_one_length_share_a_batch_with_one_row_per_sentence(beam_size: int) -> None:
+    session = ToySession(max_target_length=6, end_bias=-50.0)
+    decode(session, [(4,), (5,)], DecodeOptions(beam_size=beam_size), prefixes=[(4, 5, 6), (6, 5, 4)])
+    assert session.rows == [2, 2, 2, 2, 2 * beam_size, 2 * beam_size]
+
+
+def test_a_prefix_without_room_is_refused() -> None:
+    session = ToySession(max_target_length=4)
+    with pytest.raises(
+        InputError, match="Text 2 has a target prefix of 4 tokens, but a translation may have at most 4"
+    ):
+        decode(session, [(4,), (5,)], DecodeOptions(), prefixes=[(), (4, 4, 4, 4)])
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_translation_begins_with_its_prefix(translator: Translator, beam_size: int) -> None:
+    free = translator.translate(TEXTS, beam_size=beam_size)
+    tokens = [translation.tokens[:3] for translation in free]
+    ids = [translation.best.ids[:3] for translation in free]
+    for prefix in (tokens, ids, [translator.target_tokenizer.decode(of_text) for of_text in ids]):
+        forced = translator.translate(TEXTS, beam_size=beam_size, target_prefix=prefix)
+        for translation, expected in zip(forced, ids, strict=True):
+            assert translation.best.ids[:3] == expected
+    together = translator.translate(TEXTS, beam_size=beam_size, target_prefix=["green", None, tokens[2]])
+    assert together[0].text.startswith("green")
+    assert together[1] == free[1]
+    alone = translator.translate(TEXTS[:1], beam_size=beam_size, target_prefix="green")
+    assert (
+        together[:1]
+        == alone
+        == list(translator.translate_stream(TEXTS[:1], beam_size=beam_size, target_prefix="green"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("prefix", "message"),
+    [
+        (["a"], "`target_prefix` must be a string, or a list with one entry per text, 3, but is 1."),
+        (3, "`target_prefix` must be a string, or a list with one entry per text, 3, but is 3."),
+        ([None, ["nowhere"], None], "The target prefix of text 2: `nowhere` is not a token of the target vocabulary."),
+        ([[10**6], None, None], "The target prefix of text 1: a token id must be between 0 and 299, but is 1000000."),
+        ([None, None, [1.5]], "The target prefix of text 3: a token must be a string or a token id, but is 1.5."),
+        ([None, None, 7], "The target prefix of text 3 must be a string or a list of tokens, but is 7."),
+        ([["</s>"], None, None], "The target prefix of text 1 must not contain the start, end or padding token."),
+        (["\ud800", None, None], "The target prefix of text 1 must be valid Unicode, but contains a lone surrogate"),
+    ],
+)
+def test_a_wrong_prefix_is_named(translator: Translator, prefix: object, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        translator.translate(TEXTS, target_prefix=prefix)  # type: ignore[arg-type]  # the point of the test
+    assert str(caught.value).startswith(message)
+
+
+def test_a_prefix_that_is_too_long_fails_alone_if_errors_are_returned(translator: Translator) -> None:
+    prefix = [None, "old dog " * 200, None]
+    failed = translator.translate(TEXTS, target_prefix=prefix, on_error="return")
+    assert isinstance(failed[1].error, InputError)
+    assert str(failed[1].error).startswith("Text 2 has a target prefix of")
+    assert failed[::2] == translator.translate(TEXTS[::2])
+    with pytest.raises(InputError, match="Text 2 has a target prefix of"):
+        translator.translate(TEXTS, target_prefix=prefix)
