@@ -9,13 +9,14 @@ from typing import cast
 import numpy as np
 
 from edgeformer_runtime.attention import attention_weights
+from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Request
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AttentiveSession, FloatArray, StepSession
 
 
 def ranked_by_coverage(
-    session: StepSession, requests: Sequence[Request], results: Sequence[Sequence[Hypothesis]], weight: float
+    session: StepSession, requests: Sequence[Request], results: Sequence[Sequence[Hypothesis]], options: DecodeOptions
 ) -> list[list[Hypothesis]]:
     """Add the coverage penalty to scores, and sort by them.
 
@@ -23,7 +24,7 @@ def ranked_by_coverage(
         session: the model, which must have attention weights.
         requests: the sentences.
         results: hypotheses of each sentence, with scores.
-        weight: weight of the penalty.
+        options: the weight of the penalty, and the size of batches.
 
     Raises:
         BundleError: the model has no attention weights.
@@ -34,11 +35,11 @@ def ranked_by_coverage(
         for hypothesis in hypotheses
     ]
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
-    weights = iter(attention_weights(cast(AttentiveSession, session), sources, targets))
+    weights = iter(attention_weights(cast(AttentiveSession, session), sources, targets, options.max_batch_tokens))
     ranked = []
     for hypotheses in results:
         scored = [
-            replace(hypothesis, score=(hypothesis.score or 0.0) + weight * coverage(next(weights)))
+            replace(hypothesis, score=(hypothesis.score or 0.0) + options.coverage_penalty * coverage(next(weights)))
             for hypothesis in hypotheses
         ]
         ranked.append(sorted(scored, key=lambda hypothesis: hypothesis.score or 0.0, reverse=True))

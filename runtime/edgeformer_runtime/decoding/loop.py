@@ -106,7 +106,7 @@ def decode(
         ]
     elif options.coverage_penalty:
         results = decoded(requests, replace(options, n_best=options.places + options.beam_size))
-        results = ranked_by_coverage(session, requests, results, options.coverage_penalty)
+        results = ranked_by_coverage(session, requests, results, options)
         results = [hypotheses[: options.n_best] for hypotheses in results]
     else:
         results = decoded(requests, options)
