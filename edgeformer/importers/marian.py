@@ -25,7 +25,7 @@ MAX_LENGTH = 512
 """Positions of an imported model: Marian itself has no limit."""
 NORM_EPSILON = 1e-6
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
-POST_NORM, PRE_NORM = {"dan", "an"}, {"da", "a"}
+POST_NORM = {"dan", "an"}
 """Operations after a sublayer: d is dropout, a adds the input, n normalizes."""
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -108,13 +108,12 @@ def refuse_unknown(options: Mapping[str, Any]) -> None:
         raise ImporterError(f"Marian's option `dec-cell` is {options.get('dec-cell')!r}; only `ssru` is supported.")
     if str(options.get("transformer-postprocess-emb", "d")) not in {"", "d", "n", "nd", "dn"}:
         raise ImporterError("Marian's option `transformer-postprocess-emb` may have d and n only.")
-    _norm(options)
+    _has_top_norm(options)
 
 
 def model_config(arrays: Arrays, options: Mapping[str, Any]) -> dict[str, Any]:
     """Section ``[model]`` of the recipe."""
     depth = {side: int(options[f"{side}-depth"]) for side in ("enc", "dec")}
-    norm, top = _norm(options)
     ssru = options.get("transformer-decoder-autoreg") == "rnn"
     return {
         "family": "ssru" if ssru else "transformer",
@@ -126,9 +125,9 @@ def model_config(arrays: Arrays, options: Mapping[str, Any]) -> dict[str, Any]:
         "decoder_layers": depth["dec"],
         "positions": _positions(options),
         "embedding_norm": "n" in str(options.get("transformer-postprocess-emb", "d")),
-        "norm": norm,
+        "norm": "post",
         "norm_epsilon": NORM_EPSILON,
-        "final_norm": top,
+        "final_norm": _has_top_norm(options),
         "activation": ACTIVATIONS[str(options.get("transformer-ffn-activation", "relu"))],
         "tied_embeddings": _tying(arrays, options),
         "output_bias": not options.get("output-omit-bias", False),
@@ -145,16 +144,22 @@ def _positions(options: Mapping[str, Any]) -> str:
     return "learned" if any(options.get(name) for name in trained) else "table"
 
 
-def _norm(options: Mapping[str, Any]) -> tuple[str, bool]:
-    """Whether norms are before or after sublayers, and whether there is one at the top."""
+def _has_top_norm(options: Mapping[str, Any]) -> bool:
+    """Whether the encoder and the decoder end with a norm. All others must be behind sublayers.
+
+    Raises:
+        ImporterError: they are elsewhere.
+    """
     before = str(options.get("transformer-preprocess", ""))
     after = str(options.get("transformer-postprocess", "dan"))
     top = str(options.get("transformer-postprocess-top", ""))
-    if top in {"", "n"}:
-        if before == "" and after in POST_NORM:
-            return "post", top == "n"
-        if before == "n" and after in PRE_NORM:
-            return "pre", top == "n"
+    if before == "" and after in POST_NORM and top in {"", "n"}:
+        return top == "n"
+    if before == "n":
+        raise ImporterError(
+            "Marian's option `transformer-preprocess` is 'n': its norms are before sublayers, and only queries are "
+            "normalized, which no model family can represent."
+        )
     raise ImporterError(
         f"Marian's options `transformer-preprocess` {before!r}, `transformer-postprocess` {after!r} and "
         f"`transformer-postprocess-top` {top!r} together are no norm that a model family has."
@@ -174,7 +179,6 @@ class _Weights:
     def __init__(self, arrays: Arrays, config: Mapping[str, Any]) -> None:
         self.arrays, self.config = arrays, config
         self.weights: Weights = {}
-        self.pre = config["norm"] == "pre"
 
     def convert(self) -> Weights:
         config = self.config
@@ -187,7 +191,7 @@ class _Weights:
             if config["family"] == "ssru":
                 self.linear(f"{ours}.target_layer.forget", f"{theirs}_rnn_Wf", f"{theirs}_rnn_bf")
                 self.linear(f"{ours}.target_layer.candidate", f"{theirs}_rnn_W", None)
-                self.norm(f"{ours}.target_residual.norm", f"{theirs}_rnn_ffn_ln", after="_pre" * self.pre)
+                self.norm(f"{ours}.target_residual.norm", f"{theirs}_rnn_ffn_ln")
             else:
                 self.attention(f"{ours}.target_layer.attention", f"{ours}.target_residual", f"{theirs}_self")
             self.attention(f"{ours}.cross_attention", f"{ours}.cross_residual", f"{theirs}_context")
@@ -215,12 +219,12 @@ class _Weights:
     def attention(self, ours: str, residual: str, theirs: str) -> None:
         for part, letter in {"query": "q", "key": "k", "value": "v", "output": "o"}.items():
             self.linear(f"{ours}.{part}", f"{theirs}_W{letter}", f"{theirs}_b{letter}")
-        self.norm(f"{residual}.norm", f"{theirs}_Wo_ln", after="_pre" * self.pre)
+        self.norm(f"{residual}.norm", f"{theirs}_Wo_ln")
 
     def feed_forward(self, ours: str, theirs: str) -> None:
         for place, number in ((0, 1), (3, 2)):
             self.linear(f"{ours}.feed_forward.{place}", f"{theirs}_ffn_W{number}", f"{theirs}_ffn_b{number}")
-        self.norm(f"{ours}.feed_forward_residual.norm", f"{theirs}_ffn_ffn_ln", after="_pre" * self.pre)
+        self.norm(f"{ours}.feed_forward_residual.norm", f"{theirs}_ffn_ffn_ln")
 
     def embeddings(self) -> None:
         """Tables of tokens, which get a row of zeros for the start token, and of positions."""

@@ -36,12 +36,8 @@ MODELS = {
         *("--enc-depth", "1", "--dec-depth", "2", "--transformer-ffn-activation", "swish"),
         *("--tied-embeddings-all", "--dim-vocabs", "1000", "1000"),
     ],
-    "pre-norm": [
-        *("--enc-depth", "1", "--dec-depth", "1", "--transformer-preprocess", "n", "--transformer-postprocess", "da"),
-        *("--transformer-postprocess-top", "n", "--tied-embeddings", "--dim-vocabs", "800", "1000"),
-    ],
 }
-"""Options by model: a recurrence as in Bergamot's students; self-attention; norms first, and two vocabularies."""
+"""Options by model: a recurrence as in Bergamot's students, and self-attention."""
 HELD_OUT = 1000
 
 
@@ -61,8 +57,7 @@ def main() -> None:
     for name in arguments.models:
         folder = arguments.out / name
         folder.mkdir(exist_ok=True)
-        shared = name != "pre-norm"
-        vocabularies = ["vocab.spm"] * 2 if shared else ["source.spm", "target.spm"]
+        vocabularies = ["vocab.spm"] * 2
         vocabularies = [str(folder / vocabulary) for vocabulary in vocabularies]
         command = [sys.executable, "-m", "pymarian", "train", "--model", str(folder / "model.npz")]
         command += ["--train-sets", *map(str, files), "--vocabs", *vocabularies, *COMMON, *MODELS[name]]

@@ -117,6 +117,7 @@ def options_of_model() -> dict[str, Any]:
         ("dec-cell", "gru"),
         ("transformer-ffn-activation", "tanh"),
         ("transformer-tied-layers", [1, 1]),
+        ("transformer-preprocess", "n"),
         ("transformer-postprocess", "dah"),
         ("transformer-postprocess-top", "d"),
         ("lemma-dim-emb", 128),
@@ -136,9 +137,9 @@ def test_options_become_the_configuration() -> None:
     arrays: Arrays = {"Wemb": np.zeros((3, 4))}
     config = model_config(arrays, {**options, "transformer-decoder-autoreg": "self-attention"})
     assert (config["family"], config["norm"], config["final_norm"]) == ("transformer", "post", False)
-    pre = {"transformer-preprocess": "n", "transformer-postprocess": "da", "transformer-postprocess-top": "n"}
-    config = model_config({}, {**options, **pre, "tied-embeddings-all": False, "tied-embeddings": True})
-    assert (config["norm"], config["final_norm"], config["tied_embeddings"]) == ("pre", True, "decoder")
+    top = {"transformer-postprocess-top": "n"}
+    config = model_config({}, {**options, **top, "tied-embeddings-all": False, "tied-embeddings": True})
+    assert (config["final_norm"], config["tied_embeddings"]) == (True, "decoder")
     assert model_config({}, {**options, "output-omit-bias": True})["output_bias"] is False
     assert model_config({}, {**options, "transformer-disable-position-embeddings": True})["positions"] == "none"
 

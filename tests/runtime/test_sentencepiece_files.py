@@ -25,7 +25,8 @@ from edgeformer_runtime.tokenizer.normalizer import Spaces
 from edgeformer_runtime.tokenizer.sentencepiece_file import decoder, normalizer
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash
-from tests.runtime.test_mutated_bundles import CHANGES, FEW, MANY, mutated
+from tests.robustness.mutations import mutated
+from tests.runtime.test_mutated_bundles import CHANGES, FEW, MANY
 
 Tree = dict[str, Any]
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
