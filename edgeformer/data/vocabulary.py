@@ -29,9 +29,13 @@ def train_tokenizers(pairs: Sequence[tuple[str, str]], config: TokenizerConfig) 
     """Train the source and target tokenizers, which are the same object if ``config.shared`` is set.
 
     Raises:
-        ConfigError: the vocabulary size is below the minimum.
+        ConfigError: the vocabulary size is below the minimum, or the recipe is that of an imported model.
         DataError: there is no text.
     """
+    if config.kind == "imported":
+        raise ConfigError(
+            "`tokenizer.kind` is `imported`: this is the recipe of an imported model, whose tokenizer cannot be trained."
+        )
     if config.shared:
         shared = train_tokenizer(chain.from_iterable(pairs), config)
         return shared, shared

@@ -155,6 +155,8 @@ class Translator(Generic[SessionT_co]):
         workers: int = 1,
         truncate: bool = False,
         trusted_keys: Sequence[Key] | None = None,
+        source_language: str = "",
+        target_language: str = "",
     ) -> Translator[OnnxSession]:
         """Check and open a bundle. The decoding defaults come from its manifest.
 
@@ -168,6 +170,8 @@ class Translator(Generic[SessionT_co]):
             truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
             trusted_keys: public keys, one of which must have signed the bundle; see
                 :func:`~edgeformer_runtime.bundle.open.open_bundle`, which takes them if the bundle is opened before.
+            source_language: code of the language to translate from, if the model has several; by default, the bundle's.
+            target_language: code of the language to translate to, if the model has several; by default, the bundle's.
 
         Raises:
             BundleError: the bundle is missing, damaged, not signed by a trusted key, or incompatible with this runtime.
@@ -190,7 +194,8 @@ class Translator(Generic[SessionT_co]):
         target = source if files.target == files.source else bundle_tokenizer(bundle, files.target)
         _check_tokenizers(bundle, source, target)
         defaults = DecodeOptions(**asdict(generation))
-        languages = bundle.manifest.source_language, bundle.manifest.target_language
+        manifest = bundle.manifest
+        languages = source_language or manifest.source_language, target_language or manifest.target_language
         return Translator(session, source, target, defaults, workers=workers, truncate=truncate, languages=languages)
 
     @property

@@ -22,6 +22,8 @@ from edgeformer.importers.archive import read_npz
 from edgeformer.importers.marian import model_config, read_marian, refuse_unknown
 from edgeformer.importers.marian_files import read_options, read_vocabulary
 from edgeformer.importers.positions import halves
+from edgeformer.importers.read import read_model
+from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import open_translator
 from edgeformer.train.run import Run
 from edgeformer_export.export import export_run
@@ -83,6 +85,17 @@ def test_the_command_imports_and_says_what_is_next(tmp_path: Path) -> None:
     assert "is not an empty folder" in again.stderr
     shown = CliRunner().invoke(main, [*command[:3], str(tmp_path / "other"), "--from", "marian", "--json"])
     assert json.loads(shown.stdout)["family"] == "ssru"
+
+
+def test_an_imported_recipe_cannot_be_trained(marian_run: Run, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"Tom is here {index}.\tTom est là {index}.\n" for index in range(50)), encoding="utf-8")
+    sizes = ["data.valid_size=5", "data.test_size=5"]
+    changes = [f"--set={change}" for change in [f'data.train=["{pairs}"]', *sizes]]
+    command = ["train", str(marian_run.path / "recipe.json"), "--out", str(tmp_path / "run"), *changes]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 1
+    assert "whose tokenizer cannot be trained" in " ".join(result.stderr.split())
 
 
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:
@@ -224,6 +237,14 @@ def test_target_languages_are_chosen_by_a_token(tmp_path: Path) -> None:
     assert ">>fra<<" not in tokenizer.tokens(ids)
     with pytest.raises(OptionError, match="`target_language` must be one of deu, fra, but is `ita`"):
         tokenizer.for_sources("en", "ita")
+    found = read_model(folder, "marian", source_language="en", target_language="deu")
+    run = write_run(found.model, tmp_path / "run", found.origin, text=["Tom is here."])
+    german = open_translator(run.path)
+    assert german.translate(["Tom is here."])[0].source.ids[0] == ids[0]
+    french = german.with_languages("en", "fra")
+    assert french.translate(["Tom is here."])[0].source.ids[0] == tokenizer.ids([">>fra<<"])[0]
+    with pytest.raises(OptionError, match="but is `ita`"):
+        german.with_languages("en", "ita")
 
 
 # Damaged files.

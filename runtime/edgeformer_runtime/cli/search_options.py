@@ -40,6 +40,11 @@ search = options.group(
         type=float,
         help="Finish a sentence when it has --beam times this many finished hypotheses. Default: 1.",
     ),
+    beam_shrinks=click.option(
+        "--beam-shrinks/--beam-refills",
+        default=None,
+        help="Whether a finished hypothesis leaves one place fewer for others, as in Marian. Default: the model's.",
+    ),
     length_includes_end=click.option(
         "--length-includes-end/--length-excludes-end",
         default=None,

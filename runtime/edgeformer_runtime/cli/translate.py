@@ -45,6 +45,12 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     truncate=options.truncate,
     device=options.device,
     threads=options.worker_threads,
+    source_language=click.option(
+        "--source-language", metavar="CODE", help="Language to translate from, for models with several."
+    ),
+    target_language=click.option(
+        "--target-language", metavar="CODE", help="Language to translate to, for models with several."
+    ),
     workers=click.option(
         "--workers",
         type=click.IntRange(1),
