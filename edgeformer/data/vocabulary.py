@@ -34,7 +34,8 @@ def train_tokenizers(pairs: Sequence[tuple[str, str]], config: TokenizerConfig) 
     """
     if config.kind == "imported":
         raise ConfigError(
-            "`tokenizer.kind` is `imported`: this is the recipe of an imported model, whose tokenizer cannot be trained."
+            "`tokenizer.kind` is `imported`: this is the recipe of an imported model, whose tokenizer cannot be "
+            "trained."
         )
     if config.shared:
         shared = train_tokenizer(chain.from_iterable(pairs), config)

@@ -19,7 +19,7 @@ from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
 from edgeformer_export.card import model_card
 from edgeformer_export.model_graphs import ModelGraphs, Passes
-from edgeformer_export.parity.comparison import compare, compare_logits
+from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import make_golden
 from edgeformer_export.parity.locate import match_modules, record_inner
 from edgeformer_export.passes.pipeline import run_passes
@@ -217,7 +217,7 @@ def _compare(
     traits = PRECISIONS[precision]
     if parity.problems and not (force and traits.is_quantized):
         found = "; ".join(parity.problems)
-        _require_steps_like_forward(model_graphs.model, sources, parity)
+        _require_steps_like_forward(model_graphs.model, sources)
         if not traits.is_quantized:
             raise ParityError(f"The exported graphs are not equal to torch: {found}.")
         higher = f", export with a higher precision, such as {traits.kept_as}," if traits.kept_as is not None else ""
@@ -228,20 +228,19 @@ def _compare(
     return parity
 
 
-def _require_steps_like_forward(model: EncoderDecoder, sources: Sequence[Sequence[int]], bundle: ParityReport) -> None:
-    """Compare a model with itself where its bundle differs from it: on text, ``step`` may differ from ``forward``
-    although the made-up sentences of the contract's check showed no difference.
+def _require_steps_like_forward(model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> None:
+    """Compare a model with itself: on text, ``step`` may differ from ``forward`` although the made-up sentences of the
+    contract's check showed no difference.
 
     Raises:
-        ParityError: they differ by more than the bundle may.
+        ParityError: they differ by more than an fp32 bundle may.
     """
     session, greedy = TorchSession(model), DecodeOptions(beam_size=1, return_scores=False)
     targets = [best.ids for best, *_ in decode(session, sources, greedy)]
-    logits = msgspec.structs.replace(
-        compare_logits(model, session, list(zip(sources, targets, strict=True))),
-        torch_rounding=bundle.logits.torch_rounding,
-    )
-    if problems := ParityReport(precision=bundle.precision, logits=logits, tokens=()).problems:
+    pairs = list(zip(sources, targets, strict=True))
+    logits = compare_logits(model, session, pairs)
+    logits = msgspec.structs.replace(logits, torch_rounding=torch_rounding(model, pairs, session.special))
+    if problems := ParityReport(precision="fp32", logits=logits, tokens=()).problems:
         raise ParityError(
             "In PyTorch, the model's `step` gives other logits than its `forward` for text of the training set: "
             f"{'; '.join(problems)}. Correct the model; its graphs compute what `step` does."

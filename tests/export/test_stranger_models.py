@@ -9,6 +9,7 @@ import torch
 
 from edgeformer import families
 from edgeformer.data.vocabulary import train_tokenizers
+from edgeformer.families import Family
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run, RunInfo
 from edgeformer_export.export import export_run
@@ -27,8 +28,23 @@ TEXTS = ["The old dog runs 2 times near the sea.", "river", "The small machine s
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_strangers_model_works_in_every_precision(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(families, "REGISTERED", FAMILIES)
-    recipe = small_recipe(section={"family": name})
+    require_every_precision(FAMILIES[name], tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of a library that takes seconds to import, and is imported here only
+def test_a_wrapped_model_of_hugging_face_works_in_every_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    from tests.hugging_face import BART
+
+    require_every_precision(BART, tmp_path, monkeypatch)
+
+
+def require_every_precision(family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(families, "REGISTERED", {family.name: family})
+    recipe = small_recipe(section={"family": family.name})
     run = Run.create(
         tmp_path / "run",
         recipe,
