@@ -32,7 +32,7 @@ import sys
 from pathlib import Path
 import torch
 from edgeformer.train.checkpoints.checkpoint import TrainingProgress, TrainingState
-model = torch.nn.Linear(30, 30)
+model = torch.nn.Linear(30, 30, bias=False)
 torch.nn.init.constant_(model.weight, float(Path(sys.argv[1]).read_text()))
 state = TrainingState(model, torch.optim.AdamW(model.parameters()), TrainingProgress(step=1))
 state.save(Path(sys.argv[2]))

@@ -76,6 +76,17 @@ def test_a_changed_token_names_example_and_place(small_bundle: Path, tmp_path: P
     assert (result.cases, result.failed) == (12, 2)
 
 
+def test_long_texts_of_a_record_are_cut_off(small_bundle: Path, tmp_path: Path) -> None:
+    def change(tree: dict[str, Any]) -> None:
+        tree["cases"][0] |= {"output": "[" * 100_000, "ids": tree["cases"][0]["ids"][:1], "text": "a " * 100}
+
+    translator = Translator.open(edit_golden(copy_of(small_bundle, tmp_path), change), threads=1)
+    problems = check_golden(translator).problems
+    assert any(problem.endswith("[[[ …") for problem in problems)
+    assert any("token 2 differs" in problem for problem in problems)
+    assert max(map(len, problems)) < 1500
+
+
 def test_a_changed_score_names_the_example(small_bundle: Path, tmp_path: Path) -> None:
     def change(cases: Cases) -> None:
         cases[0]["score"] += 0.5 * PRECISIONS["fp32"].tolerances.score

@@ -100,15 +100,18 @@ class Difference(msgspec.Struct, kw_only=True, frozen=True):
     def __str__(self) -> str:
         where = f"example {self.example} (beam {self.beam_size})"
         score = f"{self.found_score:.6f} instead of {self.expected_score:.6f}"
+        text, found_output, expected_output = (
+            shortened(repr(value)) for value in (self.text, self.found_output, self.expected_output)
+        )
         if self.token is None:
-            return f"{where} has score {score}: {self.text!r}"
+            return f"{where} has score {score}: {text}"
         expected, found = (
             "the end" if token is None else f"{token} {piece!r}"
             for token, piece in ((self.expected_id, self.expected_piece), (self.found_id, self.found_piece))
         )
         return (
-            f"{where}, token {self.token} differs: expected {expected}, got {found}; {self.text!r} gave "
-            f"{self.found_output!r} instead of {self.expected_output!r}, with score {score}"
+            f"{where}, token {self.token} differs: expected {expected}, got {found}; {text} gave "
+            f"{found_output} instead of {expected_output}, with score {score}"
         )
 
 
@@ -295,7 +298,7 @@ def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> 
             )
             problems.append(
                 f"the source tokenizer `{files.source}` is not the one of the examples: token {position + 1} of "
-                f"example {number} is {actual} instead of {expected} in {case.text!r}"
+                f"example {number} is {actual} instead of {expected} in {shortened(repr(case.text))}"
             )
             break
     for number, case in enumerate(cases, 1):
@@ -303,7 +306,7 @@ def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> 
         if text != case.output:
             problems.append(
                 f"the target tokenizer `{files.target}` is not the one of the examples: the tokens of example {number} "
-                f"are {text!r} instead of {case.output!r}"
+                f"are {shortened(repr(text))} instead of {shortened(repr(case.output))}"
             )
             break
     return problems
