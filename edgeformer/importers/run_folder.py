@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.errors import ImporterError
 from edgeformer.importers.model import ImportedModel
@@ -51,17 +49,7 @@ def write_run(
         ImporterError: the weights do not fit the configuration.
     """
     refuse_used(out)
-    shared = imported.source_tokenizer == imported.target_tokenizer
-    recipe = recipe_from_tree(
-        {
-            "model": {key: value for key, value in imported.model.items() if value is not None},
-            "tokenizer": {"kind": "imported", "shared": shared},
-            "source_language": imported.source_language,
-            "target_language": imported.target_language,
-            "description": "imported",
-        },
-        "of the imported model",
-    )
+    recipe = _recipe(imported)
     source = Tokenizer.from_json(imported.source_tokenizer, "of the source", imported.text)
     target = Tokenizer.from_json(imported.target_tokenizer, "of the target", imported.text)
     model = _model(recipe, imported, source.vocab_size, target.vocab_size)
@@ -91,12 +79,25 @@ def write_run(
     return run
 
 
+def _recipe(imported: ImportedModel) -> Recipe:
+    tree = {
+        "model": {key: value for key, value in imported.model.items() if value is not None},
+        "tokenizer": {"kind": "imported", "shared": imported.source_tokenizer == imported.target_tokenizer},
+        "source_language": imported.source_language,
+        "target_language": imported.target_language,
+        "description": "Imported.",
+    }
+    return recipe_from_tree(tree, "of the imported model")
+
+
 def _model(recipe: Recipe, imported: ImportedModel, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
     """Build the model and fill in the weights.
 
     Raises:
         ImporterError: an array is missing, superfluous, or of another shape.
     """
+    import torch
+
     try:
         model = build_model(recipe, source_vocab_size, target_vocab_size)
     except ValueError as error:
