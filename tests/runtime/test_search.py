@@ -202,7 +202,7 @@ def test_beam_search_orders_equal_extensions_by_beam_and_id(row_multiple: int) -
 
 
 def test_other_special_tokens_are_respected() -> None:
-    special = SpecialTokens(pad=6, unk=None, bos=5, eos=0)
+    special = SpecialTokens(pad=6, unk=None, bos=5, eos=0, suppress=(5, 6))
     session = ToySession(vocab_size=7, special=special)
     for beam_size in (1, 3):
         options = DecodeOptions(beam_size=beam_size)
