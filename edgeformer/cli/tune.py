@@ -63,7 +63,8 @@ def tune(
         from edgeformer.train.run import Run
 
         try:
-            Run.open(model).update(generation=result.generation)
+            run = Run.open(model)
+            run.update(generation=result.applied_to(run.info.generation))
         except OSError as error:
             saved, failure = False, ConfigError(f"`{model}` cannot be written, so nothing was saved: {error.strerror}.")
     if as_json:

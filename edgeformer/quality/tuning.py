@@ -64,10 +64,10 @@ class Tuning:
     bleu_signature: str
     """sacreBLEU's signature."""
 
-    @property
-    def generation(self) -> Generation:
-        """The resulting decoding defaults."""
-        return Generation(beam_size=self.beam_size, length_penalty=self.chosen.length_penalty)
+    def applied_to(self, generation: Generation) -> Generation:
+        """Decoding defaults with the chosen values."""
+        chosen = self.chosen.length_penalty
+        return msgspec.structs.replace(generation, beam_size=self.beam_size, length_penalty=chosen)
 
 
 def tune(

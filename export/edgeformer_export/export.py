@@ -33,7 +33,7 @@ from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.choice import Choice
-from edgeformer_runtime.bundle.manifest import Manifest, Target, TokenizerFiles
+from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens, Target, TokenizerFiles
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.bundle.provenance import Provenance, TrainingRecord
@@ -217,7 +217,7 @@ def _compare(
     traits = PRECISIONS[precision]
     if parity.problems and not (force and traits.is_quantized):
         found = "; ".join(parity.problems)
-        _require_steps_like_forward(model_graphs.model, sources)
+        _require_steps_like_forward(model_graphs.model, sources, model_graphs.special)
         if not traits.is_quantized:
             raise ParityError(f"The exported graphs are not equal to torch: {found}.")
         higher = f", export with a higher precision, such as {traits.kept_as}," if traits.kept_as is not None else ""
@@ -228,18 +228,20 @@ def _compare(
     return parity
 
 
-def _require_steps_like_forward(model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> None:
+def _require_steps_like_forward(
+    model: EncoderDecoder, sources: Sequence[Sequence[int]], special: SpecialTokens
+) -> None:
     """Compare a model with itself: on text, ``step`` may differ from ``forward`` although the made-up sentences of the
     contract's check showed no difference.
 
     Raises:
         ParityError: they differ by more than an fp32 bundle may.
     """
-    session, greedy = TorchSession(model), DecodeOptions(beam_size=1, return_scores=False)
+    session, greedy = TorchSession(model, special), DecodeOptions(beam_size=1, return_scores=False)
     targets = [best.ids for best, *_ in decode(session, sources, greedy)]
     pairs = list(zip(sources, targets, strict=True))
     logits = compare_logits(model, session, pairs)
-    logits = msgspec.structs.replace(logits, torch_rounding=torch_rounding(model, pairs, session.special))
+    logits = msgspec.structs.replace(logits, torch_rounding=torch_rounding(model, pairs, special))
     if problems := ParityReport(precision="fp32", logits=logits, tokens=()).problems:
         raise ParityError(
             "In PyTorch, the model's `step` gives other logits than its `forward` for text of the training set: "

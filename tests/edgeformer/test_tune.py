@@ -16,8 +16,9 @@ from edgeformer.data.corpora import load_corpus
 from edgeformer.quality import tuning as module
 from edgeformer.quality.evaluation import translate_all
 from edgeformer.quality.translators import open_translator
-from edgeformer.quality.tuning import PENALTIES, best_text
+from edgeformer.quality.tuning import PENALTIES, Candidate, Tuning, best_text
 from edgeformer.train.run import Run
+from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.translator import Translation, Translator
 from tests.bundles import copy_of, edit_manifest
@@ -228,3 +229,10 @@ def test_a_lower_case_model_is_compared_with_lower_case(bundle: Path, data: Path
 def test_options_of_a_run_are_its_own(trained: Path) -> None:
     options = open_translator(trained).defaults
     assert replace(options, beam_size=4, length_penalty=1.0) == options
+
+
+def test_what_is_not_tuned_is_kept() -> None:
+    candidate = Candidate(length_penalty=0.5, bleu=20.0, error=0.1, length_ratio=1.0)
+    tuned = Tuning(beam_size=3, candidates=(candidate,), chosen=candidate, sentences=1, too_long=0, bleu_signature="")
+    before = Generation(beam_size=6, max_len_a=3.0, beam_shrinks=True)
+    assert tuned.applied_to(before) == Generation(beam_size=3, length_penalty=0.5, max_len_a=3.0, beam_shrinks=True)

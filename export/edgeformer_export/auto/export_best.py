@@ -109,10 +109,10 @@ def export_best(
     """
     require_free(out, overwrite=overwrite)
     metrics(text.tokenize)  # fails early if a package is missing
-    generation = run.info.generation
     text = _first(text, options.sentences)
-    beam_size = options.beam_size or generation.beam_size
-    decode = DecodeOptions(beam_size=beam_size, length_penalty=generation.length_penalty, return_scores=False)
+    decode = DecodeOptions(**msgspec.structs.asdict(run.info.generation))
+    beam_size = options.beam_size or decode.beam_size
+    decode = replace(decode, beam_size=beam_size, return_scores=False)
     facts = {
         "model": file_sha256(run.model_path),
         "text": hashlib.sha256(msgspec.json.encode([text, run.sample])).hexdigest(),

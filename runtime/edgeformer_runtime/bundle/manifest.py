@@ -191,6 +191,8 @@ def manifest_problems(manifest: Manifest) -> list[str]:
             f"default length penalty must be from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}, "
             f"but is {manifest.generation.length_penalty}"
         )
+    if not 0 <= manifest.generation.max_len_a <= MAX_LENGTH:
+        problems.append(f"default `max_len_a` must be from 0 to {MAX_LENGTH}, but is {manifest.generation.max_len_a}")
     if not re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", manifest.min_onnxruntime):
         problems.append(f"`min_onnxruntime` must have the form major.minor, but is `{manifest.min_onnxruntime}`")
     if len(manifest.opsets) > MAX_OPERATOR_SETS or any(
