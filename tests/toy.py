@@ -83,6 +83,7 @@ class ToySession:
         if len(prefix) < min_length:
             logits[self.special.eos] = -np.inf
         values: NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
+        values[list(self.special.forbid)] = -np.inf
         return values
 
 
@@ -132,10 +133,12 @@ def reference_beam(session: ToySession, source: Ids, options: DecodeOptions, pre
                 (-np.inf, (), token) if rank and token == end else (total, ids, token)
                 for rank, (total, ids, token) in enumerate(extensions)
             ]
+        if options.beam_shrinks:
+            del extensions[beams - len(hypotheses) :]
         for total, ids, token in extensions[:beams]:
             if token == end and len(hypotheses) < beams:
                 hypotheses.append(Hypothesis(ids, score(total, steps, options.length_penalty), True))
-        if len(hypotheses) == beams:
+        if len(hypotheses) == beams or not extensions:
             break
         alive = [(total, (*ids, int(token))) for total, ids, token in extensions if token != end][:beams]
         alive = [(total, ids) for total, ids in alive if np.isfinite(total)]

@@ -212,6 +212,24 @@ def test_other_special_tokens_are_respected() -> None:
         assert not {0, 5, 6} & set(hypotheses[0].ids)
 
 
+@FEW
+@given(MODELS, SOURCES, beam_options(), st.booleans(), st.booleans())
+def test_a_shrinking_beam_and_forbidden_tokens_equal_the_reference(
+    session: ToySession, source: Ids, options: DecodeOptions, shrinks: bool, greedy: bool
+) -> None:
+    session = replace(session, special=SpecialTokens(forbid=(1, 4)), vocab_size=session.vocab_size + 4, rows=[])
+    options = replace(within(session, options), beam_shrinks=shrinks)
+    if greedy:
+        options = replace(options, beam_size=1, n_best=1)
+    find = reference_greedy if greedy else reference_beam
+    expected = find(session, source, options).hypotheses
+    (hypotheses,) = decode(session, [source], options)
+    assert same(hypotheses, expected), (hypotheses, expected)
+    assert not {1, 4} & {token for hypothesis in hypotheses for token in hypothesis.ids}
+    more = [(5, 6), source, (7,)]
+    assert decode(session, more, options)[1] == hypotheses
+
+
 @given(st.lists(st.booleans(), max_size=40))
 def test_packed_fills_holes_and_moves_nothing_else(flags: list[bool]) -> None:
     alive = np.array(flags, bool)

@@ -279,7 +279,7 @@ class BeamSearch(_BatchSearch):
             token, parent = (np.pad(array, ((0, 0), (0, missing))) for array in (token, parent))
         ends = token == self._eos
         if self._options.beam_shrinks:
-            room = self._options.places - np.array([len(self._results[origin]) for origin in self._origin])
+            room = beams - np.array([len(self._results[origin]) for origin in self._origin])
             value[np.arange(2 * beams) >= room[:, None]] = -np.inf
         if self._follows_prefix:
             value[:, 1:][ends[:, 1:]] = -np.inf
