@@ -45,6 +45,8 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
     }
     lines = [f"# {_title(manifest)}, {manifest.family}", ""]
     lines.append(manifest.provenance.recipe.get("description") or "A model exported by edgeformer.")
+    if manifest.provenance.training.notes:
+        lines += ["", *(f"- {note}" for note in manifest.provenance.training.notes)]
     for title, content in sections.items():
         lines += ["", *([f"## {title}", ""] if title else []), *content]
     return "\n".join(lines) + "\n"

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from edgeformer_runtime.bundle.generation import Generation
+from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.limits import Number
 
 
@@ -78,7 +79,7 @@ class TrainingRecord(msgspec.Struct, kw_only=True, frozen=True):
     """Record of the run that trained the weights."""
 
     status: str = ""
-    """``finished``, ``interrupted`` or ``diverged``."""
+    """``finished``, ``interrupted``, ``diverged`` or ``imported``."""
     stopped_by: str = ""
     """Why training stopped, in words."""
     steps: Number = 0
@@ -113,6 +114,10 @@ class TrainingRecord(msgspec.Struct, kw_only=True, frozen=True):
     """The training text."""
     versions: dict[str, str] = {}
     """Versions of Python and of the libraries used for training."""
+    text: TextFormat = TextFormat()
+    """Names of special tokens, and what is around the tokens of a text."""
+    notes: tuple[str, ...] = ()
+    """What users of an imported model should know."""
     generation: Generation = Generation()
     """Decoding defaults of the run."""
 

@@ -41,7 +41,6 @@ def _scores(session: StepSession, pairs: Sequence[Pair]) -> NDArray[np.float64]:
     rows = np.arange(len(pairs))
     for step, logits in enumerate(forced_steps(session.start(batch.source, batch.source_length), batch.target)):
         values = logits.astype(np.float64)
-        values[:, session.special.suppress] = -np.inf
         values -= values.max(axis=1, keepdims=True)
         scores[:, step] = values[rows, labels[:, step]] - np.log(np.exp(values).sum(axis=1))
     return scores
