@@ -116,7 +116,7 @@ def export_best(
     facts = {
         "model": file_sha256(run.model_path),
         "text": hashlib.sha256(msgspec.json.encode([text, run.sample])).hexdigest(),
-        "search": msgspec.to_builtins(decode),
+        "search": decode,
         "threads": options.threads,
         "target": target,
     }

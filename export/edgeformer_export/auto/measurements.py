@@ -38,7 +38,8 @@ class Measurements:
     def __init__(self, folder: Path, facts: Mapping[str, Any], *, resume: bool, overwrite: bool) -> None:
         self.folder = folder
         self._path = folder / MEASUREMENTS_FILE
-        self._facts = {**facts, "onnxruntime": ENGINE_VERSION, "code": _code()}
+        facts = {**facts, "onnxruntime": ENGINE_VERSION, "code": _code()}
+        self._facts = msgspec.json.decode(msgspec.json.encode(facts))  # as they are read again: tuples become lists
         self._values: dict[str, Any] = {}
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             if not self._path.is_file():
