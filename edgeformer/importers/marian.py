@@ -115,6 +115,7 @@ def model_config(arrays: Arrays, options: Mapping[str, Any]) -> dict[str, Any]:
     """Section ``[model]`` of the recipe."""
     depth = {side: int(options[f"{side}-depth"]) for side in ("enc", "dec")}
     ssru = options.get("transformer-decoder-autoreg") == "rnn"
+    positions = len(arrays["Wpos"]) if "Wpos" in arrays else MAX_LENGTH
     return {
         "family": "ssru" if ssru else "transformer",
         "d_model": int(options["dim-emb"]),
@@ -132,8 +133,8 @@ def model_config(arrays: Arrays, options: Mapping[str, Any]) -> dict[str, Any]:
         "tied_embeddings": _tying(arrays, options),
         "output_bias": not options.get("output-omit-bias", False),
         "dropout": 0.1,
-        "max_source_length": len(arrays["Wpos"]) if "Wpos" in arrays else MAX_LENGTH,
-        "max_target_length": len(arrays["Wpos"]) if "Wpos" in arrays else MAX_LENGTH,
+        "max_source_length": positions,
+        "max_target_length": positions,
     }
 
 

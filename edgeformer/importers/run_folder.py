@@ -10,7 +10,7 @@ from typing import Any
 from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.errors import ImporterError
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.sample import sample_text
+from edgeformer.importers.sample import SENTENCES, sample_text
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
@@ -21,9 +21,6 @@ from edgeformer.train.run import Run, RunInfo, library_versions, refuse_used
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator
-
-SAMPLE_SENTENCES = 256
-"""Sentences that the model translates, for calibration and examples."""
 
 
 def write_run(
@@ -53,7 +50,7 @@ def write_run(
     source = Tokenizer.from_json(imported.source_tokenizer, "of the source", imported.text)
     target = Tokenizer.from_json(imported.target_tokenizer, "of the target", imported.text)
     model = _model(recipe, imported, source.vocab_size, target.vocab_size)
-    sources = list(text or sample_text(imported.source_language))[:SAMPLE_SENTENCES]
+    sources = list(text or sample_text(imported.source_language))[:SENTENCES]
     session = TorchSession(model, target.special)
     languages = imported.source_language, imported.target_language
     translator = Translator(session, source, target, DecodeOptions(beam_size=1), truncate=True, languages=languages)
@@ -103,7 +100,7 @@ def _model(recipe: Recipe, imported: ImportedModel, source_vocab_size: int, targ
     except ValueError as error:
         raise ImporterError(f"The configuration of the model contradicts itself: {error}") from None
     given = dict(imported.weights)
-    filled: dict[int, str] = {}
+    filled = set()
     with torch.no_grad():
         for name, tensor in model.state_dict(keep_vars=True).items():
             if name not in given:
@@ -116,7 +113,7 @@ def _model(recipe: Recipe, imported: ImportedModel, source_vocab_size: int, targ
             if not torch.isfinite(array).all():
                 raise ImporterError(f"Weight `{name}` has values that are not finite numbers.")
             tensor.copy_(array)
-            filled[tensor.data_ptr()] = name
+            filled.add(tensor.data_ptr())
         missing = [name for name, tensor in model.state_dict(keep_vars=True).items() if tensor.data_ptr() not in filled]
     if missing or given:
         listed = ", ".join([*missing, *given][:5])

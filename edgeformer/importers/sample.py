@@ -10,6 +10,7 @@ from babel import Locale, UnknownLocaleError
 from babel.dates import format_date
 
 SENTENCES = 256
+"""Sentences that an imported model translates, for calibration and examples."""
 
 
 def sample_text(language: str, count: int = SENTENCES) -> list[str]:

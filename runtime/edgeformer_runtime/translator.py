@@ -328,8 +328,8 @@ class Translator(Generic[SessionT_co]):
         on_error: OnError = "raise",
         **changes: Unpack[DecodeChanges],
     ) -> Iterator[list[Translation]]:
-        """Translate blocks of texts as they come; see :meth:`translate`. An error's index counts from the first text of
-        the first block."""
+        """Translate blocks of texts as they come; see :meth:`translate`. The index of an error counts from the first
+        text of the first block."""
         done = 0
         for block in blocks:
             texts = _listed(block)
@@ -441,6 +441,8 @@ class Translator(Generic[SessionT_co]):
     def _without_unknowns(self, source: Source, hypothesis: TextHypothesis, attention: Attention) -> str:
         """The text of a hypothesis, with source text in place of unknown tokens."""
         unknown = self.target_tokenizer.unk_id
+        if unknown not in hypothesis.ids:
+            return hypothesis.text
         pieces = self.source_tokenizer.pieces(source.text)
         aligned = {
             target: place - self.source_tokenizer.prefix_length
