@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeformer.quantization import LinearScales
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.text_format import TextFormat
 
@@ -38,6 +39,9 @@ class ImportedModel:
     """BCP 47 tag, if the model states it."""
     license: str = ""
     """License of the weights, if the model states it."""
+    quantization: Mapping[str, LinearScales] = field(default_factory=dict)
+    """Scales of quantized layers by the names of their parameters without ``.weight``; exported as int8, these keep
+    their integers."""
     hashes: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the files that were read, by name."""
     notes: tuple[str, ...] = field(default=())

@@ -64,6 +64,7 @@ def write_run(
         versions=library_versions(),
         generation=imported.generation,
         text=imported.text,
+        quantization=dict(imported.quantization),
         notes=imported.notes,
     )
     pairs = [(source, best.text) for source, best in zip(sources, translations, strict=True)]

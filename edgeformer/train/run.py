@@ -17,6 +17,7 @@ from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.families import family_names, get_family
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
+from edgeformer.quantization import LinearScales
 from edgeformer.train.checkpoints.weights import load_weights
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.text_format import TextFormat
@@ -106,6 +107,8 @@ class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
     """Names of special tokens, and what the model expects around the tokens of a text."""
     notes: tuple[str, ...] = ()
     """What users of an imported model should know."""
+    quantization: dict[str, LinearScales] = {}
+    """Scales of the layers that an imported model has in 8 bits, by the names of parameters without ``.weight``."""
     generation: Generation = Generation()
     """Decoding defaults. `edgeformer tune` sets them, and `edgeformer export` copies them into the bundle."""
 

@@ -36,8 +36,15 @@ MODELS = {
         *("--enc-depth", "1", "--dec-depth", "2", "--transformer-ffn-activation", "swish"),
         *("--tied-embeddings-all", "--dim-vocabs", "1000", "1000"),
     ],
+    "pre-norm": [
+        *("--enc-depth", "1", "--dec-depth", "1", "--transformer-preprocess", "n", "--transformer-postprocess", "da"),
+        *("--transformer-postprocess-top", "n", "--tied-embeddings", "--dim-vocabs", "800", "1000"),
+    ],
 }
-"""Options by model: a recurrence as in Bergamot's students, and self-attention."""
+"""Options by model: a recurrence as in Bergamot's students; self-attention; norms before sublayers, and two
+vocabularies."""
+SCORED = {"pre-norm"}
+"""Models that score given translations instead of translating: Marian's decoder and its scorer differ in them."""
 HELD_OUT = 1000
 
 
@@ -57,14 +64,18 @@ def main() -> None:
     for name in arguments.models:
         folder = arguments.out / name
         folder.mkdir(exist_ok=True)
-        vocabularies = ["vocab.spm"] * 2
-        vocabularies = [str(folder / vocabulary) for vocabulary in vocabularies]
+        one = "--tied-embeddings-all" in MODELS[name]
+        names = ["vocab.spm"] * 2 if one else ["source.spm", "target.spm"]
+        vocabularies = [str(folder / vocabulary) for vocabulary in names]
         command = [sys.executable, "-m", "pymarian", "train", "--model", str(folder / "model.npz")]
         command += ["--train-sets", *map(str, files), "--vocabs", *vocabularies, *COMMON, *MODELS[name]]
         command += ["--after-batches", str(arguments.updates), "--save-freq", f"{arguments.updates}u"]
         if not (folder / "expected.json").exists():
             subprocess.run(command, check=True)
-        expected = translate(folder, vocabularies, [source for source, _ in held_out])
+        if name in SCORED:
+            expected = score(folder, vocabularies, held_out)
+        else:
+            expected = translate(folder, vocabularies, [source for source, _ in held_out])
         (folder / "expected.json").write_text(json.dumps(expected, ensure_ascii=False, indent=0), encoding="utf-8")
         print(name, "done")
 
@@ -105,6 +116,18 @@ def translate(folder: Path, vocabularies: list[str], sources: list[str]) -> list
             results[int(index)].setdefault(f"beam{beam_size}", text)  # the best comes first
             results[int(index)].setdefault(f"score{beam_size}", float(score))
     return results
+
+
+def score(folder: Path, vocabularies: list[str], pairs: list[tuple[str, str]]) -> list[dict[str, object]]:
+    """Score translations with Marian: mean log-probability per token, end token included."""
+    files = [folder / f"held-out.{side}" for side in ("en", "fr")]
+    for file, lines in zip(files, zip(*pairs, strict=True), strict=True):
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = [sys.executable, "-m", "pymarian", "score", "--model", str(folder / "model.npz"), "--quiet"]
+    command += ["--vocabs", *vocabularies, "--train-sets", *map(str, files), "--normalize", "--cpu-threads", "1"]
+    scores = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    rows = zip(pairs, scores, strict=True)
+    return [{"source": source, "target": target, "score": float(value)} for (source, target), value in rows]
 
 
 if __name__ == "__main__":

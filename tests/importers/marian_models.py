@@ -20,6 +20,20 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     score4: float
 
 
+class Scored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Marian's score of a given translation: mean log-probability per token, end token included."""
+
+    source: str
+    target: str
+    score: float
+
+
+@cache
+def scored(model: str) -> list[Scored]:
+    """Marian's scores of 1,000 translations that the model was not trained on."""
+    return msgspec.json.decode((MARIAN / model / "expected.json").read_bytes(), type=list[Scored])
+
+
 @cache
 def expected(model: str) -> list[Expected]:
     """Marian's translations of 1,000 sentences that the model was not trained on."""

@@ -7,6 +7,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from hypothesis import strategies as st
 from edgeformer.cli import main
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_npz
-from edgeformer.importers.marian import model_config, read_marian, refuse_unknown
-from edgeformer.importers.marian_files import read_options, read_vocabulary
+from edgeformer.importers.marian.model import read_marian
+from edgeformer.importers.marian.options import model_config, read_options, refuse_unknown
+from edgeformer.importers.marian.vocabularies import read_vocabulary
 from edgeformer.importers.positions import halves
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
@@ -30,7 +32,7 @@ from edgeformer_export.export import export_run
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import AnyTranslator, Translator
-from tests.importers.marian_models import MARIAN, expected
+from tests.importers.marian_models import MARIAN, expected, scored
 
 MODEL = MARIAN / "ssru"
 SCORE_TOLERANCE = 1e-4
@@ -38,8 +40,8 @@ SCORE_TOLERANCE = 1e-4
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-def compare(translator: AnyTranslator, beam_size: int, count: int) -> None:
-    cases = expected("ssru")[:count]
+def compare(translator: AnyTranslator, beam_size: int, count: int, model: str = "ssru") -> None:
+    cases = expected(model)[:count]
     translations = translator.translate([case.source for case in cases], beam_size=beam_size, length_penalty=1.0)
     for case, translation in zip(cases, translations, strict=True):
         text, score = (case.beam1, case.score1) if beam_size == 1 else (case.beam4, case.score4)
@@ -61,6 +63,34 @@ def test_the_bundle_translates_as_marian_does(marian_run: Run, tmp_path: Path) -
             compare(translator, beam_size, 1000)
     assert translator.defaults.beam_shrinks
     assert translator.defaults.max_len_a == 3
+
+
+@pytest.fixture(scope="module")
+def import_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Import a committed model."""
+    pytest.importorskip("sentencepiece")
+
+    @cache
+    def imported(name: str) -> Run:
+        found = read_model(MARIAN / name, None)
+        return write_run(found.model, tmp_path_factory.mktemp(name) / "run", found.origin, text=["Tom is here."])
+
+    return imported
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.slow)])
+def test_self_attention_translates_as_in_marian(import_model: Callable[[str], Run], beam_size: int, count: int) -> None:
+    compare(open_translator(import_model("self-attention").path), beam_size, count, "self-attention")
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_norms_before_sublayers_score_as_in_marian(import_model: Callable[[str], Run], count: int) -> None:
+    run, cases = import_model("pre-norm"), scored("pre-norm")[:count]
+    scores = open_translator(run.path).score([case.source for case in cases], [case.target for case in cases])
+    for case, score in zip(cases, scores, strict=True):
+        assert score.mean == pytest.approx(case.score, abs=SCORE_TOLERANCE), case.source
+    assert any("keys and values" in note for note in run.info.notes)
 
 
 def test_the_run_says_where_it_comes_from(marian_run: Run) -> None:
@@ -130,9 +160,9 @@ def options_of_model() -> dict[str, Any]:
         ("dec-cell", "gru"),
         ("transformer-ffn-activation", "tanh"),
         ("transformer-tied-layers", [1, 1]),
-        ("transformer-preprocess", "n"),
+        ("transformer-preprocess", "dan"),
         ("transformer-postprocess", "dah"),
-        ("transformer-postprocess-top", "d"),
+        ("transformer-postprocess-top", "h"),
         ("lemma-dim-emb", 128),
         ("right-left", True),
         ("transformer-alibi-shift", True),

@@ -17,6 +17,8 @@ def score_batches(
 ) -> Iterator[list[tuple[int, NDArray[np.float64]]]]:
     """Score targets batch by batch. Scores are independent of the other pairs.
 
+    Tokens that are not part of the distribution (``suppress``) have the probability 0, as in a search.
+
     Args:
         session: the model.
         pairs: source ids, end token included, and the target ids to score, at least one and at most
@@ -41,6 +43,7 @@ def _scores(session: StepSession, pairs: Sequence[Pair]) -> NDArray[np.float64]:
     rows = np.arange(len(pairs))
     for step, logits in enumerate(forced_steps(session.start(batch.source, batch.source_length), batch.target)):
         values = logits.astype(np.float64)
+        values[:, session.special.suppress] = -np.inf
         values -= values.max(axis=1, keepdims=True)
         scores[:, step] = values[rows, labels[:, step]] - np.log(np.exp(values).sum(axis=1))
     return scores

@@ -1,0 +1,135 @@
+"""Files of a Marian model: which belong together."""
+
+from __future__ import annotations
+
+import glob
+import re
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgeformer.errors import ImporterError
+from edgeformer.importers.marian.options import MAX_OPTIONS, OPTIONS, read_yaml
+from edgeformer_runtime.bundle.generation import Generation
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a model."""
+
+    model: Path
+    """Weights and options."""
+    vocabularies: tuple[Path, Path]
+    """Source and target vocabulary; the same path if they share one."""
+    pieces: tuple[Path, Path] | None = None
+    """SentencePiece models whose pieces have the ids of the vocabularies; ``None`` if the vocabularies are
+    SentencePiece models themselves, or split text at spaces."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Content of the decoder's configuration file."""
+
+    def generation(self, *, beam_size: int, max_length_factor: float) -> Generation:
+        """Decoding defaults, as far as Marian's have an equivalent.
+
+        Args:
+            beam_size: used if the configuration file does not state one.
+            max_length_factor: likewise, the length limit in multiples of the source length.
+        """
+        return Generation(
+            beam_size=int(self.settings.get("beam-size", beam_size)),
+            length_penalty=float(self.settings.get("normalize", 1)),
+            max_len_a=float(self.settings.get("max-length-factor", max_length_factor)),
+            beam_shrinks=True,
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """Options of the configuration file that have no equivalent."""
+        penalty = self.settings.get("word-penalty", 0)
+        return (f"`word-penalty` {penalty} is not applied.",) if penalty else ()
+
+
+def has_options(file: Path) -> bool:
+    """Return whether a file is an ``.npz`` file with Marian's options."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return f"{OPTIONS}.npy" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str) -> Files:
+    """Find the model, its vocabularies and the decoder's configuration.
+
+    Args:
+        path: the model, or the folder it is in.
+        is_model: judges a file by its content.
+        suffix: suffix of models.
+
+    Raises:
+        ImporterError: a file is missing, or there are several that it could be.
+    """
+    folder = path if path.is_dir() else path.parent
+    settings: Mapping[str, Any] = {}
+    for pattern in (f"{path.name}.decoder.yml", "*decoder.yml", "config*.yml"):
+        if candidates := sorted(folder.glob(glob.escape(pattern) if pattern.startswith(path.name) else pattern)):
+            settings = read_yaml(candidates[0].read_bytes()[: MAX_OPTIONS + 1], candidates[0])
+            break
+    model = path
+    if path.is_dir():
+        found_models = [file for file in sorted(folder.glob(f"*{suffix}")) if is_model(file)]
+        model = _named(folder, settings.get("models")) or _only(found_models, f"model ({suffix})", folder)
+    vocabularies = [folder / Path(str(name)).name for name in settings.get("vocabs") or ()]
+    if len(vocabularies) == 2 and all(file.is_file() for file in vocabularies):
+        found = vocabularies[0], vocabularies[1]
+    else:
+        found = _vocabularies(folder)
+    pieces = None
+    if ".spm" not in {file.suffix for file in found}:
+        sides = [folder / f"{side}.spm" for side in ("source", "target")]
+        if all(file.is_file() for file in sides):
+            pieces = sides[0], sides[1]
+    return Files(model, found, pieces, settings)
+
+
+def _vocabularies(folder: Path) -> tuple[Path, Path]:
+    """Vocabularies that no ``decoder.yml`` names."""
+    files = [
+        file
+        for file in sorted(folder.iterdir())
+        if re.search(r"vocab", file.name) and file.suffix in {".yml", ".yaml", ".json", ".spm", ".txt"}
+    ]
+    if len(files) == 1:
+        return files[0], files[0]
+    if len(files) == 2:
+        sides = [re.search(r"(?:^|[._-])(src|source|trg|tgt|target)(?=[._-]|vocab|$)", file.name) for file in files]
+        if any(side is not None and side[1] in {"trg", "tgt", "target"} for side in sides[:1]):
+            files.reverse()
+        elif not any(side is not None for side in sides):
+            raise ImporterError(
+                f"`{folder}` has the vocabularies {files[0].name} and {files[1].name}; name them in decoder.yml, the "
+                "source first."
+            )
+        return files[0], files[1]
+    sides_of_text = folder / "source.spm", folder / "target.spm"
+    if not files and all(file.is_file() for file in sides_of_text):
+        return sides_of_text
+    names = ", ".join(file.name for file in files) or "none"
+    raise ImporterError(f"`{folder}` must have one vocabulary or two, beside the model, but has {names}.")
+
+
+def _named(folder: Path, names: Any) -> Path | None:
+    """The model that the configuration names; with several, which Marian would average, the import is refused."""
+    if not isinstance(names, list) or not names:
+        return None
+    if len(names) > 1:
+        raise ImporterError("The configuration names several models, an ensemble; give one file.")
+    file = folder / Path(str(names[0])).name
+    return file if file.is_file() else None
+
+
+def _only(files: Sequence[Path], what: str, folder: Path) -> Path:
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
+        raise ImporterError(f"`{folder}` must have one {what}, but has {names}; give the file itself.")
+    return files[0]

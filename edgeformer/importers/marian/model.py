@@ -1,0 +1,103 @@
+"""Marian's models, with vocabularies beside them: ``model.npz``, and ``model.bin`` as Bergamot publishes it.
+
+The arithmetic is that of Marian's own CPU decoder (Junczys-Dowmunt et al. 2018): positions have sines in the left half,
+cosines in the right one, and frequencies with the exponent ``-i / (D / 2 - 1)``; norms add 1e-6; the first input of the
+decoder is a zero vector plus the first position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import read_npz, sha256_of
+from edgeformer.importers.marian.binary import Item, is_marian_binary, read_binary
+from edgeformer.importers.marian.files import Files, find_files, has_options
+from edgeformer.importers.marian.options import model_config, read_options, refuse_unknown
+from edgeformer.importers.marian.vocabularies import read_vocabularies
+from edgeformer.importers.marian.weights import convert_weights
+from edgeformer.importers.model import ImportedModel
+from edgeformer.importers.registry import Importer
+from edgeformer_runtime.bundle.generation import Generation
+
+PRE_NORM_NOTE = (
+    "Norms are before sublayers. The decoder of Marian 1.12 leaves out the norm of self-attention's keys and values "
+    "from the second step on, against the model's training; here they are normalized, as in Marian's training and "
+    "scoring."
+)
+
+
+def read_marian(path: Path) -> ImportedModel:
+    """Read a model in Marian's own format.
+
+    Args:
+        path: the ``.npz`` file, or a folder that has one, with its vocabularies beside it.
+
+    Raises:
+        ImporterError: a file is missing or damaged, or the model has an option that the families cannot represent.
+    """
+    files = find_files(path, has_options, ".npz")
+    return _imported(read_npz(files.model), files, files.generation(beam_size=4, max_length_factor=3))
+
+
+def read_bergamot(path: Path) -> ImportedModel:
+    """Read a model in Marian's binary format.
+
+    Args:
+        path: the ``.bin`` file, or a folder that has one, with its vocabularies beside it.
+
+    Raises:
+        ImporterError: as for :func:`read_marian`.
+    """
+    files = find_files(path, is_marian_binary, ".bin")
+    return _imported(read_binary(files.model), files, files.generation(beam_size=1, max_length_factor=2))
+
+
+def _imported(items: Mapping[str, Item], files: Files, generation: Generation) -> ImportedModel:
+    options = read_options(items, files.model)
+    refuse_unknown(options)
+    config = model_config(items, options)
+    weights, scales = convert_weights(items, config)
+    vocabularies = read_vocabularies(files)
+    for side, vocabulary in zip(("source", "target"), vocabularies.sizes, strict=True):
+        rows = len(weights[f"{side}_embedding.tokens.weight"]) if f"{side}_embedding.tokens.weight" in weights else None
+        if rows is not None and rows != vocabulary:
+            raise ImporterError(
+                f"The {side} vocabulary has {vocabulary - 1:,} entries, but the model has {rows - 1:,}."
+            )
+    return ImportedModel(
+        model=config,
+        weights=weights,
+        quantization=scales,
+        source_tokenizer=vocabularies.source,
+        target_tokenizer=vocabularies.target,
+        text=vocabularies.text,
+        generation=generation,
+        hashes=sha256_of([files.model, *files.vocabularies, *(files.pieces or ())]),
+        notes=(*files.notes(), *((PRE_NORM_NOTE,) if config["norm"] == "pre" else ())),
+    )
+
+
+def has_marian_model(path: Path) -> bool:
+    """Return whether a file, or a file of a folder, is an ``.npz`` file with Marian's options."""
+    return any(has_options(file) for file in ([path] if path.is_file() else sorted(path.glob("*.npz"))))
+
+
+def has_bergamot_model(path: Path) -> bool:
+    """Return whether a file, or a file of a folder, is one in Marian's binary format."""
+    return any(is_marian_binary(file) for file in ([path] if path.is_file() else sorted(path.glob("*.bin"))))
+
+
+MARIAN = Importer(
+    name="marian",
+    description="Marian's model.npz with its vocabularies, OPUS-MT's among them",
+    recognizes=has_marian_model,
+    read=read_marian,
+)
+BERGAMOT = Importer(
+    name="bergamot",
+    description="Marian's binary models, as Firefox and Bergamot have them",
+    recognizes=has_bergamot_model,
+    read=read_bergamot,
+)

@@ -1,0 +1,153 @@
+"""Options of Marian models, and what they are called here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgeformer.errors import ImporterError
+
+OPTIONS = "special:model.yml"
+"""Array with the options of the model, as YAML."""
+MAX_OPTIONS = 1 << 20
+"""Size of the options, in bytes."""
+MAX_LENGTH = 512
+"""Positions of an imported model: Marian itself has no limit."""
+NORM_EPSILON = 1e-6
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
+PRE_NORM, POST_NORM = ({"n", "dn", "nd"}, {"a", "da"}), ({"", "d"}, {"an", "dan"})
+"""Operations before and after a sublayer: d is dropout, a adds the input, n normalizes."""
+
+
+def read_options(arrays: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """Read the options that Marian stores with the weights.
+
+    Raises:
+        ImporterError: they are missing or damaged.
+    """
+    if OPTIONS not in arrays:
+        raise ImporterError(f"`{path}` has no `{OPTIONS}`, in which Marian stores its options.")
+    data = arrays[OPTIONS]
+    if not isinstance(data, np.ndarray) or data.dtype.itemsize != 1 or data.size > MAX_OPTIONS:
+        raise ImporterError(f"`{OPTIONS}` of `{path}` is damaged.")
+    return read_yaml(data.astype(np.uint8).tobytes().rstrip(b"\0"), path)
+
+
+def read_yaml(data: bytes, path: Path) -> Mapping[str, Any]:
+    """Parse a YAML mapping.
+
+    Raises:
+        ImporterError: it is too long, damaged, or no mapping.
+    """
+    import yaml
+
+    if len(data) > MAX_OPTIONS:
+        raise ImporterError(f"The options of `{path}` are longer than {MAX_OPTIONS:,} bytes.")
+    try:
+        tree = yaml.safe_load(data.decode("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise ImporterError(f"The options of `{path}` cannot be parsed: {' '.join(str(error).split())}.") from None
+    if not isinstance(tree, dict):
+        raise ImporterError(f"The options of `{path}` must be a mapping.")
+    return tree
+
+
+def refuse_unknown(options: Mapping[str, Any]) -> None:
+    """Refuse options that change the computation in a way that the families cannot represent.
+
+    Raises:
+        ImporterError: names the option.
+    """
+    allowed: dict[str, tuple[Any, ...]] = {
+        "type": ("transformer",),
+        "transformer-ffn-depth": (2,),
+        "transformer-decoder-ffn-depth": (0, 2),
+        "transformer-no-projection": (False,),
+        "transformer-rnn-projection": (False,),
+        "transformer-no-affine": (False,),
+        "transformer-no-bias": (False,),
+        "transformer-tied-layers": ([],),
+        "transformer-decoder-autoreg": ("self-attention", "rnn"),
+        "transformer-ffn-activation": tuple(ACTIVATIONS),
+        "transformer-pool": (False,),
+        "input-types": ([], ["sequence"], ["sequence", "sequence"]),
+        "lemma-dim-emb": (0, -1),
+        "factors-dim-emb": (0,),
+        "right-left": (False,),
+        "transformer-attention-mask": ("default",),
+        "transformer-alibi-trainable": (False,),
+        "transformer-alibi-shift": (False,),
+        "ulr": (False,),
+    }
+    for name, values in allowed.items():
+        if (value := options.get(name, values[0])) not in values:
+            raise ImporterError(f"Marian's option `{name}` is {value!r}, which no model family can represent.")
+    if options.get("transformer-decoder-autoreg") == "rnn" and options.get("dec-cell") != "ssru":
+        raise ImporterError(f"Marian's option `dec-cell` is {options.get('dec-cell')!r}; only `ssru` is supported.")
+    if str(options.get("transformer-postprocess-emb", "d")) not in {"", "d", "n", "nd", "dn"}:
+        raise ImporterError("Marian's option `transformer-postprocess-emb` may have d and n only.")
+    _norms(options)
+
+
+def model_config(arrays: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Section ``[model]`` of the recipe."""
+    depth = {side: int(options[f"{side}-depth"]) for side in ("enc", "dec")}
+    ssru = options.get("transformer-decoder-autoreg") == "rnn"
+    norm, has_top_norm = _norms(options)
+    positions = len(arrays["Wpos"]) if "Wpos" in arrays else MAX_LENGTH
+    return {
+        "family": "ssru" if ssru else "transformer",
+        "d_model": int(options["dim-emb"]),
+        "d_ff": int(options["transformer-dim-ffn"]),
+        "decoder_d_ff": int(options.get("transformer-decoder-dim-ffn") or 0) or None,
+        "heads": int(options["transformer-heads"]),
+        "encoder_layers": depth["enc"],
+        "decoder_layers": depth["dec"],
+        "positions": _positions(options),
+        "embedding_norm": "n" in str(options.get("transformer-postprocess-emb", "d")),
+        "norm": norm,
+        "norm_epsilon": NORM_EPSILON,
+        "final_norm": has_top_norm,
+        "activation": ACTIVATIONS[str(options.get("transformer-ffn-activation", "relu"))],
+        "tied_embeddings": _tying(arrays, options),
+        "output_bias": not options.get("output-omit-bias", False),
+        "dropout": 0.1,
+        "max_source_length": positions,
+        "max_target_length": positions,
+    }
+
+
+def _positions(options: Mapping[str, Any]) -> str:
+    if options.get("transformer-disable-position-embeddings"):
+        return "none"
+    trained = ("transformer-train-position-embeddings", "transformer-train-positions")
+    return "learned" if any(options.get(name) for name in trained) else "table"
+
+
+def _norms(options: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return where the norms of sublayers are, and whether the encoder and the decoder end with a norm.
+
+    Raises:
+        ImporterError: norms are in places where no family has them.
+    """
+    before = str(options.get("transformer-preprocess", ""))
+    after = str(options.get("transformer-postprocess", "dan"))
+    top = str(options.get("transformer-postprocess-top", ""))
+    places = {"pre": PRE_NORM, "post": POST_NORM}
+    norm = next((name for name, (first, last) in places.items() if before in first and after in last), None)
+    if norm is None or top not in {"", "n", "d", "nd", "dn"}:
+        raise ImporterError(
+            f"Marian's options `transformer-preprocess` {before!r}, `transformer-postprocess` {after!r} and "
+            f"`transformer-postprocess-top` {top!r} together are no norm that a model family has."
+        )
+    return norm, "n" in top
+
+
+def _tying(arrays: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    inputs = "Wemb" in arrays
+    output = bool(options.get("tied-embeddings-all") or options.get("tied-embeddings"))
+    names = {(True, True): "all", (True, False): "inputs", (False, True): "decoder", (False, False): "none"}
+    return names[inputs, output]
