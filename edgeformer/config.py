@@ -170,9 +170,22 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         raise ConfigError(f"Recipe `{name_or_path}` cannot be parsed: {error}.") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"Recipe `{name_or_path}` must be a table of sections, but is {type(tree).__name__}.")
+    apply_overrides(tree, overrides)
+    return recipe_from_tree(tree, name_or_path)
+
+
+def apply_overrides(tree: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Change a parsed recipe in place.
+
+    Args:
+        tree: the recipe.
+        overrides: ``section.key=value`` with a TOML value; a bare word is a string.
+
+    Raises:
+        ConfigError: an override has another form.
+    """
     for override in overrides:
         _apply_override(tree, override)
-    return recipe_from_tree(tree, name_or_path)
 
 
 def recipe_from_tree(tree: dict[str, Any], origin: str) -> Recipe:

@@ -100,6 +100,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 _EXTRA_OF_MODULE = {
     "babel": "train",
+    "huggingface_hub": "import",
     "lightning_fabric": "train",
     "onnx": "export",
     "onnx_ir": "export",
@@ -109,6 +110,8 @@ _EXTRA_OF_MODULE = {
     "sacrebleu": "eval",
     "safetensors": "train",
     "torch": "train",
+    "yaml": "import",
+    "zstandard": "import",
 }
 
 

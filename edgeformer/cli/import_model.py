@@ -10,7 +10,7 @@ from edgeformer.errors import DataError
 
 
 @click.command("import")
-@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("source")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write; missing or empty.")
 @click.option("--from", "format_name", metavar="FORMAT", help="Format of SOURCE, instead of recognizing it.")
 @click.option("--source-language", default="", help="BCP 47 tag of the language to translate from.")
@@ -22,7 +22,7 @@ from edgeformer.errors import DataError
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def import_model(
-    source: Path,
+    source: str,
     out: Path,
     format_name: str | None,
     source_language: str,
@@ -33,11 +33,14 @@ def import_model(
     """Import a model of another toolkit.
 
     Reads SOURCE, a file or folder of another toolkit, and writes a run folder, which everything else works on:
-    `edgeformer export`, `evaluate`, `tune`, `distill`. Nothing in SOURCE is run as code.
+    `edgeformer export`, `evaluate`, `tune`, `distill`. Nothing in SOURCE is run as code. `hf:ORGANIZATION/NAME` is a
+    model of the Hugging Face Hub, optionally with @REVISION; `firefox:PAIR` is one of Firefox.
 
     \b
     Examples:
       edgeformer import opus-mt-en-fr/ --out run --source-language en
+      edgeformer import hf:Helsinki-NLP/opus-mt-en-fr --out run
+      edgeformer import firefox:enfr --out run
       edgeformer export run --out bundle --precision int8
     """
     from edgeformer.data.text import read_lines

@@ -14,6 +14,8 @@ from edgeformer_runtime.cli import options
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from edgeformer.config import Recipe
+    from edgeformer.train.run import Run
     from edgeformer.train.trainer import TrainResult
 
 _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
@@ -30,6 +32,12 @@ _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
     metavar="KEY=VALUE",
     help="Override a key of the recipe, such as train.max_steps=500. May be repeated.",
 )
+@click.option(
+    "--init",
+    "init",
+    type=click.Path(path_type=Path),
+    help="Start from the model of this run, trained or imported (fine-tuning). RECIPE may be omitted.",
+)
 @click.option("--resume", is_flag=True, help="Continue from the last checkpoint in --out. RECIPE may be omitted.")
 @click.option(
     "--export-check/--no-export-check",
@@ -42,6 +50,7 @@ def train(
     out: Path,
     data_dir: Path | None,
     overrides: tuple[str, ...],
+    init: Path | None,
     resume: bool,
     export_check: bool,
 ) -> None:
@@ -54,14 +63,19 @@ def train(
     interrupted, and --set may change train.max_steps, train.max_minutes, train.cooldown_steps, train.patience and
     train.threads. To use several GPUs or machines, start the command with torchrun: `torchrun --nproc-per-node N
     --no-python edgeformer train …`.
+
+    With --init, model, tokenizers and languages are those of another run; the recipe says what to train on and how:
+    `edgeformer train --init run --set data.train='["pairs.tsv"]' --set train.learning_rate=1e-4 --out tuned`.
     """
-    if recipe is None and not resume:
+    if init is not None and resume:
+        raise click.UsageError("--init starts a run, and --resume continues one; give only one of them.")
+    if recipe is None and not resume and init is None:
         raise click.UsageError(
             f"RECIPE is missing; choose one of {', '.join(recipe_names())}, or the path of a TOML file."
         )
-    if recipe is None and overrides:
+    if recipe is None and overrides and resume:
         recipe = str(out / "recipe.json")
-    loaded = None if recipe is None else load_recipe(recipe, overrides)
+    loaded, initial = _recipe(recipe, overrides, init)
 
     from rich.console import Console
 
@@ -71,9 +85,11 @@ def train(
     from edgeformer.train.trainer import train as run_training
 
     if data_dir is None and loaded is not None and recipe not in recipe_names():
-        data_dir = folder_of_files(loaded.data, Path(str(recipe)))
+        data_dir = folder_of_files(loaded.data, Path(recipe or "recipe.toml"))
     console = Console(quiet=process_rank() > 0)
-    result = run_training(loaded, out, data_dir, resume=resume, export_check=export_check, console=console)
+    result = run_training(
+        loaded, out, data_dir, init=initial, resume=resume, export_check=export_check, console=console
+    )
     if process_rank() == 0:
         _draw(result, console)
     if isinstance(result.stopped_by, Interrupted):
@@ -83,6 +99,17 @@ def train(
         sys.exit(128 + result.stopped_by.signal)
     _summarize(result, console)
     console.print(f"Next: edgeformer export {out} --out BUNDLE", soft_wrap=True, highlight=False)
+
+
+def _recipe(name: str | None, overrides: tuple[str, ...], init: Path | None) -> tuple[Recipe | None, Run | None]:
+    """Read the recipe, and the run to start from."""
+    if init is None:
+        return (None if name is None else load_recipe(name, overrides)), None
+    from edgeformer.train.initial import fine_tuning_recipe
+    from edgeformer.train.run import Run
+
+    run = Run.open(init)
+    return fine_tuning_recipe(run, None if name is None else load_recipe(name), overrides), run
 
 
 def _draw(result: TrainResult, console: Console) -> None:

@@ -16,6 +16,10 @@ from edgeformer_runtime.tokenizer import Tokenizer
 Ids = NDArray[np.int64]
 
 
+NO_LABEL = -1
+"""Label where a batch has padding."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """Padded token ids of N sentence pairs, int64."""
@@ -27,7 +31,7 @@ class Batch:
     target: Ids
     """Decoder input: the start token, then the target, ``(N, T)``."""
     labels: Ids
-    """Target with its end token, ``(N, T)``."""
+    """Target with its end token, ``(N, T)``; :data:`NO_LABEL` behind it."""
     update_tokens: int
     """Labels of the whole update without padding, over all its batches and processes; its loss is divided by this."""
 
@@ -84,15 +88,24 @@ class EncodedPairs:
         *,
         max_source_length: int,
         max_target_length: int,
+        target_prefix: Sequence[int] = (),
     ) -> EncodedPairs:
         """Tokenize pairs and drop those that are too long for the model, counting the end token.
+
+        Args:
+            pairs: sources and targets.
+            source_tokenizer: adds what the model expects around a source.
+            target_tokenizer: adds the end token.
+            max_source_length: in tokens.
+            max_target_length: in tokens.
+            target_prefix: ids that every target begins with.
 
         Raises:
             DataError: no pair fits.
         """
         sources = source_tokenizer.encode_batch([source for source, _ in pairs], special_tokens=True)
         encoded = target_tokenizer.encode_batch([target for _, target in pairs], special_tokens=True)
-        targets = [[target_tokenizer.bos_id, *ids] for ids in encoded]
+        targets = [[target_tokenizer.bos_id, *target_prefix, *ids] for ids in encoded]
         kept = [
             index
             for index, (source, target) in enumerate(zip(sources, targets, strict=True))
@@ -116,10 +129,10 @@ class EncodedPairs:
 
     def collate(self, rows: Ids, update_tokens: int) -> Batch:
         """Pad the given pairs into one batch."""
-        whole = self.target.padded(rows, self.pad_id)
+        whole = self.target.padded(rows, NO_LABEL)  # not padding, which may be the end token
         labels = whole[:, 1:]
         # The end token is never an input: where it would be, the input is padding.
-        target = np.where(labels == self.pad_id, self.pad_id, whole[:, :-1])
+        target = np.where(labels == NO_LABEL, self.pad_id, whole[:, :-1])
         return Batch(
             self.source.padded(rows, self.pad_id),
             self.source.length[rows],

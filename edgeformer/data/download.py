@@ -27,10 +27,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("EDGEFORMER_CACHE") or Path.home() / ".cache" / "edgeformer")
 
 
-def download(url: str) -> bytes:
+def download(url: str, advice: str = "put the file into a folder and give that with --data") -> bytes:
     """Fetch an http or https address of a few megabytes, in at most three attempts; a response of 4xx is final.
 
     If standard error is a terminal, a bar shows the progress.
+
+    Args:
+        url: the address.
+        advice: for the message of an error, what to do without a network.
 
     Raises:
         DataError: the download failed, or is larger than :data:`MAX_BYTES`.
@@ -44,7 +48,7 @@ def download(url: str) -> bytes:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     bars = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     pooch.get_logger().setLevel("WARNING")
-    name = url.rpartition("/")[2]
+    name = url.rstrip("/").rpartition("/")[2]
 
     def fetch(url: str, path: str, registry: Pooch) -> None:
         headers = {"User-Agent": f"edgeformer/{edgeformer.__version__}"}
@@ -53,7 +57,7 @@ def download(url: str) -> bytes:
             get(url, path, registry)
         except HTTPError as error:
             if error.response is not None and error.response.status_code < 500:
-                raise _failure(url, error) from None
+                raise _failure(url, error, advice) from None
             raise
 
     with TemporaryDirectory() as folder, bars:
@@ -61,14 +65,12 @@ def download(url: str) -> bytes:
         try:
             return Path(registry.fetch(name, downloader=fetch)).read_bytes()
         except (RequestException, OSError) as error:
-            raise _failure(url, error) from None
+            raise _failure(url, error, advice) from None
 
 
-def _failure(url: str, reason: Exception) -> DataError:
-    return DataError(
-        f"`{url.rpartition('/')[2]}` cannot be downloaded from {url}: {reason}. "
-        "Check the network, or put the file into a folder and give that with --data."
-    )
+def _failure(url: str, reason: Exception, advice: str) -> DataError:
+    name = url.rstrip("/").rpartition("/")[2]
+    return DataError(f"`{name}` cannot be downloaded from {url}: {reason}. Check the network, or {advice}.")
 
 
 class _Bar:
@@ -89,7 +91,7 @@ class _Bar:
         self._received += size
         if self._received > MAX_BYTES:
             raise DataError(
-                f"The download of `{self._name}` was stopped after {MAX_BYTES:,} bytes; no corpus is larger."
+                f"The download of `{self._name}` was stopped after {MAX_BYTES:,} bytes; it should be smaller."
             )
         self._bars.update(self._task, advance=size, total=self.total or None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,22 @@ from edgeformer_runtime.bundle.text_format import TextFormat
 
 Weights = dict[str, NDArray[np.floating[Any]]]
 """Arrays by the names of the model's parameters and stored buffers; shared ones once, under any of their names."""
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """Candidates of a sentence: the first ``frequent`` ids, and the lists of its source tokens."""
+
+    frequent: int
+    """Ids below this are candidates of every sentence."""
+    offsets: NDArray[np.int64]
+    """Where each source token's list begins in ``tokens``, and where the last one ends, ``(V + 1,)``."""
+    tokens: NDArray[np.int32]
+    """Target ids of all lists."""
+
+    def save(self, path: Path) -> None:
+        """Write as an ``.npz`` file."""
+        np.savez(path, frequent=np.int64(self.frequent), offsets=self.offsets, tokens=self.tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +59,8 @@ class ImportedModel:
     quantization: Mapping[str, LinearScales] = field(default_factory=dict)
     """Scales of quantized layers by the names of their parameters without ``.weight``; exported as int8, these keep
     their integers."""
+    shortlist: Shortlist | None = None
+    """Which target tokens each source token may become."""
     hashes: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the files that were read, by name."""
     notes: tuple[str, ...] = field(default=())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import EdgeformerError, ImporterError
+from edgeformer.importers.downloads import Downloaded, download_model, is_model_name
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import choose_importer
 from edgeformer.traceback_summary import describe
@@ -23,19 +24,26 @@ class Found:
     """For the record in the run folder: name, license, SHA-256 of the files."""
 
 
-def read_model(path: Path, format_name: str | None, *, source_language: str = "", target_language: str = "") -> Found:
+def read_model(
+    source: str | Path, format_name: str | None, *, source_language: str = "", target_language: str = ""
+) -> Found:
     """Read a model with the importer of its format.
 
     Args:
-        path: a file or folder.
+        source: a file or folder, or the name of a published model, which is downloaded.
         format_name: name of an importer; ``None`` recognizes the format.
         source_language: BCP 47 tag; by default, what the model states.
         target_language: BCP 47 tag; by default, what the model states.
 
     Raises:
-        ConfigError: the format is unknown.
+        ConfigError: the format is unknown, or the name malformed.
+        DataError: the model cannot be downloaded.
         ImporterError: the model is damaged, or has something that the families cannot represent.
     """
+    downloaded = Downloaded(Path(source))
+    if isinstance(source, str) and is_model_name(source) and not Path(source).exists():
+        downloaded = download_model(source)
+    path = downloaded.path
     importer = choose_importer(path, format_name)
     try:
         model = importer.read(path)
@@ -45,8 +53,14 @@ def read_model(path: Path, format_name: str | None, *, source_language: str = ""
         raise ImporterError(f"`{path}` is damaged, or not of the format {importer.name}: {describe(error)}.") from error
     model = replace(
         model,
-        source_language=source_language or model.source_language,
-        target_language=target_language or model.target_language,
+        source_language=source_language or model.source_language or downloaded.languages[0],
+        target_language=target_language or model.target_language or downloaded.languages[1],
+        license=model.license or downloaded.license,
     )
-    origin = {"name": f"{importer.name}: {path.resolve().name}", "licence": model.license, "sha256": model.hashes}
+    origin = {
+        "name": f"{importer.name}: {path.resolve().name}",
+        **downloaded.origin,
+        "licence": model.license,
+        "sha256": model.hashes,
+    }
     return Found(model, importer.name, origin)

@@ -22,6 +22,8 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator
 
+SHORTLIST_FILE = "shortlist.npz"
+
 
 def write_run(
     imported: ImportedModel,
@@ -70,6 +72,8 @@ def write_run(
     pairs = [(source, best.text) for source, best in zip(sources, translations, strict=True)]
     run = Run.create(out, recipe, imported.source_tokenizer, imported.target_tokenizer, sample=pairs, info=info)
     try:
+        if imported.shortlist is not None:
+            imported.shortlist.save(out / SHORTLIST_FILE)
         save_weights(model, run.model_path)
     except BaseException:
         shutil.rmtree(out, ignore_errors=True)

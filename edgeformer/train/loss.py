@@ -26,24 +26,23 @@ class LossSums(NamedTuple):
     """Number of true tokens, ``()``, int64."""
 
 
-def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, pad_id: int = 0) -> LossSums:
+def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> LossSums:
     """Cross-entropy with label smoothing (Szegedy et al. 2016, section 7), summed over all labels except padding.
 
     The target distribution has ``1 - smoothing`` on the label and ``smoothing`` spread evenly over all V entries.
 
     Args:
         logits: ``(N, T, V)``, any floating dtype; sums are taken in fp32.
-        labels: ``(N, T)``, int64.
+        labels: ``(N, T)``, int64; negative for padding.
         smoothing: probability mass spread over the vocabulary.
-        pad_id: label of padding.
     """
     flat = labels.flatten()
-    loss, nll = _SmoothedCrossEntropy.apply(logits.flatten(0, -2), flat, smoothing, pad_id)  # type: ignore[no-untyped-call] # torch
-    return LossSums(loss, nll, (flat != pad_id).sum())
+    loss, nll = _SmoothedCrossEntropy.apply(logits.flatten(0, -2), flat, smoothing)  # type: ignore[no-untyped-call] # torch
+    return LossSums(loss, nll, (flat >= 0).sum())
 
 
 def projected_cross_entropy(
-    features: Tensor, projection: nn.Linear, labels: Tensor, smoothing: float = 0.0, pad_id: int = 0
+    features: Tensor, projection: nn.Linear, labels: Tensor, smoothing: float = 0.0
 ) -> LossSums:
     """:func:`smoothed_cross_entropy` of ``projection(features)`` that never holds all logits at once.
 
@@ -53,12 +52,11 @@ def projected_cross_entropy(
     Args:
         features: ``(N, T, D)``.
         projection: maps D to V, with or without a bias.
-        labels: ``(N, T)``, int64.
+        labels: ``(N, T)``, int64; negative for padding.
         smoothing: probability mass spread over the vocabulary.
-        pad_id: label of padding.
     """
     flat = labels.flatten()
-    true = (flat != pad_id).nonzero()[:, 0]
+    true = (flat >= 0).nonzero()[:, 0]
     chosen = features.flatten(0, 1).index_select(0, true)
     device = features.device.type
     if torch.is_autocast_enabled(device):
@@ -123,7 +121,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor, smoothing: float, pad_id: int) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         normalizer = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
         mean = torch.zeros_like(normalizer)
         for part in _chunks(len(logits), logits.shape[1], logits.device, CHUNK):
@@ -131,19 +129,19 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             torch.logsumexp(chunk, -1, out=normalizer[part])
             if smoothing:
                 mean[part] = chunk.mean(-1)
-        padding = labels == pad_id
+        padding, labels = labels < 0, labels.clamp_min(0)
         nll = normalizer - logits.gather(1, labels[:, None])[:, 0].float()
         loss = nll if not smoothing else torch.lerp(nll, normalizer - mean, smoothing)
-        ctx.save_for_backward(logits, labels, normalizer)
-        ctx.smoothing, ctx.pad_id = smoothing, pad_id
+        ctx.save_for_backward(logits, labels, padding, normalizer)
+        ctx.smoothing = smoothing
         nll_sum = nll.masked_fill(padding, 0).sum()
         ctx.mark_non_differentiable(nll_sum)
         return loss.masked_fill(padding, 0).sum(), nll_sum
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None, None]:
-        logits, labels, normalizer = ctx.saved_tensors
-        scale = torch.where(labels == ctx.pad_id, 0, grad_outputs[0])[:, None]
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
+        logits, labels, padding, normalizer = ctx.saved_tensors
+        scale = torch.where(padding, 0, grad_outputs[0])[:, None]
         gradient = torch.empty_like(logits)
         for part in _chunks(len(logits), logits.shape[1], logits.device, CHUNK):
             # d loss / d logits = softmax - target distribution
@@ -151,7 +149,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             chunk.sub_(ctx.smoothing / logits.shape[1])
             chunk[torch.arange(len(chunk), device=chunk.device), labels[part]] += ctx.smoothing - 1
             gradient[part] = chunk.mul_(scale[part])
-        return gradient, None, None, None
+        return gradient, None, None
 
 
 def _chunks(rows: int, vocab_size: int, device: torch.device, cpu_chunk: int) -> list[slice]:

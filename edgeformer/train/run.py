@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -35,6 +36,7 @@ SOURCE_TOKENIZER_FILE = "source.tokenizer.json"
 TARGET_TOKENIZER_FILE = "target.tokenizer.json"
 CHECKPOINT_FOLDER = "checkpoints"
 RESUME_FILE = "last.ckpt"
+INITIAL_FILE = "initial.safetensors"
 
 SAMPLE_SIZE = 1000
 AFTER_DIVERGENCE = (
@@ -123,6 +125,7 @@ class Run:
         model.safetensors            the final model, once finished or diverged
         training.png                 a picture of metrics.csv
         tensorboard/                 the same metrics, if TensorBoard is installed
+        checkpoints/initial.safetensors  weights that training started from, if it did not start from random ones
         checkpoints/last.ckpt        the checkpoint to resume from
         checkpoints/step-*.safetensors
     """
@@ -151,6 +154,7 @@ class Run:
         target_tokenizer: tokenizers.Tokenizer | str,
         sample: Sequence[tuple[str, str]],
         info: RunInfo,
+        initial: Path | None = None,
     ) -> Run:
         """Write a new run folder, as a whole or not at all.
 
@@ -161,6 +165,7 @@ class Run:
             target_tokenizer: the same for the target side; not used if the recipe's tokenizer is shared.
             sample: pairs of the training text.
             info: what is known so far.
+            initial: weights to start from, which are copied; ``None`` for random ones.
 
         Raises:
             CheckpointError: the folder exists and is not empty.
@@ -179,6 +184,8 @@ class Run:
                 content = tokenizer if isinstance(tokenizer, str) else tokenizer.to_str()
                 (folder / name).write_text(content, encoding="utf-8")
             (folder / SAMPLE_FILE).write_bytes(_lines(sample))
+            if initial is not None:
+                shutil.copyfile(initial, folder / CHECKPOINT_FOLDER / INITIAL_FILE)
         return cls(path, recipe, info)
 
     @classmethod
@@ -217,6 +224,11 @@ class Run:
     def checkpoints(self) -> Path:
         """Folder of the weights and of the checkpoint to resume from."""
         return self.path / CHECKPOINT_FOLDER
+
+    @property
+    def initial_path(self) -> Path:
+        """File of the weights that training starts from; missing if they are random."""
+        return self.checkpoints / INITIAL_FILE
 
     @property
     def model_path(self) -> Path:

@@ -24,7 +24,9 @@ from edgeformer.model.check import check_model
 from edgeformer.train.checkpoints.checkpoint import TrainingState
 from edgeformer.train.checkpoints.final_model import write_final_model
 from edgeformer.train.checkpoints.resume import limit_of_finished, require_checkpoint, resumable_recipe
+from edgeformer.train.checkpoints.weights import load_weights
 from edgeformer.train.cpu import prepare_for_cpu
+from edgeformer.train.initial import start_from
 from edgeformer.train.loop import run_updates
 from edgeformer.train.objective import Objective
 from edgeformer.train.optimizer import build_optimizer
@@ -87,6 +89,7 @@ def train(
     out: Path,
     data_dir: Path | None = None,
     *,
+    init: Run | None = None,
     resume: bool = False,
     export_check: bool = True,
     console: Console | None = None,
@@ -100,6 +103,7 @@ def train(
         recipe: what to train; may be ``None`` when resuming.
         out: the run folder; must be missing or empty unless ``resume`` is set.
         data_dir: folder in which to look for the corpus.
+        init: a finished run to start from; the recipe must have its model and tokenizer.
         resume: continue from the last checkpoint in ``out``.
         export_check: check that a new model can be exported, if it is of another package's family and the exporter is
             installed.
@@ -129,7 +133,7 @@ def train(
 
     corpus = load_corpus(recipe.data, data_dir)
     if run is None:
-        run = _create(out, recipe, corpus, console, export_check=export_check)
+        run = _create(out, recipe, corpus, console, init, export_check=export_check)
     elif run.info.provenance.get("sha256") != corpus.provenance.sha256:
         raise CheckpointError(
             f"Run `{out}` was trained on different text from what is there now; provide the same files with --data."
@@ -147,6 +151,8 @@ def _train(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> 
     config = run.recipe.train
     torch.manual_seed(config.seed)
     model = run.build_model()
+    if run.initial_path.is_file():
+        load_weights(model, run.initial_path)
     if resume:
         check_model(model)  # its code may have changed since
     pairs, valid = _encode(run, corpus, model)
@@ -213,7 +219,8 @@ def _update_until_stopped(training: _Training, fabric: Fabric) -> StopReason:
             after_update=supervisor.after_update,
         )
         warmup = supervisor.schedule.warmup_steps
-        if not isinstance(reason, Interrupted) and state.progress.step < warmup:
+        from_scratch = not run.initial_path.is_file()
+        if from_scratch and not isinstance(reason, Interrupted) and state.progress.step < warmup:
             training.display.line(
                 f"Warning: training ended after {state.progress.step:,} of {warmup:,} updates of warm-up; the model "
                 "has hardly learned anything. Raise train.max_steps and train.max_minutes, or lower train.warmup_steps."
@@ -230,6 +237,7 @@ def _encode(run: Run, corpus: ParallelCorpus, model: EncoderDecoder) -> tuple[En
             run.target_tokenizer,
             max_source_length=model.max_source_length,
             max_target_length=model.max_target_length,
+            target_prefix=run.target_tokenizer.target_prefix(*run.languages),
         )
         for part in (corpus.train, corpus.valid)
     )
@@ -324,7 +332,9 @@ def _finish(training: _Training) -> None:
     training.display.final(figures, training.run.info.averaged_steps)
 
 
-def _create(out: Path, recipe: Recipe, corpus: ParallelCorpus, console: Console, *, export_check: bool) -> Run:
+def _create(
+    out: Path, recipe: Recipe, corpus: ParallelCorpus, console: Console, init: Run | None, *, export_check: bool
+) -> Run:
     """Create the run folder on the first process; the others wait for it."""
     if process_rank():
         deadline = time.monotonic() + 600
@@ -333,6 +343,9 @@ def _create(out: Path, recipe: Recipe, corpus: ParallelCorpus, console: Console,
                 raise TrainingError(f"The first process did not create `{out}` within 10 minutes; see its output.")
             time.sleep(0.2)
         return Run.open(out)
+    provenance = msgspec.to_builtins(corpus.provenance)
+    if init is not None:
+        return start_from(init, out, recipe, provenance)
     source_tokenizer, target_tokenizer = train_tokenizers(corpus.train, recipe.tokenizer)
     source_vocab_size, target_vocab_size = source_tokenizer.get_vocab_size(), target_tokenizer.get_vocab_size()
     model = build_model(recipe, source_vocab_size, target_vocab_size)
@@ -344,7 +357,7 @@ def _create(out: Path, recipe: Recipe, corpus: ParallelCorpus, console: Console,
     info = RunInfo(
         source_vocab_size=source_vocab_size,
         target_vocab_size=target_vocab_size,
-        provenance=msgspec.to_builtins(corpus.provenance),
+        provenance=provenance,
         versions=library_versions(),
     )
     return Run.create(out, recipe, source_tokenizer, target_tokenizer, sample=(), info=info)

@@ -71,9 +71,7 @@ class Validator:
                     torch.from_numpy(array).to(device)
                     for array in (batch.source, batch.source_length, batch.target, batch.labels)
                 )
-                sums = smoothed_cross_entropy(
-                    model(source, length, target), labels, self.label_smoothing, self.encoded.pad_id
-                )
+                sums = smoothed_cross_entropy(model(source, length, target), labels, self.label_smoothing)
                 loss, nll, tokens = loss + sums.loss.item(), nll + sums.nll.item(), tokens + sums.tokens.item()
         return loss / tokens, nll / tokens
 

@@ -155,7 +155,7 @@ def _noisiest(tensors: Sequence[TensorReport]) -> str:
 
 
 def _data(text: TextOrigin) -> list[str]:
-    facts = {"name": text.name, "license": text.licence, "origin": text.origin}
+    facts = {"name": text.name, "revision": text.revision, "license": text.licence, "origin": text.origin}
     lines = [f"- {name}: {value}" for name, value in facts.items() if value] or ["- not recorded"]
     if not text.licence:
         lines.append("- license: not recorded; ask whoever trained the model")
@@ -164,6 +164,8 @@ def _data(text: TextOrigin) -> list[str]:
             f"- targets: translations by `{teacher.teacher}`, beam {teacher.beam_size} (manifest "
             f"{teacher.teacher_sha256})"
         )
+    if text.initial is not None:
+        lines += ["- trained from another model:", *(f"  {line}" for line in _data(text.initial))]
     return lines
 
 

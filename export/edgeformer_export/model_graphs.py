@@ -15,14 +15,15 @@ from edgeformer_export.passes.half import HalfPrecision
 from edgeformer_export.passes.heads import FuseHeads
 from edgeformer_export.passes.merge import MergeLinears
 from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
+from edgeformer_export.passes.patterns import Linear
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.passes.structure import operator_counts
 from edgeformer_export.quantize.assignment import Assigned
 from edgeformer_export.quantize.blocks import QuantizeBlocks
 from edgeformer_export.quantize.calibration import QuantizationRange, calibrate
-from edgeformer_export.quantize.layers import Layer, find_layers
-from edgeformer_export.quantize.static import QuantizeStatic, activations, projection_digests
+from edgeformer_export.quantize.layers import Layer, find_layers, given_scales, parameters, parts
+from edgeformer_export.quantize.static import GivenScales, QuantizeStatic, activations, projection_digests
 from edgeformer_export.sample import sample_pairs, spread
 from edgeformer_export.stages import CALIBRATE, OPTIMIZE, TRACE, StageProgress, silent
 from edgeformer_export.tracing.mistakes import unsupported
@@ -91,6 +92,7 @@ class ModelGraphs:
         self.model = run.load_model()
         check_model(self.model, full_length=True)
         self.pairs = sample_pairs(run, self.model)
+        self._parameters = parameters(self.model, run.info.quantization)
         self._optimized = cache(self._optimize)
         self._ranges = cache(self._calibrate)
 
@@ -126,14 +128,24 @@ class ModelGraphs:
         projections = frozenset().union(*(projection_digests(graph.graph) for graph in graphs.values()))
         changed = False
         for file, names in assigned.items():
-            quantization = self._quantization(names, ranges[file], projections)
+            given = {
+                use.name: layer.given
+                for layer in optimized.layers
+                for use in layer.uses
+                if use.file == file and layer.given is not None
+            }
+            quantization = self._quantization(names, ranges[file], projections, given)
             graphs[file], records = run_passes(graphs[file], quantization)
             passes[file] = (*passes[file], *records)
             changed |= any(record.outcome == "changed" for record in records)
         return QuantizedGraphs(graphs, passes, changed)
 
     def _quantization(
-        self, assigned: Mapping[str, Precision], ranges: Mapping[str, QuantizationRange], projections: frozenset[str]
+        self,
+        assigned: Mapping[str, Precision],
+        ranges: Mapping[str, QuantizationRange],
+        projections: frozenset[str],
+        given: Mapping[str, GivenScales],
     ) -> list[ir.passes.PassBase]:
         """List the passes for the precisions assigned to a graph's operators, weights in blocks first."""
         blocks: list[ir.passes.PassBase] = []
@@ -143,16 +155,25 @@ class ModelGraphs:
             if names and traits.block_size is not None:
                 blocks.append(QuantizeBlocks(traits.bits, traits.block_size, only=names))
             elif names and traits.is_quantized:
-                static.append(QuantizeStatic(ranges, self.target, projections, only=names))
+                static.append(QuantizeStatic(ranges, self.target, projections, only=names, given=given))
         return blocks + static
 
     def _optimize(self, in_blocks: bool) -> OptimizedGraphs:
         self._progress(OPTIMIZE, 0.0)
         graphs, passes = optimized_graphs(
-            copies(self.traced.graphs), self.target, in_blocks=in_blocks, for_cuda=self._for_cuda
+            copies(self.traced.graphs),
+            self.target,
+            in_blocks=in_blocks,
+            for_cuda=self._for_cuda,
+            merge=MergeLinears(self._given_activation) if self.run.info.quantization else None,
         )
-        layers = () if self._for_cuda else tuple(find_layers(self.model, graphs))
+        layers = () if self._for_cuda else tuple(find_layers(self._parameters, graphs))
         return OptimizedGraphs(graphs, passes, layers)
+
+    def _given_activation(self, linear: Linear) -> float | None:
+        """Scale of a product's inputs in a model that was quantized elsewhere."""
+        scales = given_scales(parts(linear.weight.T, self._parameters))
+        return None if scales is None else scales.activation
 
     def _calibrate(self, in_blocks: bool) -> dict[str, dict[str, QuantizationRange]]:
         graphs = self._optimized(in_blocks).graphs
@@ -178,7 +199,9 @@ def check_exportable(model: EncoderDecoder) -> None:
     optimized_graphs(to_onnx(model, "ort").graphs, "ort", in_blocks=False, for_cuda=False)
 
 
-def optimized_graphs(graphs: Graphs, target: Target, *, in_blocks: bool, for_cuda: bool) -> tuple[Graphs, Passes]:
+def optimized_graphs(
+    graphs: Graphs, target: Target, *, in_blocks: bool, for_cuda: bool, merge: MergeLinears | None = None
+) -> tuple[Graphs, Passes]:
     """Run :func:`optimizations`, and make sure that bundles may use the operators of the result.
 
     Args:
@@ -186,13 +209,14 @@ def optimized_graphs(graphs: Graphs, target: Target, *, in_blocks: bool, for_cud
         target: as for :func:`optimizations`.
         in_blocks: as for :func:`optimizations`.
         for_cuda: as for :func:`optimizations`.
+        merge: as for :func:`optimizations`.
 
     Raises:
         ExportError: an operator may not be used.
     """
     passes = {}
     for file in graphs:
-        chosen = optimizations(file, target, in_blocks=in_blocks, for_cuda=for_cuda)
+        chosen = optimizations(file, target, in_blocks=in_blocks, for_cuda=for_cuda, merge=merge)
         graphs[file], records = run_passes(graphs[file], chosen)
         passes[file] = tuple(records)
         if problem := unsupported(operator_counts(graphs[file])):
@@ -206,7 +230,9 @@ def copies(graphs: Graphs) -> Graphs:
     return {file: ir.from_proto(ir.to_proto(graph)) for file, graph in graphs.items()}
 
 
-def optimizations(file: str, target: Target, *, in_blocks: bool, for_cuda: bool) -> list[ir.passes.PassBase]:
+def optimizations(
+    file: str, target: Target, *, in_blocks: bool, for_cuda: bool, merge: MergeLinears | None = None
+) -> list[ir.passes.PassBase]:
     """List the optimization passes in order; they change results only by rounding.
 
     The tracer has already folded constants, merged equal subexpressions and removed unused nodes.
@@ -216,9 +242,10 @@ def optimizations(file: str, target: Target, *, in_blocks: bool, for_cuda: bool)
         target: which operators may be used.
         in_blocks: weights will be quantized in blocks, for one row at a time.
         for_cuda: optimize for CUDA, in half precision.
+        merge: merges matrix products of decoder steps; by default, all with the same input.
     """
     step = file != contract.ENCODER_FILE
-    passes: list[ir.passes.PassBase] = [MergeLinears(), Simplify()] if step else [Simplify()]
+    passes: list[ir.passes.PassBase] = [merge or MergeLinears(), Simplify()] if step else [Simplify()]
     if target == "ort":
         fused_norm = for_cuda or (step and in_blocks)
         passes += [FuseHeads(), FuseSkipNorm() if fused_norm else VectorNorm()]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeformer.config import TokenizerConfig
-from edgeformer.data.batches import Batch, BatchStream, EncodedPairs, Ragged, evenly_spaced, in_order
+from edgeformer.data.batches import NO_LABEL, Batch, BatchStream, EncodedPairs, Ragged, evenly_spaced, in_order
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import DataError
 from edgeformer_runtime.tokenizer import Tokenizer
@@ -67,7 +67,7 @@ def test_an_epoch_has_every_pair_once_within_the_token_limit(
     for batch in batches:
         assert len(batch.source) == 1 or max(batch.source.size, batch.labels.size) <= batch_tokens
     padded = sum(batch.source.size + batch.labels.size for batch in batches)
-    true = sum(int((batch.source != 0).sum() + (batch.labels != 0).sum()) for batch in batches)
+    true = sum(int((batch.source != 0).sum() + (batch.labels != NO_LABEL).sum()) for batch in batches)
     assert stream.padding == pytest.approx(1 - true / padded)
     assert sorted(row for batch in in_order(pairs, batch_tokens) for row in rows_of(batch)) == list(range(len(lengths)))
 
@@ -78,7 +78,7 @@ def test_collate_shifts_and_pads() -> None:
     assert batch.source.tolist() == [[4, 4, EOS], [5, EOS, 0]]
     assert batch.source_length.tolist() == [3, 2]
     assert batch.target.tolist() == [[BOS, 4, 0, 0], [BOS, 5, 5, 5]]
-    assert batch.labels.tolist() == [[4, EOS, 0, 0], [5, 5, 5, EOS]]
+    assert batch.labels.tolist() == [[4, EOS, NO_LABEL, NO_LABEL], [5, 5, 5, EOS]]
     assert {array.dtype for array in (batch.source, batch.source_length, batch.target, batch.labels)} == {
         np.dtype("int64")
     }
@@ -113,7 +113,7 @@ def test_update_tokens_count_all_processes_and_batches(accumulate: int, world_si
     ]
     for step in range(20):
         update = [stream.batch(step * accumulate + place) for stream in streams for place in range(accumulate)]
-        tokens = sum(int((batch.labels != 0).sum()) for batch in update)
+        tokens = sum(int((batch.labels != NO_LABEL).sum()) for batch in update)
         assert [batch.update_tokens for batch in update] == [tokens] * len(update)
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from edgeformer.data.batches import NO_LABEL
 from edgeformer.train import loss as loss_module
 from edgeformer.train.loss import projected_cross_entropy, smoothed_cross_entropy
 
@@ -21,7 +22,7 @@ def reference(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[float, 
     tokens = 0
     for row, row_labels in zip(logits.tolist(), labels.tolist(), strict=True):
         for scores, label in zip(row, row_labels, strict=True):
-            if label == 0:
+            if label == NO_LABEL:
                 continue
             normalizer = math.log(math.fsum(math.exp(score) for score in scores))
             log_probabilities = [score - normalizer for score in scores]
@@ -36,8 +37,8 @@ def example(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(3, 5, 11, generator=generator).mul_(3).to(dtype)
     labels = torch.randint(1, 11, (3, 5), generator=generator)
-    labels[0, 3:] = 0
-    labels[2, 1:] = 0
+    labels[0, 3:] = NO_LABEL
+    labels[2, 1:] = NO_LABEL
     return logits, labels
 
 
@@ -62,20 +63,20 @@ def test_gradient_equals_autograd(smoothing: float, dtype: torch.dtype) -> None:
     torch.autograd.backward(2.5 * smoothed_cross_entropy(logits, labels, smoothing).loss)
     expected = logits.detach().double().requires_grad_()
     reference_loss = torch.nn.functional.cross_entropy(
-        expected.flatten(0, 1), labels.flatten(), ignore_index=0, label_smoothing=smoothing, reduction="sum"
+        expected.flatten(0, 1), labels.flatten(), ignore_index=NO_LABEL, label_smoothing=smoothing, reduction="sum"
     )
     torch.autograd.backward(2.5 * reference_loss)
     assert logits.grad is not None
     assert expected.grad is not None
     assert logits.grad.dtype == dtype
     torch.testing.assert_close(logits.grad.double(), expected.grad, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
-    assert not logits.grad[labels == 0].any()
+    assert not logits.grad[labels == NO_LABEL].any()
 
 
 def test_more_padding_changes_nothing() -> None:
     logits, labels = example()
     padded_logits = torch.cat((logits, torch.full((3, 4, 11), 7.0)), dim=1)
-    padded_labels = torch.cat((labels, torch.zeros(3, 4, dtype=torch.int64)), dim=1)
+    padded_labels = torch.cat((labels, torch.full((3, 4), NO_LABEL)), dim=1)
     sums, padded = (
         smoothed_cross_entropy(logits, labels, 0.1),
         smoothed_cross_entropy(padded_logits, padded_labels, 0.1),
@@ -94,7 +95,7 @@ def test_sums_of_parts_add_up() -> None:
 
 def test_all_padding_is_zero() -> None:
     logits = torch.full((1, 2, 4), float("inf"), requires_grad=True)
-    sums = smoothed_cross_entropy(logits, torch.zeros(1, 2, dtype=torch.int64), 0.1)
+    sums = smoothed_cross_entropy(logits, torch.full((1, 2), NO_LABEL), 0.1)
     assert (sums.loss.item(), sums.nll.item(), sums.tokens.item()) == (0, 0, 0)
 
 
@@ -137,7 +138,7 @@ def test_projection_and_loss_in_bf16(bias: bool) -> None:
 
 def test_projection_of_padding_alone_is_zero() -> None:
     features, projection, labels = projected_example(bias=True)
-    sums = projected_cross_entropy(features, projection, torch.zeros_like(labels), 0.1)
+    sums = projected_cross_entropy(features, projection, torch.full_like(labels, NO_LABEL), 0.1)
     assert (sums.loss.item(), sums.nll.item(), sums.tokens.item()) == (0, 0, 0)
     assert not any(gradient.any() for gradient in torch.autograd.grad(sums.loss, [features, *projection.parameters()]))
 

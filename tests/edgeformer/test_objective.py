@@ -51,10 +51,10 @@ class OwnForward(BagOfWords):
 
 
 def batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sources ``(3, 5)``, their lengths, targets and labels ``(3, 4)``; padding is 0."""
-    labels = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0], [9, 10, 2, 0]])
+    """Sources ``(3, 5)``, their lengths, targets and labels ``(3, 4)``; padding is 0, and -1 in the labels."""
+    labels = torch.tensor([[5, 6, 7, 2], [8, 2, -1, -1], [9, 10, 2, -1]])
     source = torch.arange(15).view(3, 5) + 1
-    return source, torch.tensor([5, 5, 5]), torch.where(labels == 0, 0, labels.roll(1, 1)), labels
+    return source, torch.tensor([5, 5, 5]), torch.where(labels < 0, 0, labels.roll(1, 1)).clamp_min(0), labels
 
 
 def loss_and_gradients(model: EncoderDecoder, precision: str) -> tuple[Tensor, list[Tensor]]:
@@ -91,7 +91,7 @@ def test_an_own_forward_is_what_counts() -> None:
     expected = nn.functional.cross_entropy(
         model(source, length, target).flatten(0, 1),
         labels.flatten(),
-        ignore_index=0,
+        ignore_index=-1,
         label_smoothing=0.1,
         reduction="sum",
     )

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from edgeformer.config import Recipe, recipe_from_tree
-from edgeformer.data.batches import BatchStream, EncodedPairs
+from edgeformer.data.batches import NO_LABEL, BatchStream, EncodedPairs
 from edgeformer.data.corpora import load_corpus
 from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from edgeformer.model.base import EncoderDecoder
@@ -214,9 +214,12 @@ def test_accumulated_batches_weigh_every_token_the_same(corpus: Path, tmp_path: 
 
     torch.manual_seed(run.recipe.train.seed)
     model = run.build_model()
-    limits = {"max_source_length": model.max_source_length, "max_target_length": model.max_target_length}
     pairs = EncodedPairs.encode(
-        load_corpus(run.recipe.data).train, run.source_tokenizer, run.target_tokenizer, **limits
+        load_corpus(run.recipe.data).train,
+        run.source_tokenizer,
+        run.target_tokenizer,
+        max_source_length=model.max_source_length,
+        max_target_length=model.max_target_length,
     )
     stream = BatchStream(pairs, batch_tokens=128, seed=run.recipe.train.seed, accumulate=4)
     tokens = 0
@@ -226,9 +229,9 @@ def test_accumulated_batches_weigh_every_token_the_same(corpus: Path, tmp_path: 
             torch.from_numpy, (batch.source, batch.source_length, batch.target, batch.labels)
         )
         logits = model(source, length, target).transpose(1, 2)
-        loss = F.cross_entropy(logits, labels, ignore_index=0, label_smoothing=0.1, reduction="sum")
+        loss = F.cross_entropy(logits, labels, ignore_index=NO_LABEL, label_smoothing=0.1, reduction="sum")
         torch.autograd.backward(loss)
-        tokens += int((labels != 0).sum())
+        tokens += int((labels != NO_LABEL).sum())
     parameters = sorted(model.parameters(), key=lambda parameter: parameter.ndim <= 1)  # matrices come first
     for parameter, moment in zip(parameters, moments, strict=True):
         assert parameter.grad is not None

@@ -30,7 +30,7 @@ COMMON = [
 MODELS = {
     "ssru": [
         *("--enc-depth", "2", "--dec-depth", "1", "--transformer-decoder-autoreg", "rnn", "--dec-cell", "ssru"),
-        *("--tied-embeddings-all", "--dim-vocabs", "1500", "1500"),
+        *("--transformer-ffn-activation", "relu", "--tied-embeddings-all", "--dim-vocabs", "1504", "1504"),
     ],
     "self-attention": [
         *("--enc-depth", "1", "--dec-depth", "2", "--transformer-ffn-activation", "swish"),

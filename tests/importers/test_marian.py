@@ -236,7 +236,7 @@ def test_words_are_split_at_spaces_without_sentencepiece(tmp_path: Path) -> None
     folder = copied(tmp_path / "m")
     (folder / "vocab.spm").unlink()
     (folder / "decoder.yml").unlink()
-    words = ["</s>", "<unk>", *(f"w{index}" for index in range(1498))]
+    words = ["</s>", "<unk>", *(f"w{index}" for index in range(1502))]
     (folder / "vocab.yml").write_text(
         "".join(f"{word}: {index}\n" for index, word in enumerate(words)), encoding="utf-8"
     )
@@ -289,7 +289,7 @@ def without(arrays: Arrays, start: str) -> Arrays:
     [
         (lambda arrays: without(arrays, "decoder_l1_rnn_Wf"), "lacks the array `decoder_l1_rnn_Wf`"),
         (lambda arrays: {**arrays, "encoder_l1_ffn_W1": np.zeros((3, 4), np.float32)}, "feed_forward.0.weight"),
-        (lambda arrays: {**arrays, "Wemb": arrays["Wemb"][:-1]}, "the model has 1,499"),
+        (lambda arrays: {**arrays, "Wemb": arrays["Wemb"][:-1]}, "the model has 1,503"),
         (lambda arrays: {**arrays, "Wemb": np.full_like(arrays["Wemb"], np.nan)}, "not finite"),
         (lambda arrays: without(arrays, "special"), "special:model.yml"),
     ],

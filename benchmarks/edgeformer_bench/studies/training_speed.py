@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from edgeformer.config import Recipe, load_recipe
-from edgeformer.data.batches import BatchStream, EncodedPairs
+from edgeformer.data.batches import NO_LABEL, BatchStream, EncodedPairs
 from edgeformer.data.corpora import load_corpus
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import ConfigError
@@ -136,7 +136,7 @@ class Plain(nn.Module):
         optimizer = torch.optim.AdamW(
             self.parameters(), betas=config.adam_betas, eps=config.adam_eps, weight_decay=config.weight_decay
         )
-        criterion = nn.CrossEntropyLoss(ignore_index=0, label_smoothing=config.label_smoothing, reduction="sum")
+        criterion = nn.CrossEntropyLoss(ignore_index=NO_LABEL, label_smoothing=config.label_smoothing, reduction="sum")
         begin = time.perf_counter()
         loss = 0.0
         for index in range(updates * config.accumulate):
@@ -198,8 +198,13 @@ def _prepare(side: str, recipe: Recipe, data: Path | None, threads: int) -> None
     corpus = load_corpus(recipe.data, data)
     tokenizer = Tokenizer(train_tokenizers(corpus.train, recipe.tokenizer)[0])
     size, train = _transformer(recipe), recipe.train
-    lengths = {"max_source_length": size.max_source_length, "max_target_length": size.max_target_length}
-    pairs = EncodedPairs.encode(corpus.train, tokenizer, tokenizer, **lengths)
+    pairs = EncodedPairs.encode(
+        corpus.train,
+        tokenizer,
+        tokenizer,
+        max_source_length=size.max_source_length,
+        max_target_length=size.max_target_length,
+    )
     stream = BatchStream(pairs, batch_tokens=train.batch_tokens, seed=train.seed, accumulate=train.accumulate)
     _run = (Ours if side == SIDES[0] else Plain)(recipe, stream, tokenizer.vocab_size).run
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.marian.options import MAX_OPTIONS, OPTIONS, read_yaml
+from edgeformer.importers.marian.shortlist import is_shortlist
 from edgeformer_runtime.bundle.generation import Generation
 
 
@@ -26,6 +27,8 @@ class Files:
     pieces: tuple[Path, Path] | None = None
     """SentencePiece models whose pieces have the ids of the vocabularies; ``None`` if the vocabularies are
     SentencePiece models themselves, or split text at spaces."""
+    shortlist: Path | None = None
+    """Bergamot's lexical shortlist."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Content of the decoder's configuration file."""
 
@@ -89,7 +92,8 @@ def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str) -> Fil
         sides = [folder / f"{side}.spm" for side in ("source", "target")]
         if all(file.is_file() for file in sides):
             pieces = sides[0], sides[1]
-    return Files(model, found, pieces, settings)
+    lists = [file for file in sorted(folder.glob("*.bin")) if is_shortlist(file)]
+    return Files(model, found, pieces, lists[0] if len(lists) == 1 else None, settings)
 
 
 def _vocabularies(folder: Path) -> tuple[Path, Path]:

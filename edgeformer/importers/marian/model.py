@@ -15,6 +15,7 @@ from edgeformer.importers.archive import read_npz, sha256_of
 from edgeformer.importers.marian.binary import Item, is_marian_binary, read_binary
 from edgeformer.importers.marian.files import Files, find_files, has_options
 from edgeformer.importers.marian.options import model_config, read_options, refuse_unknown
+from edgeformer.importers.marian.shortlist import read_shortlist
 from edgeformer.importers.marian.vocabularies import read_vocabularies
 from edgeformer.importers.marian.weights import convert_weights
 from edgeformer.importers.model import ImportedModel
@@ -66,6 +67,12 @@ def _imported(items: Mapping[str, Item], files: Files, generation: Generation) -
             raise ImporterError(
                 f"The {side} vocabulary has {vocabulary - 1:,} entries, but the model has {rows - 1:,}."
             )
+    read_files = [files.model, *files.vocabularies, *(files.pieces or ())]
+    shortlist = None
+    if files.shortlist is not None:
+        # The start token is no entry of the original vocabularies.
+        shortlist = read_shortlist(files.shortlist, *(size - 1 for size in vocabularies.sizes))
+        read_files.append(files.shortlist)
     return ImportedModel(
         model=config,
         weights=weights,
@@ -74,7 +81,8 @@ def _imported(items: Mapping[str, Item], files: Files, generation: Generation) -
         target_tokenizer=vocabularies.target,
         text=vocabularies.text,
         generation=generation,
-        hashes=sha256_of([files.model, *files.vocabularies, *(files.pieces or ())]),
+        shortlist=shortlist,
+        hashes=sha256_of(read_files),
         notes=(*files.notes(), *((PRE_NORM_NOTE,) if config["norm"] == "pre" else ())),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Hashable
 
 import numpy as np
 import onnx_ir as ir
@@ -24,13 +25,22 @@ class MergeLinears(ir.passes.InPlacePass):
     may_grow = True
     """Layers without a bias may get a bias of zeros."""
 
+    def __init__(self, key: Callable[[Linear], Hashable] = lambda linear: None) -> None:
+        """Set up the pass.
+
+        Args:
+            key: only layers with equal keys are merged.
+        """
+        super().__init__()
+        self._key = key
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Merge in place."""
         graph = model.graph
-        groups: dict[ir.Value, list[Linear]] = defaultdict(list)
+        groups: dict[tuple[ir.Value, Hashable], list[Linear]] = defaultdict(list)
         for linear in find_linears(graph):
             if linear.nodes[0].op_type == "MatMul":
-                groups[linear.activation].append(linear)
+                groups[linear.activation, self._key(linear)].append(linear)
         merged = [linears for linears in groups.values() if len(linears) > 1]
         for linears in merged:
             _merge(graph, linears)

@@ -87,12 +87,12 @@ def tensor_reports(layers: Sequence[Layer], assigned: Assigned) -> list[TensorRe
 def stored(layer: Layer, precision: Precision) -> tuple[float | None, int]:
     """Return the signal-to-noise ratio in dB and the size in bytes of a weight; see :class:`TensorReport`."""
     if precision not in layer.stored:
-        layer.stored[precision] = _stored(layer.rows, precision)
+        layer.stored[precision] = _stored(layer, precision)
     return layer.stored[precision]
 
 
-def _stored(rows: NDArray[np.float32], precision: Precision) -> tuple[float | None, int]:
-    traits = PRECISIONS[precision]
+def _stored(layer: Layer, precision: Precision) -> tuple[float | None, int]:
+    rows, traits = layer.rows, PRECISIONS[precision]
     if not traits.is_quantized:
         return None, rows.nbytes
     if traits.block_size is not None:
@@ -101,7 +101,7 @@ def _stored(rows: NDArray[np.float32], precision: Precision) -> tuple[float | No
         rounded = dequantize_blocks(blocks, traits.bits, rows.shape[1])
         nbytes = blocks.packed.nbytes + blocks.scales.nbytes
     else:
-        integers, scale = quantize_columns(rows.T)
+        integers, scale = quantize_columns(rows.T, None if layer.given is None else layer.given.rows)
         rounded, nbytes = (integers * scale).T, integers.nbytes + scale.nbytes
     return _decibels(rows, rounded), nbytes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -24,9 +25,21 @@ from edgeformer_export.passes.patterns import (
 from edgeformer_export.quantize.calibration import QuantizationRange
 from edgeformer_runtime.bundle.manifest import Target
 
+SYMMETRIC_ZERO = 127
+"""Zero point of activations whose integers are in -127 … 127, stored as uint8."""
 STORED_ONLY = {"LSTM": ((1, 2), 2), "GRU": ((1, 2), 2), "Conv": ((1,), 1)}
 """Operators whose arithmetic stays in fp32: indices of their weights among the inputs, and the number of leading axes
 with one scale per index (direction and unit of a gate; output channel)."""
+
+
+@dataclass(frozen=True)
+class GivenScales:
+    """Scales of a weight that was quantized elsewhere, whose integers are to be kept."""
+
+    rows: NDArray[np.float32]
+    """Scale of each output, or of each row of a table, ``(out,)``."""
+    activation: float | None
+    """Scale of the inputs of a matrix product, whose integers are in -127 … 127; ``None`` if they are calibrated."""
 
 
 class QuantizeStatic(ir.passes.InPlacePass):
@@ -51,6 +64,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
         target: Target,
         projections: frozenset[str],
         only: Container[str] | None = None,
+        given: Mapping[str, GivenScales] | None = None,
     ) -> None:
         """Set up the pass.
 
@@ -59,15 +73,17 @@ class QuantizeStatic(ir.passes.InPlacePass):
             target: which operators may be used.
             projections: combined :func:`projection_digests` of both graphs.
             only: names of :class:`~edgeformer_export.quantize.layers.Use` to replace; ``None`` for all.
+            given: scales that are kept, by the same names.
         """
         super().__init__()
+        self._given = given or {}
         self._ranges, self._target, self._projections = ranges, target, projections
         self._only = only
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the graph in place."""
         graph = model.graph
-        quantized_inputs: dict[str, ir.Value] = {}
+        quantized_inputs: dict[tuple[str, QuantizationRange], ir.Value] = {}
         linears = [linear for linear in find_linears(graph) if is_chosen(linear.output.name, self._only)]
         lookups = [node for node in find_lookups(graph) if is_chosen(node.outputs[0].name, self._only)]
         stored = [weight for weight in find_stored(graph) if is_chosen(stored_name(*weight), self._only)]
@@ -82,20 +98,28 @@ class QuantizeStatic(ir.passes.InPlacePass):
         common.RemoveUnusedNodesPass()(model)
         return ir.passes.PassResult(model, modified=bool(linears or lookups or stored))
 
-    def _replace_linear(self, graph: ir.Graph, linear: Linear, quantized_inputs: dict[str, ir.Value]) -> None:
+    def _replace_linear(
+        self, graph: ir.Graph, linear: Linear, quantized_inputs: dict[tuple[str, QuantizationRange], ir.Value]
+    ) -> None:
+        given = self._given.get(str(linear.output.name))
         source, bounds = linear.activation, self._ranges[str(linear.activation.name)]
+        if is_symmetric := given is not None and given.activation is not None:
+            bounds = QuantizationRange(given.activation, SYMMETRIC_ZERO)
         relu = source.producer()
         if relu is not None and relu.op_type == "Relu" and bounds.zero_point == 0 and relu.inputs[0] is not None:
             source = relu.inputs[0]  # negative values become zero anyway
         scale = constant(graph, f"{linear.activation.name}.scale", np.array(bounds.scale, np.float32))
         zero_point = constant(graph, f"{linear.activation.name}.zero_point", np.array(bounds.zero_point, np.uint8))
         added = []
-        activation = quantized_inputs.get(str(linear.activation.name))
+        key = str(linear.activation.name), bounds
+        activation = quantized_inputs.get(key)
         if activation is None:
-            node = ir.node("QuantizeLinear", [source, scale, zero_point])
-            activation = quantized_inputs[str(linear.activation.name)] = node.outputs[0]
-            activation.name = f"{linear.activation.name}.uint8"
-            added.append(node)
+            added.append(ir.node("QuantizeLinear", [source, scale, zero_point]))
+            if is_symmetric:
+                highest = constant(graph, "highest_symmetric_integer", np.array(2 * SYMMETRIC_ZERO, np.uint8))
+                added.append(ir.node("Clip", [added[-1].outputs[0], None, highest]))
+            activation = quantized_inputs[key] = added[-1].outputs[0]
+            activation.name = f"{linear.activation.name}.uint8" + f".{len(quantized_inputs)}" * is_symmetric
         added += self._product(graph, linear, activation, scale, zero_point)
         replace(graph, linear.nodes, linear.nodes[0], added)
 
@@ -104,7 +128,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
     ) -> list[ir.Node]:
         """Make the nodes of an integer matrix product, including rescaling and bias."""
         name = f"{linear.output.name}.weight"
-        weight, weight_scale = quantize_columns(linear.weight)
+        weight, weight_scale = quantize_columns(linear.weight, self._given_rows(linear.output))
         if self._target == "portable":
             packed = constant(graph, f"{name}.int8", weight)
             product = ir.node("MatMulInteger", [activation, packed, zero_point])
@@ -128,7 +152,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
     def _replace_lookup(self, graph: ir.Graph, node: ir.Node) -> None:
         table, ids = constant_array(node.inputs[0]), node.inputs[1]
         name = str(node.outputs[0].name)
-        values, scale = quantize_columns(table.T)
+        values, scale = quantize_columns(table.T, self._given_rows(node.outputs[0]))
         transposed = self._target == "portable" and digest(table) in self._projections
         factor = _factor(node)
         nodes = (node,) if factor is None else (node, factor[0])
@@ -148,6 +172,10 @@ class QuantizeStatic(ir.passes.InPlacePass):
         added += [cast, row_scale, ir.node("Mul", [cast.outputs[0], row_scale.outputs[0]])]
         replace(graph, nodes, node, added)
 
+    def _given_rows(self, output: ir.Value) -> NDArray[np.float32] | None:
+        given = self._given.get(str(output.name))
+        return None if given is None else given.rows
+
 
 def _factor(lookup: ir.Node) -> tuple[ir.Node, np.float32] | None:
     """Return the only operator that uses a lookup if it multiplies by a scalar, together with the scalar."""
@@ -162,14 +190,21 @@ def _factor(lookup: ir.Node) -> tuple[ir.Node, np.float32] | None:
     return None
 
 
-def quantize_columns(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def quantize_columns(
+    weight: NDArray[np.float32], scale: NDArray[np.float32] | None = None
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Quantize to int8 symmetrically, with one scale per column.
+
+    Args:
+        weight: ``(in, out)``.
+        scale: scales ``(out,)``; by default, those that map the largest weight of a column to 127.
 
     Returns:
         Integers ``(in, out)`` in -127 … 127 and scales ``(out,)``, so that ``weight ≈ integers * scales``.
     """
-    scale = (np.abs(weight).max(axis=0) / 127).astype(np.float32)
-    scale[scale == 0] = 1.0
+    if scale is None:
+        scale = (np.abs(weight).max(axis=0) / 127).astype(np.float32)
+        scale[scale == 0] = 1.0
     return np.ascontiguousarray(np.clip(np.rint(weight / scale), -127, 127).astype(np.int8)), scale
 
 

@@ -42,7 +42,7 @@ class Distillation(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
 
 
 class TextOrigin(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """The text that a model was trained on; records are equal if their text is."""
+    """The text that a model was trained on, or the model that was imported; records are equal if their text is."""
 
     name: str = ""
     """Name of the corpus, or ``files``."""
@@ -50,10 +50,14 @@ class TextOrigin(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """License as stated by the corpus; empty if unknown."""
     origin: str = ""
     """Web address of the corpus; empty if unknown."""
+    revision: str = ""
+    """Version or commit of an imported model."""
     sha256: dict[str, str] = {}
     """SHA-256 of each file, by file name."""
     distilled: Distillation | None = None
     """How a teacher generated the targets; ``None`` if the targets are the corpus's own."""
+    initial: TextOrigin | None = None
+    """The same of the model that training started from; ``None`` if it started from random weights."""
 
 
 class ValidationRecord(msgspec.Struct, kw_only=True, frozen=True):

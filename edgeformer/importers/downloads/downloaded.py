@@ -1,0 +1,22 @@
+"""What a download returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """A model in a local folder."""
+
+    path: Path
+    """The folder."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """Where it comes from: ``name``, ``revision``, and what else is known."""
+    license: str = ""
+    """License of the weights, if the publisher states it."""
+    languages: tuple[str, str] = ("", "")
+    """Source and target language, if the name states them."""

@@ -1,0 +1,158 @@
+"""Models of Firefox, from the Remote Settings collection that Firefox itself reads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from packaging.version import InvalidVersion, Version
+
+from edgeformer.data.download import cache_folder, download
+from edgeformer.errors import DataError
+from edgeformer.importers.downloads.downloaded import Downloaded
+from edgeformer_runtime.files import write_atomically
+
+SERVER = "https://firefox.settings.services.mozilla.com/v1"
+"""``$EDGEFORMER_FIREFOX_SERVER`` names another one."""
+COLLECTION = "/buckets/main/collections/translations-models-v2/records"
+VOCABULARIES = ({"vocab"}, {"srcvocab", "trgvocab"})
+"""Types of the vocabularies of a model: one for both sides, or two."""
+LICENSE = "MPL-2.0"
+ADVICE = "give the folder of a model that was downloaded elsewhere"
+MAX_FILE = 1 << 29
+"""Size of a decompressed file, in bytes."""
+
+
+class Attachment(msgspec.Struct, frozen=True):
+    """Where a file is, compressed."""
+
+    location: str
+    hash: str
+    """SHA-256."""
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel"):
+    """A file of a model, as Remote Settings describes it."""
+
+    name: str
+    file_type: str
+    source_language: str
+    target_language: str
+    version: str
+    attachment: Attachment
+    architecture: str | None = None
+    decompressed_hash: str | None = None
+
+
+class _Records(msgspec.Struct, frozen=True):
+    data: list[Record]
+
+
+class _Attachments(msgspec.Struct, frozen=True):
+    base_url: str
+
+
+class _Capabilities(msgspec.Struct, frozen=True):
+    attachments: _Attachments
+
+
+class _Root(msgspec.Struct, frozen=True):
+    capabilities: _Capabilities
+
+
+def download_from_firefox(pair: str) -> Downloaded:
+    """Fetch the newest model of a pair of languages.
+
+    Args:
+        pair: such as ``enfr`` or ``en-fr``.
+
+    Raises:
+        DataError: there is no such pair, or a file is damaged or cannot be downloaded.
+    """
+    server = os.environ.get("EDGEFORMER_FIREFOX_SERVER", SERVER).rstrip("/")
+    records = _decoded(f"{server}{COLLECTION}", _Records).data
+    wanted = _plain(pair)
+    candidates = [record for record in records if _plain(record.source_language + record.target_language) == wanted]
+    files = newest(candidates)
+    if not files:
+        known = sorted({f"{record.source_language}-{record.target_language}" for record in records})
+        raise DataError(f"Firefox has no model `{pair}`. It has: {', '.join(known)}.")
+    base = _decoded(f"{server}/", _Root).capabilities.attachments.base_url.rstrip("/")
+    first = files[0]
+    languages = first.source_language, first.target_language
+    name = f"{'-'.join(languages)}-{first.version}-{first.architecture or 'model'}"
+    folder = cache_folder() / "firefox" / name.replace("/", "_")
+    folder.mkdir(parents=True, exist_ok=True)
+    for record in files:
+        _fetch(record, f"{base}/{record.attachment.location}", folder / Path(record.name).name)
+    revision = first.version + (f" ({first.architecture})" if first.architecture else "")
+    origin = {"name": f"firefox:{'-'.join(languages)}", "revision": revision}
+    return Downloaded(folder, origin, license=LICENSE, languages=languages)
+
+
+def newest(records: list[Record]) -> list[Record]:
+    """Return the files of the newest version that is complete: model, vocabularies, and a shortlist if there is one.
+
+    Of several architectures of one version, the last one by name is taken.
+    """
+    versions: dict[tuple[Version, str], dict[str, Record]] = {}
+    for record in records:
+        with suppress(InvalidVersion):
+            key = Version(record.version), record.architecture or ""
+            versions.setdefault(key, {})[record.file_type] = record
+    for key in sorted(versions, reverse=True):
+        files = versions[key]
+        vocabularies = next((types for types in VOCABULARIES if types <= files.keys()), None)
+        if "model" in files and vocabularies is not None:
+            return [files[kind] for kind in ("model", *sorted(vocabularies), "lex") if kind in files]
+    return []
+
+
+def _plain(pair: str) -> str:
+    return pair.replace("-", "").replace("_", "").lower()
+
+
+def _fetch(record: Record, url: str, file: Path) -> None:
+    """Download a file, unless it is there already.
+
+    Raises:
+        DataError: the file is damaged or cannot be downloaded.
+    """
+    if file.is_file() and record.decompressed_hash in {None, _sha256(file.read_bytes())}:
+        return
+    data = download(url, ADVICE)
+    if _sha256(data) != record.attachment.hash:
+        raise DataError(f"The download of `{record.name}` is damaged: its SHA-256 is not that of the collection.")
+    if data.startswith(b"\x28\xb5\x2f\xfd"):
+        data = _decompressed(data, record.name)
+    if record.decompressed_hash not in {None, _sha256(data)}:
+        raise DataError(f"The download of `{record.name}` is damaged: its SHA-256 is not that of the collection.")
+    write_atomically(file, data)
+
+
+def _decompressed(data: bytes, name: str) -> bytes:
+    import zstandard
+
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(data) as stream:
+            content: bytes = stream.read(MAX_FILE + 1)
+    except zstandard.ZstdError as error:
+        raise DataError(f"The download of `{name}` is damaged: {error}.") from None
+    if len(content) > MAX_FILE:
+        raise DataError(f"`{name}` is larger than {MAX_FILE:,} bytes.")
+    return content
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _decoded(url: str, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(download(url, ADVICE), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"The answer of {url} is not what Firefox expects: {error}.") from None

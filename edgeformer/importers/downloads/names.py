@@ -1,0 +1,28 @@
+"""Names of published models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from edgeformer.importers.downloads.downloaded import Downloaded
+from edgeformer.importers.downloads.firefox import download_from_firefox
+from edgeformer.importers.downloads.hugging_face import download_from_hub
+
+PUBLISHERS: Mapping[str, Callable[[str], Downloaded]] = {"firefox": download_from_firefox, "hf": download_from_hub}
+"""How to fetch a model, by what precedes the colon of its name."""
+
+
+def is_model_name(source: str) -> bool:
+    """Return whether a text is a name like ``hf:…`` rather than a path."""
+    return ":" in source and source.partition(":")[0] in PUBLISHERS
+
+
+def download_model(name: str) -> Downloaded:
+    """Fetch a model by name, or find it among those fetched before.
+
+    Raises:
+        ConfigError: the name is malformed.
+        DataError: the model does not exist, or the download failed.
+    """
+    publisher, _, model = name.partition(":")
+    return PUBLISHERS[publisher](model)
