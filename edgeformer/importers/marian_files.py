@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
-from tokenizers import Tokenizer as LibraryTokenizer
-from tokenizers import models, pre_tokenizers
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.tokenizers import sentencepiece_tokenizer
+from edgeformer.importers.tokenizers import sentencepiece_tokenizer, word_tokenizer
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
 from edgeformer_runtime.tokenizer import Tokenizer
@@ -246,7 +244,8 @@ def _vocabulary(file: Path, pieces: Path | None) -> tuple[str, int]:
     if pieces is not None:
         special = [START_TOKEN, EOS_TOKEN, *(name for name in ids if LANGUAGE_TOKEN.fullmatch(name))]
         return sentencepiece_tokenizer(pieces, ids=ids, special_tokens=special, unk_token=UNK_TOKEN), len(ids)
-    return _words(ids), len(ids)
+    words = word_tokenizer(ids, special_tokens=(START_TOKEN, EOS_TOKEN), unk_token=UNK_TOKEN)
+    return words, len(ids)
 
 
 def read_vocabulary(file: Path) -> dict[str, int]:
@@ -301,11 +300,3 @@ def _unescaped(match: re.Match[str]) -> str:
     if code > sys.maxunicode:
         raise ValueError(f"`{match[0]}` is no character")
     return chr(code)
-
-
-def _words(ids: Mapping[str, int]) -> str:
-    """A tokenizer that splits text at spaces, as Marian does where there is no SentencePiece model."""
-    tokenizer = LibraryTokenizer(models.WordLevel(dict(ids), unk_token=UNK_TOKEN))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens([START_TOKEN, EOS_TOKEN, UNK_TOKEN])
-    return tokenizer.to_str()
