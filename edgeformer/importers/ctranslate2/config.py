@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from edgeformer.errors import ImporterError
 from edgeformer.importers.ctranslate2.arrays import Arrays
 
@@ -166,5 +168,15 @@ def _positions(arrays: Arrays) -> dict[str, Any]:
         raise ImporterError(
             "The model has several values of `relative_attention_max_distance`; no family can have them."
         )
-    relative = {"buckets": arrays.matrix_shape(name)[0], "max_distance": distances.pop(), "per_layer": False}
+    relative = {"buckets": arrays.matrix_shape(name)[0], "max_distance": distances.pop(), "per_layer": _per_layer(arrays)}
     return {"positions": "none", "relative_bias": relative, **fields}
+
+
+def _per_layer(arrays: Arrays) -> bool:
+    """Whether layers have different biases by distance. Equal ones are aliases, which cost nothing to compare."""
+    for side in SIDES:
+        names = arrays.matching(rf"^{side}/layer_\d+/self_attention/relative_attention_bias$")
+        tables = [arrays.floats(name, *arrays.shape(name)) for name in names]
+        if any(table is not tables[0] and not np.array_equal(table, tables[0]) for table in tables):
+            return True
+    return False

@@ -158,12 +158,12 @@ class _Conversion:
             self.weights[f"{ours}.bias"] = self.arrays.floats(f"{theirs}/beta", self.width)
 
     def relative_bias(self, ours: str, theirs: str, index: int) -> None:
-        """T5's biases, which CTranslate2 computes in the first layer for all."""
+        """T5's biases by distance, which all layers of a side may share."""
         bias = self.config.get("relative_bias")
         if bias is not None:
             name = f"{theirs}/self_attention/relative_attention_bias"
             values = self.arrays.floats(name, bias["buckets"], self.config["heads"])
-            if index == 0:
+            if index == 0 or bias["per_layer"]:
                 self.weights[ours] = values
 
 
