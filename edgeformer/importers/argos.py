@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import sha256_of
+from edgeformer.importers.archive import read_bytes, sha256_of
 from edgeformer.importers.ctranslate2.importer import MODEL, is_ctranslate2, read_ctranslate2
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import Importer
@@ -85,14 +85,9 @@ def _from_folder(folder: Path) -> ImportedModel:
 
 
 def _metadata(path: Path) -> Metadata:
+    data = read_bytes(path, MAX_METADATA)
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_METADATA + 1)
-        if len(data) > MAX_METADATA:
-            raise ImporterError(f"`{path.name}` of the package has more than {MAX_METADATA:,} bytes.")
         return msgspec.json.decode(data, type=Metadata)
-    except OSError as error:
-        raise ImporterError(f"`{path.name}` of the package cannot be read: {error.strerror}.") from None
     except (msgspec.DecodeError, ValueError) as error:
         raise ImporterError(f"`{path.name}` of the package is damaged: {error}.") from None
 

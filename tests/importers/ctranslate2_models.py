@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ctranslate2
 import numpy as np
 import yaml
 from ctranslate2.converters import MarianConverter
@@ -78,7 +77,7 @@ def fill(spec: Any, seed: int, sizes: tuple[int, int], *, bias: bool = True) -> 
 
 
 def save(spec: Any, folder: Path, vocabularies: Sequence[Sequence[str]], quantization: str | None = None) -> Path:
-    """Write a model as CTranslate2's converters do."""
+    """Write a model as CTranslate2's converters do, and its arrays beside it, as its package has them."""
     end = list(vocabularies[-1]).index(spec.config.eos_token)
     spec.decoder.projection.weight[end] *= 3  # random weights hardly end otherwise
     folder.mkdir(parents=True)
@@ -87,7 +86,14 @@ def save(spec: Any, folder: Path, vocabularies: Sequence[Sequence[str]], quantiz
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(folder))
+    arrays = {name: value.numpy() for name, value in spec.variables().items() if not isinstance(value, str)}
+    np.savez(arrays_file(folder), **arrays)
     return folder
+
+
+def arrays_file(folder: Path) -> Path:
+    """File with the arrays of a model that :func:`save` wrote."""
+    return folder.with_suffix(".npz")
 
 
 def opennmt_py(folder: Path, quantization: str | None = None) -> Path:
@@ -112,13 +118,11 @@ def opennmt_tf(folder: Path, quantization: str | None = None) -> Path:
 
 
 def fairseq(folder: Path, quantization: str | None = None) -> Path:
-    """The decoder starts with the end token; norms after sublayers and of embeddings."""
-    spec: Any = TransformerSpec.from_config(
-        (2, 2), HEADS, pre_norm=False, activation=Activation.GELU, layernorm_embedding=True
-    )
+    """The decoder starts with the end token; norms of embeddings, of which there is one table."""
+    spec: Any = TransformerSpec.from_config((2, 2), HEADS, activation=Activation.GELU, layernorm_embedding=True)
     fill(spec, 3, (len(SHARED), len(SHARED)))
     spec.decoder.projection.weight = spec.decoder.embeddings.weight = spec.encoder.embeddings[0].weight
-    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = 0.7
+    spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = 2.5
     spec.config.decoder_start_token, spec.config.add_source_eos = "</s>", True
     return save(spec, folder, (SHARED,), quantization)
 
@@ -170,10 +174,17 @@ def marian_arrays(size: int) -> dict[str, NDArray[Any]]:
     """Arrays of a Marian model with self-attention in the decoder."""
     random, arrays = Random(6), dict[str, NDArray[Any]]()
     options = {
-        **{"type": "transformer", "transformer-decoder-autoreg": "self-attention", "transformer-heads": HEADS},
-        **{"transformer-no-projection": False, "transformer-ffn-activation": "swish", "enc-depth": 2, "dec-depth": 2},
-        **{"transformer-preprocess": "", "transformer-postprocess": "dan", "transformer-postprocess-emb": "d"},
+        "type": "transformer",
+        "transformer-decoder-autoreg": "self-attention",
+        "transformer-heads": HEADS,
+        "transformer-no-projection": False,
+        "transformer-ffn-activation": "swish",
+        "transformer-preprocess": "",
+        "transformer-postprocess": "dan",
+        "transformer-postprocess-emb": "d",
         "transformer-guided-alignment-layer": "last",
+        "enc-depth": 2,
+        "dec-depth": 2,
     }
     arrays["special:model.yml"] = np.frombuffer(yaml.dump(options).encode() + b"\0", np.int8)
     arrays["Wemb"] = random.matrix(size, WIDTH, 2.0)

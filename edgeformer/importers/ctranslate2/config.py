@@ -165,10 +165,9 @@ def _positions(arrays: Arrays) -> dict[str, Any]:
     name = biases[0]
     distances = {int(arrays.number(f"{name.rpartition('/')[0]}/relative_attention_max_distance", 0)) for name in biases}
     if len(distances) > 1:
-        raise ImporterError(
-            "The model has several values of `relative_attention_max_distance`; no family can have them."
-        )
-    relative = {"buckets": arrays.matrix_shape(name)[0], "max_distance": distances.pop(), "per_layer": _per_layer(arrays)}
+        raise ImporterError("The layers have different values of `relative_attention_max_distance`.")
+    buckets, _ = arrays.matrix_shape(name)
+    relative = {"buckets": buckets, "max_distance": distances.pop(), "per_layer": _per_layer(arrays)}
     return {"positions": "none", "relative_bias": relative, **fields}
 
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.ctranslate2.model_file import Array
 
 MAX_BYTES = 1 << 20
@@ -44,14 +45,11 @@ def read_settings(folder: Path, arrays: dict[str, Array], version: int) -> Setti
     path = folder / "config.json"
     settings = Settings()
     if path.is_file():
+        data = read_bytes(path, MAX_BYTES)
         try:
-            with path.open("rb") as stream:
-                data = stream.read(MAX_BYTES + 1)
-            if len(data) > MAX_BYTES:
-                raise ImporterError(f"`{path}` has more than {MAX_BYTES:,} bytes.")
             settings = msgspec.json.decode(data, type=Settings)
-        except (OSError, msgspec.DecodeError, ValueError) as error:
-            raise ImporterError(f"`{path}` cannot be read: {error}.") from None
+        except (msgspec.DecodeError, ValueError) as error:
+            raise ImporterError(f"`{path}` is damaged: {error}.") from None
     return settings if version >= 6 else _from_arrays(arrays, settings)
 
 

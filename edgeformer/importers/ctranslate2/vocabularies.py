@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.ctranslate2.settings import Settings
 from edgeformer.importers.tokenizers import sentencepiece_tokenizer, word_tokenizer
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE, TextFormat
@@ -136,17 +137,12 @@ def read_tokens(file: Path) -> list[str]:
     Raises:
         ImporterError: the file cannot be read, or is damaged.
     """
+    data = read_bytes(file, MAX_BYTES)
     try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise ImporterError(f"Vocabulary `{file}` has more than {MAX_BYTES:,} bytes.")
         if file.suffix == ".json":
             return msgspec.json.decode(data, type=list[str])
         lines = data.decode("utf-8").removesuffix("\n").split("\n") if data else []
-    except OSError as error:
-        raise ImporterError(f"Vocabulary `{file}` cannot be read: {error.strerror}.") from None
-    except (ValueError, msgspec.DecodeError) as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise ImporterError(f"Vocabulary `{file}` is damaged: {error}.") from None
     return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
 
