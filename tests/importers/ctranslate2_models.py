@@ -26,10 +26,11 @@ class Random:
         self._random = np.random.default_rng(seed)
 
     def matrix(self, rows: int, columns: int, scale: float = 1.0) -> NDArray[np.float32]:
-        return (self._random.normal(size=(rows, columns)) * scale / np.sqrt(columns)).astype(np.float32)
+        values = self._random.normal(size=(rows, columns)) * scale / np.sqrt(columns)
+        return np.asarray(values, np.float32)
 
     def vector(self, size: int, mean: float = 0.0) -> NDArray[np.float32]:
-        return (mean + 0.1 * self._random.normal(size=size)).astype(np.float32)
+        return np.asarray(mean + 0.1 * self._random.normal(size=size), np.float32)
 
 
 def fill(spec: Any, seed: int, sizes: tuple[int, int], *, bias: bool = True) -> Any:
@@ -164,7 +165,8 @@ def marian(folder: Path, quantization: str | None = None) -> Path:
     source.mkdir(parents=True)
     tokens = ["</s>", "<unk>", *SHARED[3:]]
     (source / "vocab.yml").write_text("".join(f"{token}: {index}\n" for index, token in enumerate(tokens)))
-    np.savez(source / "model.npz", **marian_arrays(len(tokens)))
+    arrays: Any = marian_arrays(len(tokens))
+    np.savez(source / "model.npz", **arrays)
     vocabulary = str(source / "vocab.yml")
     converter = MarianConverter(str(source / "model.npz"), [vocabulary, vocabulary])
     return Path(converter.convert(str(folder), quantization=quantization))

@@ -198,10 +198,10 @@ def test_integers_are_those_of_the_exported_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["opennmt_py", "t5", "marian"])
+@pytest.mark.parametrize("name", ["opennmt_py", "t5", "marian", "m2m", "fairseq"])
 def test_bundles_translate_as_ctranslate2_does(name: str, tmp_path: Path) -> None:
     folder = MODELS[name](tmp_path / "model")
     _, run = import_model(folder, tmp_path / "run", sentences=40)
     export_run(run, tmp_path / "bundle")
     with Translator.open(tmp_path / "bundle") as translator:
-        compare(translator, folder, sources(200), around=name != "marian")
+        compare(translator, folder, sources(200), around=name not in {"marian", "fairseq"})

@@ -33,7 +33,7 @@ from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
 from edgeformer_runtime.tokenizer import Tokenizer
-from tests.importers.ctranslate2_models import SHARED, arrays_file, fill, save, write_model_file
+from tests.importers.ctranslate2_models import SHARED, arrays_file, fill, marian, save, write_model_file
 from tests.importers.test_ctranslate2 import compare, sources
 
 Arrays = dict[str, NDArray[Any]]
@@ -193,6 +193,15 @@ def test_what_is_around_a_source(
     assert (imported.text.source_prefix, imported.text.source_suffix) == (prefix, suffix)
     assert len(imported.notes) == notes
     assert imported.text.bos == {"none": "<unk>"}.get(changes.get("decoder_start_token", "<s>"), imported.text.bos)
+
+
+def test_marian_models_of_transformers_end_sources_too(tmp_path: Path) -> None:
+    folder = marian(tmp_path / "m")
+    settings_of(folder, add_source_eos=False, decoder_start_token="</s>")
+    imported = read_ctranslate2(folder)
+    assert (imported.text.source_suffix, imported.text.bos, imported.text.suppress) == (("</s>",), "<s>", ("<s>",))
+    assert not imported.weights["target_embedding.tokens.weight"][-1].any()
+    assert len(imported.notes) == 1
 
 
 def test_epsilon_is_that_of_the_settings(tmp_path: Path) -> None:
