@@ -13,6 +13,7 @@ from msgspec.structs import replace as changed
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes, sha256_of
 from edgeformer.importers.ctranslate2.importer import MODEL, is_ctranslate2, read_ctranslate2
+from edgeformer.importers.ctranslate2.vocabularies import checked
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import Importer
 from edgeformer_runtime.bundle.generation import Generation
@@ -72,7 +73,7 @@ def _from_folder(folder: Path) -> ImportedModel:
     text = imported.text
     if prefix := metadata.target_prefix:
         # As a token of a language, it is no part of the text.
-        text = changed(text, target_prefix=(prefix,), languages={**text.languages, metadata.to_code: prefix})
+        text = checked(changed(text, target_prefix=(prefix,), languages={metadata.to_code: prefix}))
     return replace(
         imported,
         text=text,

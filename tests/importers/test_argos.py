@@ -93,7 +93,8 @@ def test_translations_are_those_of_argos(prefix: str, count: int, tmp_path: Path
             compared += 1
             assert ours.target_tokenizer.tokens(translation.best.ids) == tokens
             if not {"<unk>", "<blank>", "<s>"} & {*tokens}:
-                assert translation.text == text
+                # Argos leaves a space that follows another one at the start.
+                assert translation.text == text.lstrip(" ")
     assert compared > count // 20
 
 

@@ -114,7 +114,14 @@ def version_5(path: Path, arrays: Arrays) -> None:
     write_model_file(path, arrays | settings, version=5, revision=6)
 
 
-@pytest.mark.parametrize("write", [version_1, version_2, version_3, version_4, version_5])
+@pytest.mark.parametrize(
+    "write",
+    [
+        version_1,
+        version_3,
+        *(pytest.param(write, marks=pytest.mark.slow) for write in (version_2, version_4, version_5)),
+    ],
+)
 def test_old_versions(write: Callable[[Path, Arrays], None], tmp_path: Path) -> None:
     folder = tmp_path / "model"
     arrays = plain(folder)
@@ -281,6 +288,7 @@ def test_refused_files(options: dict[str, Any], message: str, tmp_path: Path) ->
         (lambda data: data[:-1], "ends"),
         (lambda data: data + b"\0", "1 bytes follow its end"),
         (lambda data: b"\7" + data[1:], "version is 7"),
+        (lambda data: data[:26] + b"\xff" * 4 + data[30:], "more than 100,000"),
     ],
 )
 def test_damaged_files(change: Callable[[bytes], bytes], message: str, tmp_path: Path) -> None:
@@ -297,7 +305,10 @@ def test_missing_and_surplus_files(tmp_path: Path) -> None:
     settings_of(folder, decoder_start_token=None)
     with pytest.raises(ImporterError, match="leaves the decoder's start token to the caller"):
         read_ctranslate2(folder)
-    settings_of(folder, decoder_start_token="<s>", eos_token="</none>")
+    settings_of(folder, decoder_start_token="<s>", unk_token="u" * 300)
+    with pytest.raises(ImporterError, match="has a name that is not supported"):
+        read_ctranslate2(folder)
+    settings_of(folder, unk_token="<unk>", eos_token="</none>")
     with pytest.raises(ImporterError, match="lacks the end token `</none>`"):
         read_ctranslate2(folder)
     (folder / "config.json").write_text("[")
@@ -362,7 +373,7 @@ def mutate_and_read(model: tuple[Path, list[int]], data: st.DataObject) -> None:
     check_memory(read, len(content))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.data())
 def test_mutated_headers(mutable: tuple[Path, list[int]], data: st.DataObject) -> None:
     mutate_and_read(mutable, data)

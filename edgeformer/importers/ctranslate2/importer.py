@@ -36,8 +36,8 @@ def read_ctranslate2(path: Path, pieces: tuple[Path, Path] | None = None) -> Imp
     Raises:
         ImporterError: a file is missing or damaged, or the model has something that the family cannot represent.
     """
-    folder = path if path.is_dir() else path.parent
-    file = read_model_file(folder / MODEL)
+    folder, model = (path, path / MODEL) if path.is_dir() else (path.parent, path)
+    file = read_model_file(model)
     stored = current_names(file)
     settings = read_settings(folder, stored, file.version)
     arrays = Arrays(stored)
@@ -53,7 +53,7 @@ def read_ctranslate2(path: Path, pieces: tuple[Path, Path] | None = None) -> Imp
         if name in weights and count:
             table = weights[name]
             weights[name] = np.concatenate((table, np.zeros((count, *table.shape[1:]), np.float32)))
-    read = [folder / MODEL, *files.vocabularies, *(files.pieces or ())]
+    read = [model, *files.vocabularies, *(files.pieces or ())]
     return ImportedModel(
         model=config,
         weights=weights,

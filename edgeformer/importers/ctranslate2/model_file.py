@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import MAX_ARRAYS
 
 VERSIONS = range(1, 7)
 MAX_RANK = 8
@@ -106,7 +107,7 @@ def _parsed(reader: _Reader) -> ModelFile:
     specification = reader.string() if version >= 2 else ""
     revision = reader.number("<I") if version >= 2 else 1
     arrays: dict[str, Array] = {}
-    for _ in range(reader.number("<I")):
+    for _ in range(_count(reader)):
         name = reader.string()
         if name in arrays:
             raise ValueError(f"it has the array `{name}` twice")
@@ -122,7 +123,7 @@ def _add_aliases(arrays: dict[str, Array], reader: _Reader) -> None:
     """Add other names of arrays, and of the scales that belong to them."""
     stored = sum(array.size for array in arrays.values())
     total = stored
-    for _ in range(reader.number("<I")):
+    for _ in range(_count(reader)):
         alias, name = reader.string(), reader.string()
         if alias in arrays or name not in arrays:
             raise ValueError(f"its alias `{alias}` of `{name}` is there twice, or for nothing")
@@ -132,6 +133,14 @@ def _add_aliases(arrays: dict[str, Array], reader: _Reader) -> None:
         total += arrays[alias].size
         if total > MAX_SHARING * stored:
             raise ValueError(f"with its aliases, it is more than {MAX_SHARING} times as large as without")
+
+
+def _count(reader: _Reader) -> int:
+    """Number of arrays or aliases that follow."""
+    count = reader.number("<I")
+    if count > MAX_ARRAYS:
+        raise ValueError(f"it has {count:,} arrays, more than {MAX_ARRAYS:,}")
+    return count
 
 
 class _Reader:

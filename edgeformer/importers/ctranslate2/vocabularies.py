@@ -125,8 +125,20 @@ def read_vocabularies(
         _tokenizer([*side, *extra], piece, [*special, *text.languages.values()], settings.unk_token)
         for side, extra, piece in zip((source, target), added, files.pieces or (None, None), strict=True)
     ]
-    text = replace(text, suppress=added[1])
+    text = checked(replace(text, suppress=added[1]))
     return Vocabularies(contents[0], contents[1], (len(added[0]), len(added[1])), text, notes)
+
+
+def checked(text: TextFormat) -> TextFormat:
+    """Check names that come from files against the limits on names.
+
+    Raises:
+        ImporterError: one is too long, or has control characters.
+    """
+    try:
+        return msgspec.convert(msgspec.to_builtins(text), TextFormat)
+    except msgspec.ValidationError as error:
+        raise ImporterError(f"A special token or a language has a name that is not supported: {error}.") from None
 
 
 def read_tokens(file: Path) -> list[str]:
