@@ -34,7 +34,7 @@ from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests.importers.ctranslate2_models import SHARED, arrays_file, fill, marian, save, write_model_file
-from tests.importers.test_ctranslate2 import compare, sources
+from tests.importers.ctranslate2_oracle import compare, sources
 
 Arrays = dict[str, NDArray[Any]]
 
