@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,6 +56,23 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
         if len(data) != expected or len(shape) > 8:
             raise ImporterError(f"Array `{entry.filename}` has {len(data):,} bytes, but its shape needs {expected:,}.")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Read a file that should be small.
+
+    Raises:
+        ImporterError: it cannot be read, or has more than ``limit`` bytes.
+    """
+    try:
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            data = stream.read(min(size, limit) + 1)
+    except OSError as error:
+        raise ImporterError(f"`{path}` cannot be read: {error.strerror}.") from None
+    if len(data) > limit:
+        raise ImporterError(f"`{path}` has more than {limit:,} bytes.")
+    return data
 
 
 def sha256_of(paths: Sequence[Path]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.marian.options import MAX_OPTIONS, OPTIONS, read_yaml
 from edgeformer.importers.marian.shortlist import is_shortlist
 from edgeformer_runtime.bundle.generation import Generation
@@ -76,7 +77,7 @@ def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str) -> Fil
     settings: Mapping[str, Any] = {}
     for pattern in (f"{path.name}.decoder.yml", "*decoder.yml", "config*.yml"):
         if candidates := sorted(folder.glob(glob.escape(pattern) if pattern.startswith(path.name) else pattern)):
-            settings = read_yaml(candidates[0].read_bytes()[: MAX_OPTIONS + 1], candidates[0])
+            settings = read_yaml(read_bytes(candidates[0], MAX_OPTIONS), candidates[0])
             break
     model = path
     if path.is_dir():

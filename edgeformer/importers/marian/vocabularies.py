@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
-from tokenizers import Tokenizer as LibraryTokenizer
-from tokenizers import models, pre_tokenizers
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.marian.files import Files
-from edgeformer.importers.tokenizers import sentencepiece_tokenizer
+from edgeformer.importers.tokenizers import sentencepiece_tokenizer, word_tokenizer
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
 from edgeformer_runtime.tokenizer import Tokenizer
 
@@ -95,7 +93,8 @@ def _vocabulary(file: Path, pieces: Path | None) -> tuple[str, int]:
     if pieces is not None:
         special = [START_TOKEN, EOS_TOKEN, *(name for name in ids if LANGUAGE_TOKEN.fullmatch(name))]
         return sentencepiece_tokenizer(pieces, ids=ids, special_tokens=special, unk_token=UNK_TOKEN), len(ids)
-    return _words(ids), len(ids)
+    words = word_tokenizer(ids, special_tokens=(START_TOKEN, EOS_TOKEN), unk_token=UNK_TOKEN)
+    return words, len(ids)
 
 
 def read_vocabulary(file: Path) -> dict[str, int]:
@@ -107,19 +106,13 @@ def read_vocabulary(file: Path) -> dict[str, int]:
         ImporterError: the file cannot be read, or is damaged.
     """
     try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_VOCABULARY + 1)
-        if len(data) > MAX_VOCABULARY:
-            raise ImporterError(f"Vocabulary `{file}` has more than {MAX_VOCABULARY:,} bytes.")
-        text = data.decode("utf-8")
+        text = read_bytes(file, MAX_VOCABULARY).decode("utf-8")
         if file.suffix == ".json":
             ids = json.loads(text)
         elif file.suffix == ".txt":
             ids = {line: index for index, line in enumerate(text.removesuffix("\n").split("\n"))}
         else:
             ids = dict(_yaml_entry(line) for line in text.split("\n") if line.strip())
-    except OSError as error:
-        raise ImporterError(f"Vocabulary `{file}` cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:
         raise ImporterError(f"Vocabulary `{file}` is damaged: {error}.") from None
     if not isinstance(ids, dict) or not all(isinstance(index, int) and index >= 0 for index in ids.values()):
@@ -150,11 +143,3 @@ def _unescaped(match: re.Match[str]) -> str:
     if code > sys.maxunicode:
         raise ValueError(f"`{match[0]}` is no character")
     return chr(code)
-
-
-def _words(ids: Mapping[str, int]) -> str:
-    """A tokenizer that splits text at spaces, as Marian does where there is no SentencePiece model."""
-    tokenizer = LibraryTokenizer(models.WordLevel(dict(ids), unk_token=UNK_TOKEN))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens([START_TOKEN, EOS_TOKEN, UNK_TOKEN])
-    return tokenizer.to_str()

@@ -1,0 +1,154 @@
+"""Argos Translate's packages: a CTranslate2 model and a SentencePiece model, in a zip file or unpacked."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import msgspec
+from msgspec.structs import replace as changed
+
+from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import read_bytes, sha256_of
+from edgeformer.importers.ctranslate2.importer import MODEL, is_ctranslate2, read_ctranslate2
+from edgeformer.importers.ctranslate2.vocabularies import checked
+from edgeformer.importers.model import ImportedModel
+from edgeformer.importers.registry import Importer
+from edgeformer_runtime.bundle.generation import Generation
+
+METADATA, PIECES, SUBWORDS, FOLDER = "metadata.json", "sentencepiece.model", "bpe.model", "model"
+MAX_METADATA = 1 << 20
+"""Size of the metadata, in bytes."""
+MAX_MEMBERS = 10_000
+MAX_EXPANSION = 4
+"""Size of the unpacked files, in multiples of the size of the package. Weights can hardly be compressed."""
+MAX_SMALL = 64 << 20
+"""Size of the unpacked files that is always allowed, in bytes."""
+CHUNK = 1 << 20
+GENERATION = Generation(beam_size=4, length_penalty=0.2, length_includes_end=True)
+"""What Argos Translate passes to CTranslate2."""
+NOTE = (
+    "Argos Translate also splits text into sentences, and puts source tokens in place of unknown ones, as "
+    "`--replace-unknowns` does."
+)
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """The fields of ``metadata.json`` that matter."""
+
+    from_code: str = ""
+    to_code: str = ""
+    target_prefix: str = ""
+    """Token that every translation begins with, in models with several target languages."""
+    type: str = "translate"
+
+
+def read_argos(path: Path) -> ImportedModel:
+    """Read a package of Argos Translate.
+
+    Args:
+        path: the ``.argosmodel`` file, or the folder that it unpacks to.
+
+    Raises:
+        ImporterError: it is damaged, or has something that the family cannot represent.
+    """
+    if path.is_dir():
+        return _from_folder(path)
+    with tempfile.TemporaryDirectory() as folder:
+        _unpack(path, Path(folder))
+        return replace(_from_folder(Path(folder)), hashes=sha256_of([path]))
+
+
+def _from_folder(folder: Path) -> ImportedModel:
+    metadata = _metadata(folder / METADATA)
+    if metadata.type != "translate":
+        raise ImporterError(f"The package is of the type `{metadata.type}`, and not for translation.")
+    pieces = folder / PIECES
+    if not pieces.is_file():
+        has = f"segments text with subword-nmt (`{SUBWORDS}`)" if (folder / SUBWORDS).is_file() else "has no tokenizer"
+        raise ImporterError(f"The package {has}; only packages with `{PIECES}` are supported.")
+    imported = read_ctranslate2(folder / FOLDER, pieces=(pieces, pieces))
+    text = imported.text
+    if prefix := metadata.target_prefix:
+        # As a token of a language, it is no part of the text.
+        text = checked(changed(text, target_prefix=(prefix,), languages={metadata.to_code: prefix}))
+    return replace(
+        imported,
+        text=text,
+        generation=GENERATION,
+        source_language=metadata.from_code,
+        target_language=metadata.to_code,
+        hashes={**imported.hashes, **sha256_of([folder / METADATA])},
+        notes=(*imported.notes, NOTE),
+    )
+
+
+def _metadata(path: Path) -> Metadata:
+    data = read_bytes(path, MAX_METADATA)
+    try:
+        return msgspec.json.decode(data, type=Metadata)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ImporterError(f"`{path.name}` of the package is damaged: {error}.") from None
+
+
+def _unpack(path: Path, folder: Path) -> None:
+    """Write the files that are needed, each under a name that is given here.
+
+    Raises:
+        ImporterError: the package is damaged, or a compression bomb.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            allowance = max(MAX_SMALL, MAX_EXPANSION * path.stat().st_size)
+            for member, name in _members(archive).items():
+                target = folder / name
+                target.parent.mkdir(exist_ok=True)
+                with archive.open(member) as source, target.open("wb") as stream:
+                    while data := source.read(CHUNK):
+                        allowance -= len(data)
+                        if allowance < 0:
+                            raise ImporterError(f"`{path}` is compressed more than weights can be.")
+                        stream.write(data)
+    except ImporterError:
+        raise
+    except Exception as error:  # zipfile raises many types for damaged files
+        raise ImporterError(f"`{path}` is damaged: {error}. Download it again.") from None
+
+
+def _members(archive: zipfile.ZipFile) -> dict[str, str]:
+    """Names in the archive of the files that are needed, and names to write them under.
+
+    Raises:
+        ImporterError: there is no package in it, or there are several.
+    """
+    names = archive.namelist()
+    roots = {PurePosixPath(name).parts[0] for name in names[:MAX_MEMBERS] if name.endswith(f"/{METADATA}")}
+    roots = {root for root in roots if f"{root}/{METADATA}" in names}
+    if len(names) > MAX_MEMBERS or len(roots) != 1:
+        raise ImporterError(f"The file must have one folder with `{METADATA}`.")
+    (root,) = roots
+    sides = [f"{side}_vocabulary" for side in ("shared", "source", "target")]
+    vocabularies = [f"{side}.{suffix}" for side in sides for suffix in ("json", "txt")]
+    needed = [METADATA, PIECES, SUBWORDS, *(f"{FOLDER}/{name}" for name in (MODEL, "config.json", *vocabularies))]
+    return {f"{root}/{name}": name for name in needed if f"{root}/{name}" in names}
+
+
+def is_argos(path: Path) -> bool:
+    """Return whether a path is a package of Argos Translate, packed or not."""
+    if path.is_dir():
+        return (path / METADATA).is_file() and is_ctranslate2(path / FOLDER)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return f"{FOLDER}/{MODEL}" in _members(archive).values()
+    except (OSError, zipfile.BadZipFile, ImporterError, ValueError, RuntimeError):
+        return False
+
+
+ARGOS = Importer(
+    name="argos",
+    description="Argos Translate's packages (.argosmodel)",
+    recognizes=is_argos,
+    read=read_argos,
+)

@@ -1,0 +1,1 @@
+"""CTranslate2's encoder–decoder Transformers: ``model.bin``, ``config.json`` and vocabularies."""

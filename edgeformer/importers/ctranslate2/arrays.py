@@ -1,0 +1,113 @@
+"""Arrays of a model, by name: dequantized, of a checked shape, and each used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeformer.errors import ImporterError
+from edgeformer.importers.ctranslate2.model_file import Array
+from edgeformer.importers.ctranslate2.settings import scalar
+
+FloatArray = NDArray[np.float32]
+
+OLD_INT16_SCALE = 1000.0
+"""Scale of 16-bit integers in files that state none."""
+
+
+class Arrays:
+    """Gives the arrays of a model, and remembers which were asked for.
+
+    Args:
+        arrays: by CTranslate2's current names.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._arrays = arrays
+        self._asked: set[str] = set()
+        self._floats: dict[int, FloatArray] = {}
+        """Dequantized arrays by the identity of the stored ones, so that aliases share them."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def matching(self, pattern: str) -> list[str]:
+        """Names that have a match of a regular expression, sorted."""
+        return sorted(name for name in self._arrays if re.search(pattern, name))
+
+    def number(self, name: str, default: Any) -> Any:
+        """Return a number that the model states, or the default.
+
+        Raises:
+            ImporterError: it states several.
+        """
+        self._asked.add(name)
+        return scalar(self._arrays, name, default)
+
+    def is_float(self, name: str) -> bool:
+        """Whether an array or number is stored as a floating-point number."""
+        return self._stored(name).dtype == np.float32
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of an array.
+
+        Raises:
+            ImporterError: the model lacks it.
+        """
+        return self._stored(name).shape
+
+    def matrix_shape(self, name: str) -> tuple[int, int]:
+        """Shape of an array with two axes, neither empty.
+
+        Raises:
+            ImporterError: the model lacks it, or it has another shape.
+        """
+        shape = self.shape(name)
+        if len(shape) != 2 or 0 in shape:
+            raise ImporterError(f"The array `{name}` has the shape {shape}, but must be a matrix.")
+        return shape[0], shape[1]
+
+    def floats(self, name: str, *shape: int) -> FloatArray:
+        """Return an array in single precision.
+
+        Integers are divided by their scale, the quotient of 127 and the greatest absolute value of a row. Quantizing
+        the result to 8 bits by rows gives the same integers.
+
+        Raises:
+            ImporterError: the model lacks it, or its shape or that of its scale is another one.
+        """
+        array = self._stored(name)
+        if array.shape != shape:
+            raise ImporterError(f"The array `{name}` has the shape {array.shape} instead of {shape}.")
+        self._asked |= {name, f"{name}_scale"}
+        if id(array) not in self._floats:
+            self._floats[id(array)] = self._dequantized(name, array)
+        return self._floats[id(array)]
+
+    def unused(self) -> list[str]:
+        """Names of the arrays that nothing has asked for, sorted."""
+        return sorted(self._arrays.keys() - self._asked)
+
+    def _stored(self, name: str) -> Array:
+        if name not in self._arrays:
+            raise ImporterError(f"The model lacks the array `{name}`.")
+        return self._arrays[name]
+
+    def _dequantized(self, name: str, array: Array) -> FloatArray:
+        if array.dtype == np.float32:
+            return array
+        if array.dtype not in (np.int8, np.int16):
+            raise ImporterError(f"The array `{name}` has integers of 32 bits, which are not weights.")
+        scale = self._arrays.get(f"{name}_scale")
+        if scale is None and array.dtype == np.int16:
+            scale = np.array(OLD_INT16_SCALE, np.float32)
+        if scale is None or scale.dtype != np.float32 or scale.shape not in ((), (1,), array.shape[:1]):
+            raise ImporterError(f"The array `{name}` has integers, but no scale for them, or one of another shape.")
+        values = array.astype(np.float32)
+        with np.errstate(all="ignore"):  # what is not finite is refused later
+            values /= scale.reshape(-1, *[1] * (array.ndim - 1))
+        return values

@@ -1,0 +1,79 @@
+"""CTranslate2's models: a folder with ``model.bin``, ``config.json`` and vocabularies.
+
+Norms and positions are those of its engine (Klein et al. 2020, "The OpenNMT Neural Machine Translation Toolkit: 2020
+Edition"), and so is the search: its defaults become the model's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from edgeformer.importers.archive import sha256_of
+from edgeformer.importers.ctranslate2.arrays import Arrays
+from edgeformer.importers.ctranslate2.model_file import is_model_file, read_model_file
+from edgeformer.importers.ctranslate2.names import current_names
+from edgeformer.importers.ctranslate2.settings import read_settings
+from edgeformer.importers.ctranslate2.vocabularies import find_files, read_vocabularies
+from edgeformer.importers.ctranslate2.weights import OUTPUT_TABLE, SOURCE_TABLE, TARGET_TABLE, converted
+from edgeformer.importers.model import ImportedModel
+from edgeformer.importers.registry import Importer
+from edgeformer_runtime.bundle.generation import Generation
+
+MODEL = "model.bin"
+GENERATION = Generation(beam_size=2, length_penalty=1.0, length_includes_end=True)
+"""CTranslate2's defaults."""
+
+
+def read_ctranslate2(path: Path, pieces: tuple[Path, Path] | None = None) -> ImportedModel:
+    """Read a model of CTranslate2.
+
+    Args:
+        path: the folder of the model, or its ``model.bin``.
+        pieces: SentencePiece models of both sides, if they are not in that folder.
+
+    Raises:
+        ImporterError: a file is missing or damaged, or the model has something that the family cannot represent.
+    """
+    folder, model = (path, path / MODEL) if path.is_dir() else (path.parent, path)
+    file = read_model_file(model)
+    stored = current_names(file)
+    settings = read_settings(folder, stored, file.version)
+    arrays = Arrays(stored)
+    zero_start = bool(arrays.number("decoder/start_from_zero_embedding", 0))
+    config, weights = converted(arrays, settings.layer_norm_epsilon)
+    shared = SOURCE_TABLE not in weights
+    rows = len(weights[TARGET_TABLE if shared else SOURCE_TABLE]), len(weights[TARGET_TABLE])
+    files = find_files(folder, pieces)
+    vocabularies = read_vocabularies(files, settings, rows, shared=shared, zero_start=zero_start)
+    added = dict(zip((SOURCE_TABLE, TARGET_TABLE), vocabularies.added, strict=True))
+    added |= dict.fromkeys((OUTPUT_TABLE, "projection.bias"), added[TARGET_TABLE])
+    for name, count in added.items():
+        if name in weights and count:
+            table = weights[name]
+            weights[name] = np.concatenate((table, np.zeros((count, *table.shape[1:]), np.float32)))
+    read = [model, *files.vocabularies, *(files.pieces or ())]
+    return ImportedModel(
+        model=config,
+        weights=weights,
+        source_tokenizer=vocabularies.source,
+        target_tokenizer=vocabularies.target,
+        text=vocabularies.text,
+        generation=GENERATION,
+        hashes=sha256_of([*read, *(file for file in [folder / "config.json"] if file.is_file())]),
+        notes=vocabularies.notes,
+    )
+
+
+def is_ctranslate2(path: Path) -> bool:
+    """Return whether a path is a ``model.bin`` of CTranslate2, or a folder with one."""
+    return is_model_file(path / MODEL if path.is_dir() else path)
+
+
+CTRANSLATE2 = Importer(
+    name="ctranslate2",
+    description="CTranslate2's folders with model.bin and vocabularies, of encoder-decoder Transformers",
+    recognizes=is_ctranslate2,
+    read=read_ctranslate2,
+)

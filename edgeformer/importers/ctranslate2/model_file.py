@@ -1,0 +1,190 @@
+"""CTranslate2's ``model.bin``, versions 1 to 6.
+
+All numbers are little-endian::
+
+    u32 version
+    version >= 2: string specification; u32 revision
+    u32 count; count × {
+        string name; u8 rank; u32 dimension[rank]
+        version >= 4: u8 type; u32 bytes        version < 4: u8 item size; u32 items
+        data }
+    version >= 3: u32 count; count × { string alias; string name }
+
+A string has its length with a final NUL, as u16, before it. Nothing follows.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import MAX_ARRAYS
+
+VERSIONS = range(1, 7)
+MAX_RANK = 8
+MAX_SHARING = 4
+"""Size of all arrays with an array counted under each of its names, in multiples of the size without aliases."""
+CHUNK = 1 << 16
+"""Items that are read at a time."""
+
+Array = NDArray[Any]
+
+
+class _Type(NamedTuple):
+    stored: str
+    """As numpy names it."""
+    read: type[np.generic]
+    """Type of the array in memory."""
+
+
+_FLOAT32, _INT8, _INT16 = _Type("<f4", np.float32), _Type("i1", np.int8), _Type("<i2", np.int16)
+_BFLOAT16 = _Type("<u2", np.float32)
+_TYPES = (_FLOAT32, _INT8, _INT16, _Type("<i4", np.int32), _Type("<f2", np.float32), _BFLOAT16)
+"""By number, from version 4."""
+_TYPES_BY_SIZE = {4: _FLOAT32, 2: _INT16, 1: _INT8}
+"""By the size of an item, before."""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """Content of a ``model.bin``."""
+
+    version: int
+    specification: str
+    """Kind of the model, such as ``TransformerSpec``; empty in version 1."""
+    revision: int
+    """Revision of the specification, which names the arrays."""
+    arrays: dict[str, Array]
+    """By name. Floats of 16 bits are converted to 32, and an alias has the same object as what it stands for."""
+
+
+def read_model_file(path: Path) -> ModelFile:
+    """Read a ``model.bin``. Nothing is allocated before its size is compared with that of the file.
+
+    Raises:
+        ImporterError: the file cannot be read, is damaged, or of an unknown version.
+    """
+    try:
+        with path.open("rb") as stream:
+            return _parsed(_Reader(stream, os.fstat(stream.fileno()).st_size))
+    except OSError as error:
+        raise ImporterError(f"`{path}` cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise ImporterError(f"`{path}` is not a model of CTranslate2, or damaged: {error}.") from None
+
+
+def is_model_file(path: Path) -> bool:
+    """Return whether a file begins as a ``model.bin`` does."""
+    try:
+        with path.open("rb") as stream:
+            reader = _Reader(stream, os.fstat(stream.fileno()).st_size)
+            version = reader.number("<I")
+            if version >= 2:
+                reader.string()
+                reader.number("<I")
+            return version in VERSIONS and 0 < reader.number("<I") <= reader.remaining and bool(reader.string())
+    except (OSError, ValueError):
+        return False
+
+
+def _parsed(reader: _Reader) -> ModelFile:
+    """Read a whole file.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    version = reader.number("<I")
+    if version not in VERSIONS:
+        raise ValueError(f"its version is {version}, not one of {VERSIONS.start} to {VERSIONS.stop - 1}")
+    specification = reader.string() if version >= 2 else ""
+    revision = reader.number("<I") if version >= 2 else 1
+    arrays: dict[str, Array] = {}
+    for _ in range(_count(reader)):
+        name = reader.string()
+        if name in arrays:
+            raise ValueError(f"it has the array `{name}` twice")
+        arrays[name] = reader.array(name, version)
+    if version >= 3:
+        _add_aliases(arrays, reader)
+    if reader.remaining:
+        raise ValueError(f"{reader.remaining:,} bytes follow its end")
+    return ModelFile(version, specification, revision, arrays)
+
+
+def _add_aliases(arrays: dict[str, Array], reader: _Reader) -> None:
+    """Add other names of arrays, and of the scales that belong to them."""
+    stored = sum(array.size for array in arrays.values())
+    total = stored
+    for _ in range(_count(reader)):
+        alias, name = reader.string(), reader.string()
+        if alias in arrays or name not in arrays:
+            raise ValueError(f"its alias `{alias}` of `{name}` is there twice, or for nothing")
+        for suffix in ("", "_scale", "_zero"):
+            if name + suffix in arrays:
+                arrays.setdefault(alias + suffix, arrays[name + suffix])
+        total += arrays[alias].size
+        if total > MAX_SHARING * stored:
+            raise ValueError(f"with its aliases, it is more than {MAX_SHARING} times as large as without")
+
+
+def _count(reader: _Reader) -> int:
+    """Number of arrays or aliases that follow."""
+    count = reader.number("<I")
+    if count > MAX_ARRAYS:
+        raise ValueError(f"it has {count:,} arrays, more than {MAX_ARRAYS:,}")
+    return count
+
+
+class _Reader:
+    """Reads from a file of a known size; raises ``ValueError`` where it ends too early."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self.stream, self.remaining = stream, size
+
+    def take(self, size: int) -> bytes:
+        data = self.stream.read(size) if size <= self.remaining else b""
+        if len(data) != size:
+            raise ValueError("it ends too early")
+        self.remaining -= size
+        return data
+
+    def number(self, layout: str) -> int:
+        (value,) = struct.unpack(layout, self.take(struct.calcsize(layout)))
+        return int(value)
+
+    def string(self) -> str:
+        data = self.take(self.number("<H"))
+        if data.find(b"\0") != len(data) - 1:
+            raise ValueError("it has a name that does not end with a zero byte")
+        return data[:-1].decode("utf-8")  # raises a kind of ValueError
+
+    def array(self, name: str, version: int) -> Array:
+        rank = self.number("<B")
+        if rank > MAX_RANK:
+            raise ValueError(f"its array `{name}` has {rank} axes")
+        shape = struct.unpack(f"<{rank}I", self.take(4 * rank))
+        kind, count = self.number("<B"), math.prod(shape)
+        known = kind < len(_TYPES) if version >= 4 else kind in _TYPES_BY_SIZE
+        if not known:
+            raise ValueError(f"its array `{name}` is of the unknown type {kind}")
+        type_ = _TYPES[kind] if version >= 4 else _TYPES_BY_SIZE[kind]
+        size = count * np.dtype(type_.stored).itemsize
+        # From 4 GiB, the stored number has lost its upper bits.
+        if self.number("<I") != (size if version >= 4 else count) % 2**32:
+            raise ValueError(f"the shape {shape} of its array `{name}` does not fit its size")
+        if size > self.remaining:
+            raise ValueError(f"it ends before the end of its array `{name}`")
+        values = np.empty(count, type_.read)
+        for start in range(0, count, CHUNK):
+            part = values[start : start + CHUNK]
+            data = np.frombuffer(self.take(len(part) * np.dtype(type_.stored).itemsize), type_.stored)
+            part[:] = (data.astype(np.uint32) << 16).view(np.float32) if type_ is _BFLOAT16 else data
+        return values.reshape(shape)

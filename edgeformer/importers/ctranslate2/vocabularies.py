@@ -1,0 +1,233 @@
+"""Vocabularies, the SentencePiece models that belong to them, and the tokens around a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import read_bytes
+from edgeformer.importers.ctranslate2.settings import Settings
+from edgeformer.importers.tokenizers import sentencepiece_tokenizer, word_tokenizer
+from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE, TextFormat
+
+MAX_BYTES = 64 << 20
+"""Size of a vocabulary file."""
+LANGUAGES = (r"__([a-z]{2,3})__", r"([a-z]{3}_[A-Z][a-z]{3})", r"([a-z]{2}_[A-Z]{2})")
+"""Tokens of languages in M2M-100, NLLB and mBART, with the code as a group."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of a model that are about text; both sides may have the same ones."""
+
+    vocabularies: tuple[Path, Path]
+    pieces: tuple[Path, Path] | None
+    """SentencePiece models; ``None`` if text is split at spaces."""
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """Both tokenizers."""
+
+    source: str
+    """Content of its ``tokenizer.json``."""
+    target: str
+    """Equal to the source's if both sides share one."""
+    added: tuple[int, int]
+    """Number of entries after those of the model: special tokens that it does not have."""
+    text: TextFormat
+    notes: tuple[str, ...]
+    """What is assumed."""
+
+
+def find_files(folder: Path, pieces: tuple[Path, Path] | None = None) -> Files:
+    """Find vocabularies, and SentencePiece models beside them.
+
+    Args:
+        folder: folder of the model.
+        pieces: SentencePiece models, if they are elsewhere.
+
+    Raises:
+        ImporterError: a vocabulary is missing, or there are several SentencePiece models that it could be.
+    """
+    shared = _vocabulary_file(folder, "shared")
+    source, target = shared or _vocabulary_file(folder, "source"), shared or _vocabulary_file(folder, "target")
+    if _vocabulary_file(folder, "source_1"):
+        raise ImporterError(f"`{folder}` has vocabularies for several features, which no model family can represent.")
+    if source is None or target is None:
+        raise ImporterError(
+            f"`{folder}` has no `shared_vocabulary.json`, nor a vocabulary each for the source and the target."
+        )
+    return Files((source, target), pieces or _piece_files(folder))
+
+
+def _vocabulary_file(folder: Path, name: str) -> Path | None:
+    files = (folder / f"{name}_vocabulary.{suffix}" for suffix in ("json", "txt"))
+    return next((file for file in files if file.is_file()), None)
+
+
+def _piece_files(folder: Path) -> tuple[Path, Path] | None:
+    """SentencePiece models: one, or one for each side, recognized by their names."""
+    files = sorted(file for file in folder.iterdir() if file.suffix in {".spm", ".model"} and file.is_file())
+    if not files:
+        return None
+    if len(files) == 1:
+        return files[0], files[0]
+    sides = [
+        [file for file in files if re.search(rf"(^|[._-])({names})([._-]|$)", file.name)]
+        for names in ("source|src", "target|tgt|trg")
+    ]
+    if [len(found) for found in sides] != [1, 1]:
+        names = ", ".join(file.name for file in files)
+        raise ImporterError(f"`{folder}` has the SentencePiece models {names}; keep one, or source.spm and target.spm.")
+    return sides[0][0], sides[1][0]
+
+
+def read_vocabularies(
+    files: Files, settings: Settings, rows: tuple[int, int], *, shared: bool, zero_start: bool
+) -> Vocabularies:
+    """Read both vocabularies, and append what the model has no entries for.
+
+    Args:
+        files: where they are.
+        settings: names of the special tokens.
+        rows: number of embeddings of each side.
+        shared: whether both sides have the same table.
+        zero_start: whether the decoder's first input is a zero vector, which becomes the last entry.
+
+    Raises:
+        ImporterError: a vocabulary is damaged, of another size than the table, or lacks the end token.
+        DataError: a SentencePiece model is damaged or not supported.
+    """
+    source, target = (
+        _sized(read_tokens(file), file, count, settings.unk_token)
+        for file, count in zip(files.vocabularies, rows, strict=True)
+    )
+    if settings.eos_token not in target:
+        raise ImporterError(f"Vocabulary `{files.vocabularies[1]}` lacks the end token `{settings.eos_token}`.")
+    if shared and source != target:
+        raise ImporterError("Both sides have the same embeddings, but different vocabularies.")
+    start = _start(settings, {*source, *target}) if zero_start else settings.decoder_start_token
+    if start is None:
+        raise ImporterError("The model leaves the decoder's start token to the caller, which is not supported.")
+    if start not in target and not zero_start:
+        start = settings.unk_token  # which CTranslate2 takes for any token that it does not know
+    special = list(dict.fromkeys((settings.unk_token, settings.eos_token, start)))
+    added = [tuple(token for token in special if token not in side) for side in (source, target)]
+    text, notes = _text_format(settings, start, source, zero_start=zero_start)
+    contents = [
+        _tokenizer([*side, *extra], piece, [*special, *text.languages.values()], settings.unk_token)
+        for side, extra, piece in zip((source, target), added, files.pieces or (None, None), strict=True)
+    ]
+    text = checked(replace(text, suppress=added[1]))
+    return Vocabularies(contents[0], contents[1], (len(added[0]), len(added[1])), text, notes)
+
+
+def checked(text: TextFormat) -> TextFormat:
+    """Check names that come from files against the limits on names.
+
+    Raises:
+        ImporterError: one is too long, or has control characters.
+    """
+    try:
+        return msgspec.convert(msgspec.to_builtins(text), TextFormat)
+    except msgspec.ValidationError as error:
+        raise ImporterError(f"A special token or a language has a name that is not supported: {error}.") from None
+
+
+def read_tokens(file: Path) -> list[str]:
+    """Read the entries of a vocabulary, a JSON list or lines of text.
+
+    A carriage return at the end of a line is part of an entry, unless all lines have one.
+
+    Raises:
+        ImporterError: the file cannot be read, or is damaged.
+    """
+    data = read_bytes(file, MAX_BYTES)
+    try:
+        if file.suffix == ".json":
+            return msgspec.json.decode(data, type=list[str])
+        lines = data.decode("utf-8").removesuffix("\n").split("\n") if data else []
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ImporterError(f"Vocabulary `{file}` is damaged: {error}.") from None
+    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
+
+
+def _sized(tokens: list[str], file: Path, rows: int, unk_token: str) -> list[str]:
+    """Give each row of a table one name. CTranslate2 appends the unknown token if it is missing, and finds the first of
+    equal entries."""
+    if len(tokens) == rows - 1 and unk_token not in tokens:
+        tokens = [*tokens, unk_token]
+    if len(tokens) != rows:
+        raise ImporterError(f"Vocabulary `{file}` has {len(tokens):,} entries, but the model has {rows:,} embeddings.")
+    first: dict[str, int] = {"": -1}
+    for index, token in enumerate(tokens):
+        first.setdefault(token, index)
+    # No text has the name of an entry with a space.
+    return [token if first[token] == index else f"<unused {index}>" for index, token in enumerate(tokens)]
+
+
+def _start(settings: Settings, taken: set[str]) -> str:
+    """A name for the zero vector that the decoder starts from."""
+    names = ("<s>", "<start>", *(f"<start {number}>" for number in range(2, len(taken) + 3)))
+    return next(name for name in names if name not in {*taken, settings.unk_token, settings.eos_token})
+
+
+def _text_format(
+    settings: Settings, start: str, source: Sequence[str], *, zero_start: bool
+) -> tuple[TextFormat, tuple[str, ...]]:
+    """What is around the tokens of a text.
+
+    Models converted from the library ``transformers`` leave it to the caller to add what the library's tokenizers add.
+    They are recognized by what they start from: a language's token, a zero vector (Marian), the end token (BART) or a
+    padding token (T5, Pegasus).
+    """
+    eos, unk = settings.eos_token, settings.unk_token
+    text = TextFormat(pad=eos, unk=unk, bos=start, eos=eos, suppress=(), source_suffix=())
+    if settings.add_source_bos or settings.add_source_eos:
+        prefix, suffix = (token if token in source else unk for token in (settings.bos_token, eos))
+        return replace(
+            text,
+            source_prefix=(prefix,) * settings.add_source_bos,
+            source_suffix=(suffix,) * settings.add_source_eos,
+        ), ()
+    languages = _languages(source)
+    if languages and start == eos:
+        text = replace(
+            text,
+            source_prefix=(SOURCE_LANGUAGE,),
+            source_suffix=(eos,),
+            target_prefix=(TARGET_LANGUAGE,),
+            languages=languages,
+        )
+        note = f"Sources are expected to have the token of their language before them and `{eos}` after them."
+    elif zero_start or start == "<pad>":
+        text, note = replace(text, source_suffix=(eos,)), f"Sources are expected to have `{eos}` after them."
+    elif start == eos:
+        text = replace(text, source_prefix=(settings.bos_token,), source_suffix=(eos,))
+        note = f"Sources are expected to have `{settings.bos_token}` before them and `{eos}` after them."
+    else:
+        return text, ()
+    return text, (f"The model does not state what is around the tokens of a source. {note}",)
+
+
+def _languages(tokens: Sequence[str]) -> dict[str, str]:
+    """Tokens of languages by their codes; none if there is a single one."""
+    for pattern in LANGUAGES:
+        found = {match[1]: token for token in tokens if (match := re.fullmatch(pattern, token))}
+        if len(found) > 1:
+            return found
+    return {}
+
+
+def _tokenizer(tokens: Sequence[str], pieces: Path | None, special: Sequence[str], unk_token: str) -> str:
+    ids = {token: index for index, token in enumerate(tokens)}
+    if pieces is None:
+        return word_tokenizer(ids, special_tokens=special, unk_token=unk_token)
+    return sentencepiece_tokenizer(pieces, ids=ids, special_tokens=special, unk_token=unk_token)

@@ -1,0 +1,165 @@
+"""CTranslate2's models: imported ones translate as CTranslate2 itself does, token for token."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.store import Store
+
+pytest.importorskip("torch")
+pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
+
+from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
+from numpy.typing import NDArray
+
+from edgeformer.importers.model import ImportedModel, Weights
+from edgeformer.importers.read import read_model
+from edgeformer.importers.run_folder import write_run
+from edgeformer.quality.translators import run_translator
+from edgeformer.train.run import Run
+from edgeformer_bench.peers.ctranslate2_format import token_names
+from edgeformer_bench.peers.ctranslate2_model import convert_run
+from edgeformer_export.export import export_run
+from edgeformer_export.quantize.static import quantize_columns
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.translator import Translator
+from tests import factory
+from tests.importers.ctranslate2_models import MODELS, WIDTH, arrays_file
+from tests.importers.ctranslate2_oracle import LANGUAGES, compare, sources
+
+
+def import_model(folder: Path, out: Path, sentences: int = 1) -> tuple[ImportedModel, Run]:
+    model = read_model(folder, "ctranslate2", **LANGUAGES)
+    text = [" ".join(source) for source in sources(sentences)]
+    return model.model, write_run(model.model, out, model.origin, text=text)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        *((name, 200) for name in MODELS if name != "t5_per_layer"),
+        *(pytest.param(name, 1000, marks=pytest.mark.slow) for name in MODELS),
+    ],
+)
+def test_translations_are_those_of_ctranslate2(name: str, count: int, tmp_path: Path) -> None:
+    folder = MODELS[name](tmp_path / "model")
+    imported, run = import_model(folder, tmp_path / "run")
+    settings = json.loads((folder / "config.json").read_text())
+    compare(
+        run_translator(run, run.load_model()),
+        folder,
+        sources(count),
+        around=not (settings["add_source_bos"] or settings["add_source_eos"]),
+    )
+    assert run.info.generation.beam_size == 2
+    assert bool(imported.notes) == (name in {"t5", "t5_per_layer", "m2m"})
+
+
+# Precisions.
+
+
+@pytest.fixture(scope="module")
+def trained(store: Store) -> Run:
+    return store.run(steps=100)
+
+
+def words(run: Run) -> list[list[str]]:
+    """Sources that the model was trained on, as the names that its conversion gives to tokens."""
+    names = token_names(run.source_tokenizer.vocab_size, SpecialTokens())
+    encoded = run.source_tokenizer.encode_batch([source for source, _ in factory.PAIRS])
+    return [[names[index] for index in ids] for ids in encoded]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ACCEPTED_MODEL_TYPES)
+def test_every_precision_of_a_trained_model_is_read(trained: Run, precision: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    convert_run(trained, folder, precision)
+    imported, run = import_model(folder, tmp_path / "run")
+    compare(run_translator(run, run.load_model()), folder, words(trained))
+    assert imported.model["tied_embeddings"] == "all"
+
+
+def test_quantized_weights(tmp_path: Path) -> None:
+    folder = MODELS["opennmt_py"](tmp_path / "model", "int8_float16")
+    _, run = import_model(folder, tmp_path / "run")
+    compare(run_translator(run, run.load_model()), folder, sources(200))
+
+
+# Integers
+
+
+def stored_integers(folder: Path) -> dict[str, NDArray[np.int8]]:
+    """Integers of a model's matrices, by name."""
+    with np.load(arrays_file(folder)) as arrays:
+        return {name: arrays[name] for name in arrays if arrays[name].dtype == np.int8 and arrays[name].ndim == 2}
+
+
+def requantized(weights: Weights, *names: str) -> NDArray[np.int8]:
+    """Integers that the int8 export makes of matrices, one below the other."""
+    return np.concatenate([quantize_columns(np.ascontiguousarray(weights[name].T))[0].T for name in names])
+
+
+def test_integers_survive(tmp_path: Path) -> None:
+    folder = MODELS["opennmt_py"](tmp_path / "model", "int8")
+    weights, stored = read_model(folder, None).model.weights, stored_integers(folder)
+    for side, layers, own in (
+        ("encoder", "encoder_layers", "attention"),
+        ("decoder", "decoder_layers", "target_layer.attention"),
+    ):
+        for index in range(2):
+            ours, theirs = f"{layers}.{index}", f"{side}/layer_{index}"
+            pairs = {
+                f"{theirs}/self_attention/linear_0": [f"{own}.query", f"{own}.key", f"{own}.value"],
+                f"{theirs}/self_attention/linear_1": [f"{own}.output"],
+                f"{theirs}/ffn/linear_0": ["feed_forward.0"],
+                f"{theirs}/ffn/linear_1": ["feed_forward.3"],
+            }
+            if side == "decoder":
+                pairs |= {
+                    f"{theirs}/attention/linear_0": ["cross_attention.query"],
+                    f"{theirs}/attention/linear_1": ["cross_attention.key", "cross_attention.value"],
+                    f"{theirs}/attention/linear_2": ["cross_attention.output"],
+                }
+            for name, parts in pairs.items():
+                names = [f"{ours}.{part}.weight" for part in parts]
+                np.testing.assert_array_equal(stored.pop(f"{name}/weight"), requantized(weights, *names))
+    tables = ("encoder/embeddings_0", "source_embedding.tokens"), ("decoder/embeddings", "target_embedding.tokens")
+    for theirs, ours in (*tables, ("decoder/projection", "projection")):
+        integers = stored.pop(f"{theirs}/weight")
+        np.testing.assert_array_equal(integers, requantized(weights, f"{ours}.weight")[: len(integers)])
+    assert not stored
+
+
+@pytest.mark.slow
+def test_integers_are_those_of_the_exported_model(tmp_path: Path) -> None:
+    """Of all layers, merged or not; only rows of special tokens that the model lacked are new."""
+    onnx = pytest.importorskip("onnx")
+    folder = MODELS["opennmt_py"](tmp_path / "model", "int8")
+    _, run = import_model(folder, tmp_path / "run", sentences=40)
+    export_run(run, tmp_path / "bundle", precision="int8")
+    rows = {row.tobytes() for matrix in stored_integers(folder).values() for row in matrix}
+    exported = set()
+    for graph in ("encoder", "decoder"):
+        for initializer in onnx.load(tmp_path / "bundle" / f"{graph}.onnx").graph.initializer:
+            if initializer.data_type == onnx.TensorProto.INT8 and len(initializer.dims) == 2:
+                values = onnx.numpy_helper.to_array(initializer)
+                by_rows = initializer.name in {"embedding.table.int8", "logits.weight.int8"}
+                exported |= {row.tobytes() for row in (values if by_rows else values.T)}
+    assert exported - rows == {bytes(WIDTH)}
+    assert rows <= exported
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["opennmt_py", "t5", "marian", "m2m", "fairseq"])
+def test_bundles_translate_as_ctranslate2_does(name: str, tmp_path: Path) -> None:
+    folder = MODELS[name](tmp_path / "model")
+    _, run = import_model(folder, tmp_path / "run", sentences=40)
+    export_run(run, tmp_path / "bundle")
+    with Translator.open(tmp_path / "bundle") as translator:
+        compare(translator, folder, sources(200), around=name not in {"marian", "fairseq"})
