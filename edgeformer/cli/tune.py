@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @options.data_folder
+@click.option(
+    "--valid",
+    type=(click.Path(path_type=Path), click.Path(path_type=Path)),
+    metavar="SOURCE REFERENCE",
+    help="Text to translate, and its translation. Default: the validation set of the model's corpus.",
+)
 @click.option("--beam", type=click.IntRange(2), help="Hypotheses kept per sentence. Default: the model's.")
 @click.option(
     "--length-penalty",
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 def tune(
     model: Path,
     data_dir: Path | None,
+    valid: tuple[Path, Path] | None,
     beam: int | None,
     penalties: tuple[float, ...],
     engine: dict[str, Any],
@@ -38,22 +45,23 @@ def tune(
 ) -> None:
     """Choose a length penalty on the validation set.
 
-    Translates the validation set of MODEL, a run or a bundle, and computes BLEU for every penalty. Of the penalties
+    Translates the validation set of MODEL, a run or a bundle, and computes BLEU for every penalty. For an imported
+    model, give the text with --valid. Of the penalties
     that are not significantly worse than the best (paired bootstrap, 95 %), the one nearest to 1 is chosen. A run keeps
     it, with the beam size, as its decoding defaults, and `edgeformer export` writes them into the bundle. A bundle is
     not changed. The test set is never translated.
     """
     from edgeformer.quality.translators import is_bundle, kind_of, open_translator
-    from edgeformer.quality.tuning import PENALTIES
+    from edgeformer.quality.tuning import PENALTIES, validation_text
     from edgeformer.quality.tuning import tune as search
     from edgeformer_runtime.cli.output import print_json, stages
 
     translator = open_translator(model, **engine)
+    text = validation_text(model, data_dir, valid)
     with stages({"translate": "Translating the validation set"}, quiet=as_json) as progress:
         result = search(
-            model,
             translator,
-            data_dir,
+            text,
             beam_size=beam,
             penalties=penalties or PENALTIES,
             progress=lambda fraction: progress("translate", fraction),

@@ -98,7 +98,7 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
         DataError: a file is missing, empty, damaged or does not match its pinned hash, or too few sentences are left.
     """
     if bool(config.corpus) == bool(config.train):
-        raise ConfigError("Give either `data.corpus` or `data.train`.")
+        raise ConfigError("The recipe must have either `data.corpus` or `data.train`.")
     if data_dir is not None and not data_dir.is_dir():
         raise DataError(f"The data folder `{data_dir}` does not exist; check --data.")
     if config.corpus and config.corpus not in CORPORA:

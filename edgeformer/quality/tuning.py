@@ -71,28 +71,25 @@ class Tuning:
 
 
 def tune(
-    path: Path,
     translator: AnyTranslator,
-    data_dir: Path | None = None,
+    text: ValidationText,
     *,
     beam_size: int | None = None,
     penalties: Sequence[float] = PENALTIES,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Tuning:
-    """Compare length penalties on the validation pairs of the corpus that a model was trained on.
+    """Compare length penalties.
 
     Args:
-        path: the model's folder, a run or a bundle.
         translator: the opened model.
-        data_dir: folder to look for the corpus files in.
+        text: what to translate, and reference translations.
         beam_size: hypotheses kept; the model's default if ``None``.
         penalties: length penalties to compare; the model's own is added.
         progress: called with the fraction of the search done, 0 to 1.
 
     Raises:
-        CheckpointError: the model's folder does not record what it was trained on.
         ConfigError: the beam size is 1, which leaves nothing to rank.
-        DataError: the corpus cannot be read, is not the training corpus, or has no validation pair that fits the model.
+        DataError: no pair fits the model.
         OptionError: a penalty is out of range.
     """
     defaults = translator.defaults
@@ -103,7 +100,7 @@ def tune(
     penalties = sorted({*penalties, defaults.length_penalty})
     for penalty in penalties:
         replace(options, length_penalty=penalty).verify()
-    text = validation_text(path, data_dir).fitting(translator)
+    text = text.fitting(translator)
     bleu = bleu_metric(text.tokenize)
     translations = translate_all(translator, text.sources, options, progress=progress)
     outputs = [[best_text(translation, penalty) for translation in translations] for penalty in penalties]
@@ -165,7 +162,7 @@ class ValidationText:
         excluded = translator.too_long(self.sources)
         kept = [index for index in range(len(self.sources)) if index not in excluded]
         if not kept:
-            raise DataError("No validation pair is short enough for the model; give others with `data.valid`.")
+            raise DataError("No validation pair is short enough for the model; give others.")
         return replace(
             self,
             sources=[self.sources[index] for index in kept],
@@ -174,19 +171,31 @@ class ValidationText:
         )
 
 
-def validation_text(path: Path, data_dir: Path | None = None) -> ValidationText:
-    """Load the validation pairs of the corpus that a model was trained on.
+def validation_text(path: Path, data_dir: Path | None = None, files: tuple[Path, Path] | None = None) -> ValidationText:
+    """Load pairs of sentences from files, or the validation pairs of the corpus that a model was trained on.
 
     Args:
         path: the model's folder, a run or a bundle.
         data_dir: folder to look for the corpus files in.
+        files: text, one sentence per line, and its reference translation, line by line.
 
     Raises:
         CheckpointError: the model's folder does not say what it was trained on.
-        DataError: the corpus cannot be read, or is not the training corpus.
+        ConfigError: an imported model has no corpus.
+        DataError: the files or the corpus cannot be read, or it is not the training corpus.
     """
     recipe, trained_on = _training(path)
+    if files is not None:
+        sources, references = aligned_lines(*files)
+        lowercase = recipe.tokenizer.lowercase
+        return ValidationText(sources, [line.lower() if lowercase else line for line in references], "13a")
+    if not recipe.data.corpus and not recipe.data.train:
+        raise ConfigError(
+            f"`{path}` was imported and has no validation set; give text and its translation with --valid SOURCE "
+            "REFERENCE."
+        )
     corpus = load_corpus(recipe.data, data_dir)
+    trained_on = msgspec.structs.replace(trained_on, initial=None)
     if trained_on not in (TextOrigin(), _origin(msgspec.to_builtins(corpus.provenance))):
         raise DataError(
             f"`{path}` was trained on other text than these files contain, so their validation pairs may be among its "
@@ -194,23 +203,6 @@ def validation_text(path: Path, data_dir: Path | None = None) -> ValidationText:
         )
     references = [target.lower() if recipe.tokenizer.lowercase else target for _, target in corpus.valid]
     return ValidationText([source for source, _ in corpus.valid], references, corpus.provenance.tokenize)
-
-
-def file_text(path: Path, source: Path, reference: Path) -> ValidationText:
-    """Load aligned lines from two files.
-
-    Args:
-        path: the model's folder, a run or a bundle.
-        source: text, one sentence per line.
-        reference: its reference translation, line by line.
-
-    Raises:
-        CheckpointError: the model's folder does not say what it was trained on.
-        DataError: a file cannot be read, or the files have different numbers of lines.
-    """
-    lowercase = _training(path)[0].tokenizer.lowercase
-    sources, references = aligned_lines(source, reference)
-    return ValidationText(sources, [line.lower() if lowercase else line for line in references], "13a")
 
 
 def _training(path: Path) -> tuple[Recipe, TextOrigin]:

@@ -113,7 +113,7 @@ def test_a_difference_counts_if_it_is_larger_than_its_error(
         return f"{numbered[1]} !" if penalty != 1.5 and numbered[0] < worse else numbered[1]
 
     monkeypatch.setattr(module, "best_text", text)
-    result = module.tune(bundle, open_translator(bundle, threads=1), data)
+    result = module.tune(open_translator(bundle, threads=1), module.validation_text(bundle, data))
     assert max(result.candidates, key=lambda candidate: candidate.bleu).length_penalty == 1.5
     assert result.chosen.length_penalty == chosen
 
@@ -123,7 +123,7 @@ def test_equal_ones_leave_the_penalty_at_one(
     bundle: Path, data: Path, monkeypatch: pytest.MonkeyPatch, penalties: Sequence[float], best: float
 ) -> None:
     monkeypatch.setattr(module, "best_text", lambda translation, penalty: "the same")
-    result = module.tune(bundle, open_translator(bundle, threads=1), data, penalties=penalties)
+    result = module.tune(open_translator(bundle, threads=1), module.validation_text(bundle, data), penalties=penalties)
     assert result.chosen.length_penalty == best
 
 

@@ -128,6 +128,20 @@ def test_an_imported_recipe_cannot_be_trained(marian_run: Run, tmp_path: Path) -
     assert "whose tokenizer cannot be trained" in " ".join(result.stderr.split())
 
 
+def test_an_imported_model_is_tuned_on_given_text(import_model: Callable[[str], Run], tmp_path: Path) -> None:
+    run, cases = import_model("self-attention"), expected("self-attention")[:20]
+    files = tmp_path / "source", tmp_path / "reference"
+    files[0].write_text("".join(f"{case.source}\n" for case in cases), encoding="utf-8")
+    files[1].write_text("".join(f"{case.beam4}\n" for case in cases), encoding="utf-8")
+    command = ["tune", str(run.path), "--threads", "1", "--length-penalty", "1"]
+    result = CliRunner().invoke(main, [*command, "--valid", *map(str, files)])
+    assert result.exit_code == 0, result.output
+    assert "100.00" in result.output
+    without = CliRunner().invoke(main, command)
+    assert without.exit_code == 1
+    assert "was imported and has no validation set" in without.stderr
+
+
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("text", encoding="utf-8")
     runner = CliRunner()

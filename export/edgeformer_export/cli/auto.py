@@ -107,12 +107,12 @@ def export_auto(
         resume: use earlier measurements.
         options: fields of :class:`~edgeformer_export.auto.export_best.AutoOptions`.
     """
-    from edgeformer.quality.tuning import file_text, validation_text
+    from edgeformer.quality.tuning import validation_text
     from edgeformer.train.run import Run
     from edgeformer_export.auto.export_best import AutoOptions, export_best, work_folder
 
     opened = Run.open(run)
-    text = validation_text(run, data_dir) if valid is None else file_text(run, *valid)
+    text = validation_text(run, data_dir, valid)
     name = "validation set of the training corpus" if valid is None else f"{valid[0].name} and {valid[1].name}"
     try:
         with shown_stages(quiet=quiet) as progress:
