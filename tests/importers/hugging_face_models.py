@@ -16,8 +16,12 @@ import tokenizers
 import torch
 import transformers
 from torch import nn
+from transformers.utils import logging
 
 from edgeformer.importers.sample import sample_text
+
+logging.set_verbosity_error()
+logging.disable_progress_bar()
 
 GAIN, END = 2.5, 6.0
 VOCABULARY = 400
@@ -61,8 +65,16 @@ def write_json(folder: Path, name: str, tree: Any) -> None:
     (folder / name).write_text(json.dumps(tree), encoding="utf-8")
 
 
-def saved(model: Any, folder: Path, *, end: int, seed: int = 0, output: nn.Parameter | None = None) -> Any:
-    """Give a model large random weights, save it, and return it."""
+def saved(model: Any, folder: Path, *, end: int, seed: int = 3, first: Sequence[int] = ()) -> Any:
+    """Give a model large random weights, save it, and return it.
+
+    Args:
+        model: the model.
+        folder: where to save it.
+        end: the end token.
+        seed: seed of the weights.
+        first: tokens right after which outputs rarely end.
+    """
     generator = torch.Generator().manual_seed(seed)
     table_scale = 0.3 if getattr(model.config, "scale_embedding", False) else 1.0
     with torch.no_grad():
@@ -76,8 +88,9 @@ def saved(model: Any, folder: Path, *, end: int, seed: int = 0, output: nn.Param
                 parameter.uniform_(0.8, 1.2, generator=generator)
             else:
                 parameter.normal_(0, 0.1, generator=generator)
-        table = model.get_output_embeddings().weight if output is None else output
+        table = model.get_output_embeddings().weight
         table[end] *= END
+        table[list(first)] -= table[end] / 2
         if getattr(model, "final_logits_bias", None) is not None:
             model.final_logits_bias.normal_(0, 0.5, generator=generator)
     model.eval().save_pretrained(folder)
@@ -97,10 +110,9 @@ def marian(folder: Path, **changes: Any) -> Any:
     pad = len(names) - 1
     tokens = {"pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad, "forced_eos_token_id": 0}
     settings = {**BART_SIZES, "activation_function": "swish", "scale_embedding": True, **tokens, **changes}
-    torch.manual_seed(0)
     model = transformers.MarianMTModel(transformers.MarianConfig(vocab_size=len(names), **settings))
     model.generation_config.bad_words_ids = [[pad]]
-    return saved(model, folder, end=0)
+    return saved(model, folder, end=0, seed=0)
 
 
 def split_marian(folder: Path) -> Any:
@@ -119,7 +131,7 @@ def split_marian(folder: Path) -> Any:
     tokens = {"pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad, "forced_eos_token_id": 0}
     settings = {**BART_SIZES, "activation_function": "relu", **tokens, "share_encoder_decoder_embeddings": False}
     config = transformers.MarianConfig(vocab_size=len(names[0]), decoder_vocab_size=len(names[1]) + 3, **settings)
-    return saved(transformers.MarianMTModel(config), folder, end=0)
+    return saved(transformers.MarianMTModel(config), folder, end=0, seed=2)
 
 
 def m2m(folder: Path) -> Any:
@@ -131,8 +143,14 @@ def m2m(folder: Path) -> Any:
     languages = [f"__{code}__" for code in LANGUAGES]
     write_json(folder, "special_tokens_map.json", {"additional_special_tokens": languages})
     sizes = {**BART_SIZES, "activation_function": "relu", "scale_embedding": True}
-    config = transformers.M2M100Config(vocab_size=len(names) + len(languages) + 8, **sizes)
-    return saved(transformers.M2M100ForConditionalGeneration(config), folder, end=2)
+    rows = len(names) + len(languages) + 8
+    config = transformers.M2M100Config(vocab_size=rows, **sizes)
+    return saved(
+        transformers.M2M100ForConditionalGeneration(config),
+        folder,
+        end=2,
+        first=range(rows - 8 - len(languages), rows - 8),
+    )
 
 
 def nllb(folder: Path) -> Any:
@@ -144,7 +162,9 @@ def nllb(folder: Path) -> Any:
     rows = len(pieces_of(folder / "sentencepiece.bpe.model")) + 1 + len(languages) + 1 + 2
     sizes = {**BART_SIZES, "activation_function": "relu", "scale_embedding": True}
     config = transformers.M2M100Config(vocab_size=rows, **sizes)
-    return saved(transformers.M2M100ForConditionalGeneration(config), folder, end=2)
+    return saved(
+        transformers.M2M100ForConditionalGeneration(config), folder, end=2, seed=1, first=range(rows - 7, rows - 3)
+    )
 
 
 def mbart(folder: Path, *, is_50: bool = False) -> Any:
@@ -158,7 +178,7 @@ def mbart(folder: Path, *, is_50: bool = False) -> Any:
     write_json(folder, "tokenizer_config.json", {"tokenizer_class": name})
     tokens = {"decoder_start_token_id": 2 if is_50 else base + 1}
     config = transformers.MBartConfig(vocab_size=base + 4, scale_embedding=True, **BART_SIZES, **tokens)
-    return saved(transformers.MBartForConditionalGeneration(config), folder, end=2)
+    return saved(transformers.MBartForConditionalGeneration(config), folder, end=2, first=range(base, base + 3))
 
 
 def mbart_50(folder: Path) -> Any:
@@ -171,14 +191,13 @@ def bart(folder: Path) -> Any:
     folder.mkdir(parents=True)
     trained = tokenizers.ByteLevelBPETokenizer(add_prefix_space=False)
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trained.train_from_iterator(SENTENCES, VOCABULARY, special_tokens=special)
+    trained.train_from_iterator(SENTENCES, VOCABULARY, special_tokens=special, show_progress=False)
     trained.save_model(str(folder))
-    sizes = {**BART_SIZES, "forced_bos_token_id": 0}
-    config = transformers.BartConfig(vocab_size=trained.get_vocab_size() + 3, **sizes)
+    config = transformers.BartConfig(vocab_size=trained.get_vocab_size() + 3, **BART_SIZES)
     return saved(transformers.BartForConditionalGeneration(config), folder, end=2)
 
 
-def t5(folder: Path, config_type: str = "T5", *, pieces: Sequence[str] = (), **changes: Any) -> Any:
+def t5(folder: Path, config_type: str = "T5", *, pieces: Sequence[str] = (), seed: int = 3, **changes: Any) -> Any:
     """T5: ids of the SentencePiece model, then extra ids, then rows without an entry."""
     folder.mkdir(parents=True)
     ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
@@ -190,12 +209,12 @@ def t5(folder: Path, config_type: str = "T5", *, pieces: Sequence[str] = (), **c
     config = getattr(transformers, f"{config_type}Config")(
         vocab_size=base + 128, decoder_start_token_id=0, **T5_SIZES, **changes
     )
-    return saved(getattr(transformers, f"{config_type}ForConditionalGeneration")(config), folder, end=1)
+    return saved(getattr(transformers, f"{config_type}ForConditionalGeneration")(config), folder, end=1, seed=seed)
 
 
 def t5_gated(folder: Path) -> Any:
     """T5 1.1: gated layers, and an output projection of its own."""
-    return untied(t5(folder, feed_forward_proj="gated-gelu", tie_word_embeddings=False), folder)
+    return untied(t5(folder, seed=1, feed_forward_proj="gated-gelu", tie_word_embeddings=False), folder)
 
 
 def umt5(folder: Path) -> Any:
@@ -205,13 +224,13 @@ def umt5(folder: Path) -> Any:
 
 def mt5(folder: Path) -> Any:
     """mT5."""
-    return untied(t5(folder, "MT5", feed_forward_proj="gated-gelu"), folder)
+    return untied(t5(folder, "MT5", seed=1, feed_forward_proj="gated-gelu"), folder)
 
 
 def madlad(folder: Path) -> Any:
     """MADLAD-400: T5 1.1 with languages among the pieces."""
     pieces = ["<2en>", "<2fr>", "<2zh_Hant>"]
-    return untied(t5(folder, pieces=pieces, feed_forward_proj="gated-gelu", tie_word_embeddings=False), folder)
+    return untied(t5(folder, pieces=pieces, seed=1, feed_forward_proj="gated-gelu", tie_word_embeddings=False), folder)
 
 
 def byt5(folder: Path) -> Any:
@@ -221,7 +240,7 @@ def byt5(folder: Path) -> Any:
     config = transformers.T5Config(
         vocab_size=384, decoder_start_token_id=0, feed_forward_proj="gated-gelu", tie_word_embeddings=False, **T5_SIZES
     )
-    return untied(saved(transformers.T5ForConditionalGeneration(config), folder, end=1), folder)
+    return untied(saved(transformers.T5ForConditionalGeneration(config), folder, end=1, seed=1), folder)
 
 
 def untied(model: Any, folder: Path) -> Any:
@@ -267,6 +286,11 @@ TRANSLATES = {
     "madlad": ("", "zh-Hant"),
 }
 """Languages to translate from and to, of models that need them."""
+
+
+def reloaded(folder: Path) -> Any:
+    """The model of a folder as ``transformers`` reads it, in single precision."""
+    return transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def references(model: Any, sources: Sequence[Sequence[int]], pad: int, **options: Any) -> list[list[int]]:
