@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.entries import Side, names_of, padded, read_ids
-from edgeformer.importers.hugging_face.folder import Folder, read_json
+from edgeformer.importers.hugging_face.folder import Folder, read_file, read_json
 from edgeformer_runtime.limits import MAX_ADDED_TOKENS
 
 MAX_MERGES = 32 << 20
@@ -74,14 +74,10 @@ def _byte_side(
 
 
 def _read_merges(file: Path) -> list[tuple[str, str]]:
-    with file.open("rb") as stream:
-        data = stream.read(MAX_MERGES + 1)
     try:
-        lines = data.decode("utf-8").split("\n")
-    except UnicodeDecodeError:
-        lines = []
-    if len(data) > MAX_MERGES or not lines:
-        raise ImporterError(f"`{file}` is damaged, or has more than {MAX_MERGES:,} bytes.")
+        lines = read_file(file, MAX_MERGES).decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ImporterError(f"`{file}` is damaged: {error}.") from None
     return [_pair(line.split(" "), file) for line in lines if line.strip() and not line.startswith("#version")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,18 +116,28 @@ def read_json(file: Path) -> dict[str, Any]:
         ImporterError: the file cannot be read, is too large, or has something else.
     """
     try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_JSON + 1)
-        if len(data) > MAX_JSON:
-            raise ImporterError(f"`{file}` has more than {MAX_JSON:,} bytes.")
-        tree = json.loads(data)
-    except OSError as error:
-        raise ImporterError(f"`{file}` cannot be read: {error.strerror}.") from None
+        tree = json.loads(read_file(file, MAX_JSON))
     except (ValueError, RecursionError) as error:
         raise ImporterError(f"`{file}` is damaged: {error}. Download it again.") from None
     if not isinstance(tree, dict):
         raise ImporterError(f"`{file}` must have a JSON object.")
     return tree
+
+
+def read_file(file: Path, limit: int) -> bytes:
+    """Read a file of limited size, in bytes.
+
+    Raises:
+        ImporterError: it cannot be read, or is larger.
+    """
+    try:
+        with file.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size > limit:
+                raise ImporterError(f"`{file}` has more than {limit:,} bytes.")
+            return stream.read(size)
+    except OSError as error:
+        raise ImporterError(f"`{file}` cannot be read: {error.strerror}.") from None
 
 
 def _optional(file: Path) -> dict[str, Any]:

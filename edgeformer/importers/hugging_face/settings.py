@@ -114,6 +114,5 @@ class Settings:
 
 def shown(value: Any) -> str:
     """A value for an error message, shortened."""
-    text = {True: "true", False: "false", None: "missing"}.get(value) if value in (True, False, None) else None
-    text = text or repr(value)
+    text = "missing" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"
