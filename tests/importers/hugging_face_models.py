@@ -200,7 +200,7 @@ def bart(folder: Path) -> Any:
 def t5(folder: Path, config_type: str = "T5", *, pieces: Sequence[str] = (), seed: int = 3, **changes: Any) -> Any:
     """T5: ids of the SentencePiece model, then extra ids, then rows without an entry."""
     folder.mkdir(parents=True)
-    ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+    ids: dict[str, Any] = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
     train_pieces(folder, "spiece.model", byte_fallback=config_type == "UMT5", user_defined_symbols=list(pieces), **ids)
     base = len(pieces_of(folder / "spiece.model"))
     extra = [f"<extra_id_{99 - index}>" for index in range(100)]

@@ -123,7 +123,7 @@ def _safe_tensors(file: Path) -> Iterator[tuple[str, Callable[[], torch.Tensor]]
     from safetensors import SafetensorError, safe_open
 
     try:
-        opened = safe_open(file, framework="pt")
+        opened: Any = safe_open(file, framework="pt")
         keys = list(opened.keys())
     except (SafetensorError, OSError, ValueError) as error:
         raise ImporterError(f"`{file}` is damaged: {describe(error)}. Download it again.") from None

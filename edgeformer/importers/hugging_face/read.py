@@ -11,7 +11,7 @@ from edgeformer.importers.archive import sha256_of
 from edgeformer.importers.hugging_face import bart, t5
 from edgeformer.importers.hugging_face.checkpoint import Checkpoint, open_checkpoint
 from edgeformer.importers.hugging_face.entries import Vocabulary
-from edgeformer.importers.hugging_face.folder import Folder, has_config, open_folder
+from edgeformer.importers.hugging_face.folder import has_config, open_folder
 from edgeformer.importers.hugging_face.generation import Search, read_search
 from edgeformer.importers.hugging_face.languages import tags
 from edgeformer.importers.hugging_face.network import Network
@@ -140,4 +140,3 @@ HUGGING_FACE = Importer(
     recognizes=has_config,
     read=read_folder,
 )
-__all__ = ["HUGGING_FACE", "Folder", "read_folder"]

@@ -1,8 +1,8 @@
 """The ``tokenizer.json`` of a SentencePiece model.
 
 It is a file of the ``tokenizers`` library, whose components come close to what SentencePiece does; other readers can
-use it. The runtime takes the rules from it and follows them exactly. The fields ``size``, ``unmatched`` and ``surfaces``
-of the model are its own; the library ignores them.
+use it. The runtime takes the rules from it and follows them exactly. Three fields of the model, ``size``, ``unmatched``
+and ``surfaces``, are its own; the library ignores them.
 """
 
 # ruff: noqa: D101 - components have the names, and the meaning, that they have in the library.
