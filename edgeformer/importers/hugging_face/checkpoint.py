@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,7 +147,9 @@ def _pickled_tensors(file: Path) -> Iterator[tuple[str, Callable[[], torch.Tenso
     import torch
 
     try:
-        state: Any = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about unusual pickles, which are refused if they are not readable
+            state: Any = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
     except Exception as error:  # torch and pickle raise many types for damaged files
         raise ImporterError(
             f"`{file}` cannot be read as weights only: {describe(error)[:300]}. Save the model as {SAFE}."
