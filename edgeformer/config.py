@@ -256,7 +256,7 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
     if not all(0 <= beta < 1 for beta in train.adam_betas):
         problems.append(f"`train.adam_betas` must be at least 0 and below 1, but are {list(train.adam_betas)}")
     tied = getattr(model, "tied_embeddings", None)
-    if tied in {"all", "inputs"} and not tokenizer.shared:
+    if tied in {"all", "inputs"} and not tokenizer.shared and tokenizer.kind != "imported":
         problems.append(f'`model.tied_embeddings` = "{tied}" needs `tokenizer.shared` = true, but it is false')
     if train.schedule == "noam" and not getattr(model, "d_model", None):
         problems.append(

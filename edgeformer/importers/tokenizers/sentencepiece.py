@@ -36,7 +36,8 @@ def sentencepiece_tokenizer(
     """Convert a SentencePiece model to the content of a ``tokenizer.json``.
 
     The tokenizer segments text exactly as SentencePiece does. Pieces that ``ids`` lacks become the unknown token.
-    Entries that the SentencePiece model lacks have names and ids and can be decoded, but no text is encoded to them.
+    Entries that the SentencePiece model lacks have names and ids and can be decoded, but no text is encoded to them,
+    except in a unigram model for text that is unknown to it and an entry as a whole.
 
     Args:
         path: the model file (``.model``, ``.spm``).
@@ -58,7 +59,8 @@ def sentencepiece_tokenizer(
     special = {text for text in vocabulary if kinds.get(text) in (Kind.CONTROL, Kind.UNKNOWN)}
     special |= {unk_token, *special_tokens}
     try:
-        content = msgspec.json.encode(_file(model, vocabulary, special, unk_token)).decode("utf-8")
+        file = _file(model, vocabulary, special, unk_token, surfaces=ids is not None)
+        content = msgspec.json.encode(file).decode("utf-8")
         SentencePiece(msgspec.json.decode(content, type=SentencePieceFile))
     except (msgspec.DecodeError, ValueError) as error:
         raise DataError(f"SentencePiece model `{path}` cannot be converted: {error}.") from None
@@ -109,7 +111,12 @@ def _gap(index: int) -> str:
 
 
 def _file(
-    model: SentencePieceModel, vocabulary: Mapping[str, int], special: Collection[str], unk_token: str
+    model: SentencePieceModel,
+    vocabulary: Mapping[str, int],
+    special: Collection[str],
+    unk_token: str,
+    *,
+    surfaces: bool,
 ) -> SentencePieceFile:
     """Describe a tokenizer. Pieces that the vocabulary lacks get ids after its end."""
     pieces = [piece for piece in model.pieces if piece.kind in _SEGMENTED and piece.text not in special]
@@ -126,6 +133,7 @@ def _file(
         size=len(vocabulary) if extra else None,
         unmatched=sorted(index for text, index in ids.items() if text not in matched and text not in special),
         unk_token=unk_token,
+        surfaces=surfaces,
     )
     return SentencePieceFile(
         added_tokens=[
@@ -145,6 +153,7 @@ class Segmentation(NamedTuple):
     size: int | None
     unmatched: list[int]
     unk_token: str
+    surfaces: bool
 
 
 def _unigram(model: SentencePieceModel, pieces: Sequence[Piece], vocabulary: Segmentation) -> Unigram:
@@ -162,6 +171,7 @@ def _unigram(model: SentencePieceModel, pieces: Sequence[Piece], vocabulary: Seg
         byte_fallback=model.byte_fallback,
         size=vocabulary.size,
         unmatched=vocabulary.unmatched,
+        surfaces=vocabulary.surfaces,
     )
 
 

@@ -54,6 +54,10 @@ class SentencePiece:
         self._byte_ids = [ids[name] for name in _BYTES] if model.byte_fallback else []
         self._bytes = {index: byte for byte, index in enumerate(self._byte_ids)}
         self._special = {token.id for token in file.added_tokens if token.special} | {unk_id}
+        self._surfaces: dict[str, int] = {}
+        if isinstance(model, Unigram) and model.surfaces:
+            surfaces = [index for index in model.unmatched if index < self._size and index not in self._special]
+            self._surfaces = {self._names[index]: index for index in surfaces}
         user_defined = [token.content for token in file.added_tokens if not token.special]
         self._strips = file.spaces.remove_extra, file.spaces.remove_extra or file.spaces.dummy is not None
         self._normalize = Normalizer(Charsmap(file.charsmap), file.spaces, user_defined)
@@ -140,15 +144,15 @@ class SentencePiece:
 
         def segment(texts: list[str]) -> list[list[int]]:
             encoded = [encoding.ids for encoding in library.encode_batch_fast(texts, add_special_tokens=False)]
-            if self._bytes:
+            if self._bytes or self._surfaces:
                 for row, ids in enumerate(encoded):
                     if self._unk_id in ids:
-                        encoded[row] = self._with_bytes(texts[row], library.encode(texts[row]))
+                        encoded[row] = self._with_unknown(texts[row], library.encode(texts[row]))
             return encoded
 
         return segment
 
-    def _with_bytes(self, text: str, encoding: tokenizers.Encoding) -> list[int]:
+    def _with_unknown(self, text: str, encoding: tokenizers.Encoding) -> list[int]:
         ids: list[int] = []
         for index, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
             ids.extend(self._unknown(text[start:stop]) if index == self._unk_id else [index])
@@ -156,7 +160,9 @@ class SentencePiece:
 
     def _unknown(self, text: str) -> list[int]:
         """Encode text that the vocabulary lacks."""
-        return [self._byte_ids[byte] for byte in text.encode("utf-8")] if self._bytes else [self._unk_id]
+        if self._bytes:
+            return [self._byte_ids[byte] for byte in text.encode("utf-8")]
+        return [self._surfaces.get(text, self._unk_id)]
 
     def _bpe(
         self, model: BPE, ids: dict[str, int], reserved: set[int], user_defined: Sequence[str]

@@ -1,8 +1,8 @@
 """The ``tokenizer.json`` of a SentencePiece model.
 
 It is a file of the ``tokenizers`` library, whose components come close to what SentencePiece does; other readers can
-use it. The runtime takes the rules from it and follows them exactly. Two fields of the model, ``size`` and
-``unmatched``, are its own; the library ignores them.
+use it. The runtime takes the rules from it and follows them exactly. Three fields of the model, ``size``, ``unmatched``
+and ``surfaces``, are its own; the library ignores them.
 """
 
 # ruff: noqa: D101 - components have the names, and the meaning, that they have in the library.
@@ -83,6 +83,9 @@ class Unigram(_Model, kw_only=True, frozen=True, tag="Unigram"):
     vocab: list[tuple[Piece, float]]
     """Entries and their scores, by id."""
     unk_id: Id
+    surfaces: bool = False
+    """Whether a run of unknown characters that is, as a whole, an unmatched entry is encoded as that entry: what
+    happens where the pieces of a text, rather than their ids, are looked up in a vocabulary."""
 
 
 class BPE(_Model, kw_only=True, frozen=True, tag="BPE"):

@@ -1,0 +1,126 @@
+"""Entries of a vocabulary with the rows of an embedding, and conversion of SentencePiece models to such."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgeformer.errors import DataError, ImporterError
+from edgeformer.importers.hugging_face.folder import read_json
+from edgeformer.importers.tokenizers import sentencepiece_tokenizer
+from edgeformer_runtime.limits import MAX_ADDED_TOKENS
+
+MAX_UNUSED = 1024
+"""Rows of an embedding beyond the vocabulary; tables are padded to a multiple of some number."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """Tokenizer of the source or the target."""
+
+    content: str
+    """Content of its ``tokenizer.json``."""
+    names: Sequence[str]
+    """Entries by id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """Both tokenizers, and what the model expects around a text."""
+
+    source: Side
+    target: Side
+    unk: str
+    """The unknown token."""
+    prefix: tuple[str, ...] = ()
+    """Tokens before a source."""
+    suffix: tuple[str, ...]
+    """Tokens after a source."""
+    languages: Mapping[str, str] = field(default_factory=dict)
+    """Token of each language, by code."""
+    forces_target: bool = False
+    """Whether outputs begin with the token of the target language."""
+    source_language: str = ""
+    """BCP 47 tag, if the folder states it."""
+    target_language: str = ""
+    """BCP 47 tag, if the folder states it."""
+    notes: tuple[str, ...] = ()
+
+
+def read_ids(file: Path) -> dict[str, int]:
+    """Read a ``vocab.json``.
+
+    Raises:
+        ImporterError: it is damaged, or has no ids.
+    """
+    ids = read_json(file)
+    if not ids or not all(type(index) is int and index >= 0 for index in ids.values()):
+        raise ImporterError(f"`{file}` must give an id to each entry.")
+    if len(set(ids.values())) < len(ids):
+        raise ImporterError(f"`{file}` gives an id to two entries.")
+    return ids
+
+
+def with_added(ids: Mapping[str, int], added: Iterable[tuple[str, int | None]]) -> dict[str, int]:
+    """Add tokens to a vocabulary; those without an id follow its last entry, in order.
+
+    Raises:
+        ImporterError: a token has the id of another one.
+    """
+    added = [(name, index) for name, index in added if name not in ids]
+    result = {**ids, **{name: index for name, index in added if index is not None}}
+    following = max(result.values(), default=-1) + 1
+    for name, index in added:
+        if index is None:
+            result[name] = following
+            following += 1
+    if len(set(result.values())) < len(result):
+        raise ImporterError("Two tokens of the vocabulary have the same id.")
+    return result
+
+
+def padded(ids: Mapping[str, int], rows: int) -> dict[str, int]:
+    """Name the rows of an embedding that the vocabulary does not use.
+
+    Raises:
+        ImporterError: the vocabulary has more entries, or far fewer.
+    """
+    size = max(ids.values(), default=-1) + 1
+    if size > rows or rows - len(ids) > MAX_UNUSED:
+        raise ImporterError(f"The vocabulary has {size:,} entries, but the model has {rows:,}.")
+    taken = set(ids.values())
+    return {**ids, **{f"<unused {index}>": index for index in range(rows) if index not in taken}}
+
+
+def names_of(ids: Mapping[str, int]) -> list[str]:
+    """Entries in the order of their ids, which have no gaps."""
+    return sorted(ids, key=ids.__getitem__)
+
+
+def sentencepiece_side(file: Path, ids: Mapping[str, int], rows: int, special: Iterable[str], unk: str) -> Side:
+    """Convert a SentencePiece model whose pieces have other ids.
+
+    Args:
+        file: the model file.
+        ids: ids of all entries.
+        rows: entries of the embedding.
+        special: entries that no text is encoded to.
+        unk: the unknown token.
+
+    Raises:
+        ConfigError: ``sentencepiece`` is not installed.
+        ImporterError: the file is damaged, or does not fit the ids.
+    """
+    if unk not in ids:
+        raise ImporterError(f"The vocabulary of `{file.parent}` lacks `{unk}`.")
+    ids = padded(ids, rows)
+    special = [name for name in dict.fromkeys(special) if name in ids]
+    unused = [name for name in ids if name.startswith("<unused ")]
+    if len(special) + len(unused) < MAX_ADDED_TOKENS - 8:
+        special += unused
+    try:
+        content = sentencepiece_tokenizer(file, ids=ids, special_tokens=special, unk_token=unk)
+    except DataError as error:
+        raise ImporterError(str(error)) from None
+    return Side(content, names_of(ids))

@@ -1,0 +1,159 @@
+"""The files of a model folder, read as data; code among them is not run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgeformer.errors import ImporterError
+
+MAX_JSON = 64 << 20
+"""Size of a JSON file, in bytes; the largest are tokenizers."""
+MAX_CARD = 1 << 16
+"""Bytes of a model card that are searched for the license."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A model folder."""
+
+    path: Path
+    config: Mapping[str, Any]
+    """Content of ``config.json``."""
+    generation: Mapping[str, Any]
+    """Content of ``generation_config.json``; without it, ``transformers`` takes generation settings from
+    ``config.json``."""
+    tokenizer: Mapping[str, Any]
+    """Content of ``tokenizer_config.json``; empty without it."""
+
+    def file(self, *names: str) -> Path | None:
+        """Return the first of these files that exists."""
+        return next((self.path / name for name in names if (self.path / name).is_file()), None)
+
+    def needed(self, *names: str, why: str) -> Path:
+        """Return the first of these files that exists.
+
+        Raises:
+            ImporterError: none does.
+        """
+        file = self.file(*names)
+        if file is None:
+            raise ImporterError(f"`{self.path}` lacks {' or '.join(names)}, {why}.")
+        return file
+
+    def added_tokens(self) -> dict[str, int | None]:
+        """Names of tokens beside the tokenizer's own vocabulary, and their ids where they are stated, in order.
+
+        Raises:
+            ImporterError: a file is damaged.
+        """
+        found: dict[str, int | None] = {}
+        for index, entry in _mapping(self.tokenizer.get("added_tokens_decoder")).items():
+            _add(found, entry, int(index) if str(index).isdecimal() and len(str(index)) < 10 else None)
+        for name, index in _optional(self.path / "added_tokens.json").items():
+            _add(found, name, index)
+        for entry in _list(_optional(self.path / "tokenizer.json").get("added_tokens")):
+            _add(found, entry, _mapping(entry).get("id"))
+        for settings in (self.tokenizer, _optional(self.path / "special_tokens_map.json")):
+            for key in ("additional_special_tokens", "extra_special_tokens"):
+                for entry in _list(settings.get(key)):
+                    _add(found, entry, None)
+        return found
+
+    def license(self) -> str:
+        """License that the front matter of ``README.md`` states; empty if it states none."""
+        import yaml
+
+        try:
+            with (self.path / "README.md").open("rb") as stream:
+                text = stream.read(MAX_CARD).decode("utf-8", errors="replace").replace("\r\n", "\n")
+            if not text.startswith("---\n"):
+                return ""
+            front = yaml.safe_load(text[4:].split("\n---", 1)[0])
+        except (OSError, yaml.YAMLError, ValueError, RecursionError):
+            return ""
+        stated = _mapping(front).get("license", "")
+        names = stated if isinstance(stated, list) else [stated]
+        return ", ".join(name for name in names if isinstance(name, str))[:200]
+
+
+def open_folder(path: Path) -> Folder:
+    """Read the settings of a model folder.
+
+    Raises:
+        ImporterError: the folder lacks ``config.json``, or a file is damaged.
+    """
+    if not path.is_dir():
+        raise ImporterError(f"`{path}` must be a folder with config.json and weights.")
+    if not (path / "config.json").is_file():
+        raise ImporterError(f"`{path}` lacks config.json, with the architecture of the model.")
+    config = read_json(path / "config.json")
+    generation = path / "generation_config.json"
+    return Folder(
+        path,
+        config,
+        read_json(generation) if generation.is_file() else config,
+        _optional(path / "tokenizer_config.json"),
+    )
+
+
+def has_config(path: Path) -> bool:
+    """Return whether a folder has a ``config.json`` with the type of a model."""
+    try:
+        return path.is_dir() and isinstance(read_json(path / "config.json").get("model_type"), str)
+    except ImporterError:
+        return False
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        ImporterError: the file cannot be read, is too large, or has something else.
+    """
+    try:
+        tree = json.loads(read_file(file, MAX_JSON))
+    except (ValueError, RecursionError) as error:
+        raise ImporterError(f"`{file}` is damaged: {error}. Download it again.") from None
+    if not isinstance(tree, dict):
+        raise ImporterError(f"`{file}` must have a JSON object.")
+    return tree
+
+
+def read_file(file: Path, limit: int) -> bytes:
+    """Read a file of limited size, in bytes.
+
+    Raises:
+        ImporterError: it cannot be read, or is larger.
+    """
+    try:
+        with file.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size > limit:
+                raise ImporterError(f"`{file}` has more than {limit:,} bytes.")
+            return stream.read(size)
+    except OSError as error:
+        raise ImporterError(f"`{file}` cannot be read: {error.strerror}.") from None
+
+
+def _optional(file: Path) -> dict[str, Any]:
+    return read_json(file) if file.is_file() else {}
+
+
+def _add(found: dict[str, int | None], entry: Any, index: Any) -> None:
+    """Add a token, which may be a name or a mapping with one; a stated id stays."""
+    name = _mapping(entry).get("content") if isinstance(entry, dict) else entry
+    if isinstance(name, str) and found.get(name) is None:
+        found[name] = index if type(index) is int and index >= 0 else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

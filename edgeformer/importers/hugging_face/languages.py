@@ -1,0 +1,66 @@
+"""Codes of languages: those of a model, and the BCP 47 tags that users write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from babel.core import get_global
+
+_CODE = re.compile(r"([A-Za-z]{2,3})(?:[_-]([A-Za-z]{4}))?(?:[_-]([A-Za-z]{2}|[0-9]{3}))?")
+_NO_REGION = "XX"
+"""Region of mBART's languages without one."""
+
+
+def with_tags(tokens: Mapping[str, str]) -> dict[str, str]:
+    """Add BCP 47 tags to the codes of a model: ``fr`` for ``fra``, ``fr_XX`` or ``fra_Latn``.
+
+    A code of the model keeps its meaning; a tag that stands for two of them stands for the first.
+
+    Args:
+        tokens: token of each language, by the model's code.
+    """
+    languages = dict(tokens)
+    for code, token in tokens.items():
+        for name in tags(code):
+            languages.setdefault(name, token)
+    return languages
+
+
+def tags(code: str) -> list[str]:
+    """BCP 47 tags of a code, the most precise first; none if it is not the code of a language."""
+    match = _CODE.fullmatch(code)
+    if match is None:
+        return []
+    language, script, region = match[1].lower(), (match[2] or "").title(), (match[3] or "").upper()
+    region = "" if region == _NO_REGION else region
+    alias = str(get_global("language_aliases").get(language, language)).split("_")
+    language = alias[0]
+    for part in alias[1:]:
+        if len(part) == 4:
+            script = script or part
+        else:
+            region = region or part
+    if script and script == _likely_script(language, region):
+        script = ""
+    return list(dict.fromkeys(["-".join(filter(None, parts)) for parts in _forms(language, script, region)]))
+
+
+def _forms(language: str, script: str, region: str) -> Iterable[tuple[str, ...]]:
+    return ((language, script, region), (language, script))
+
+
+def _likely_script(language: str, region: str) -> str:
+    """The script that a language is usually written in; empty if it is unknown."""
+    likely = get_global("likely_subtags")
+    for name in _lookups(language, region):
+        parts = str(likely.get(name, "")).split("_")
+        if len(parts) > 1:
+            return parts[1]
+    return ""
+
+
+def _lookups(language: str, region: str) -> Iterator[str]:
+    if region:
+        yield f"{language}_{region}"
+    yield language

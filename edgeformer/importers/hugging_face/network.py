@@ -1,0 +1,133 @@
+"""Weights under this project's names, each of the shape that the configuration demands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgeformer.errors import ImporterError
+from edgeformer.importers.hugging_face.checkpoint import Checkpoint, FloatArray
+from edgeformer.importers.model import Weights
+
+MAX_LENGTH = 1024
+"""Tokens of a source or target, where positions have no limit."""
+MAX_POSITIONS = 4096
+"""Rows of a table of positions that is computed."""
+SOURCE, TARGET, SHARED, OUTPUT = (
+    "encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+    "shared.weight",
+    "lm_head.weight",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The computation of a model, without its vocabulary and search."""
+
+    model: Mapping[str, Any]
+    """Section ``[model]`` of the recipe."""
+    weights: Weights
+    """Weights under this project's names."""
+    rows: tuple[int, int]
+    """Entries of the source and of the target embedding."""
+    notes: tuple[str, ...] = ()
+    """What users should know."""
+
+
+class Conversion:
+    """Moves the weights of a checkpoint to this project's names.
+
+    Args:
+        checkpoint: the weights.
+        width: width of the embeddings and the residual stream (D).
+    """
+
+    def __init__(self, checkpoint: Checkpoint, width: int) -> None:
+        self.checkpoint, self.width = checkpoint, width
+        self.weights: Weights = {}
+
+    def linear(self, ours: str, theirs: str, shape: tuple[int, int], *, bias: bool) -> None:
+        """Convert a linear layer, whose weight is ``(out, in)`` on both sides."""
+        self.weights[f"{ours}.weight"] = self.checkpoint.take(f"{theirs}.weight", shape)
+        if bias:
+            self.weights[f"{ours}.bias"] = self.checkpoint.take(f"{theirs}.bias", shape[:1])
+
+    def norm(self, ours: str, theirs: str, *, bias: bool) -> None:
+        """Convert a norm over D."""
+        self.weights[f"{ours}.weight"] = self.checkpoint.take(f"{theirs}.weight", (self.width,))
+        if bias:
+            self.weights[f"{ours}.bias"] = self.checkpoint.take(f"{theirs}.bias", (self.width,))
+
+    def tables(self, source_rows: int, target_rows: int, *, tied: bool, shared: bool = True) -> str:
+        """Convert the embeddings and the output projection.
+
+        As in ``transformers``, tables that the configuration ties, but the checkpoint has with different values, are
+        not tied.
+
+        Args:
+            source_rows: entries of the source embedding.
+            target_rows: entries of the target embedding and of the projection.
+            tied: whether the output projection is tied to an embedding.
+            shared: whether both embeddings are tied.
+
+        Returns:
+            Which tables are tied; see ``tied_embeddings`` of the Transformer's configuration.
+
+        Raises:
+            ImporterError: a table is missing, or has another number of entries.
+        """
+        together = [SHARED] if shared else []
+        output_names = [OUTPUT] if tied else []
+        others = {SOURCE: TARGET, TARGET: SOURCE} if shared else {}
+        source = self._table(source_rows, SOURCE, *together, *([others[SOURCE], *output_names] if shared else ()))
+        target = self._table(target_rows, TARGET, *together, *([others[TARGET]] if shared else ()), *output_names)
+        output = self._table(target_rows, OUTPUT, *((*together, TARGET) if tied else ()), *(others if tied else ()))
+        if SHARED in self.checkpoint and shared:
+            self.checkpoint.take(SHARED)
+        weights = self.weights
+        weights["target_embedding.tokens.weight"] = target
+        if inputs := np.array_equal(source, target):
+            del source
+        else:
+            weights["source_embedding.tokens.weight"] = source
+        if not (projection := np.array_equal(target, output)):
+            weights["projection.weight"] = output
+        return {(True, True): "all", (True, False): "inputs", (False, True): "decoder"}.get(
+            (inputs, projection), "none"
+        )
+
+    def output_bias(self, rows: int, name: str) -> bool:
+        """Convert the bias of the output projection; return whether there is one, other than zero."""
+        if name not in self.checkpoint:
+            return False
+        bias = self.checkpoint.take(name, (1, rows)).reshape(-1)
+        if not bias.any():
+            return False
+        self.weights["projection.bias"] = bias
+        return True
+
+    def finish(self, ignored: Sequence[str] = ()) -> Weights:
+        """Return the weights.
+
+        Args:
+            ignored: patterns of names that ``transformers`` ignores as well.
+
+        Raises:
+            ImporterError: the checkpoint has others that the architecture lacks.
+        """
+        pattern = re.compile("|".join(ignored) or r"(?!)")
+        surplus = [name for name in self.checkpoint.surplus() if not pattern.fullmatch(name)]
+        if surplus:
+            names = ", ".join(f"`{name[:80]}`" for name in surplus[:3])
+            raise ImporterError(f"The architecture has no place for {len(surplus)} of the weights, such as {names}.")
+        return self.weights
+
+    def _table(self, rows: int, *names: str) -> FloatArray:
+        """The first of these tables that the checkpoint has."""
+        name = next((name for name in names if name in self.checkpoint), names[0])
+        return self.checkpoint.take(name, (rows, self.width))

@@ -1,0 +1,142 @@
+"""From a model folder to an imported model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import sha256_of
+from edgeformer.importers.hugging_face import bart, t5
+from edgeformer.importers.hugging_face.checkpoint import Checkpoint, open_checkpoint
+from edgeformer.importers.hugging_face.entries import Vocabulary
+from edgeformer.importers.hugging_face.folder import has_config, open_folder
+from edgeformer.importers.hugging_face.generation import Search, read_search
+from edgeformer.importers.hugging_face.languages import tags
+from edgeformer.importers.hugging_face.network import Network
+from edgeformer.importers.hugging_face.settings import shown
+from edgeformer.importers.hugging_face.vocabularies import VOCABULARIES
+from edgeformer.importers.model import ImportedModel
+from edgeformer.importers.registry import Importer
+from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
+
+NETWORKS: Mapping[str, tuple[Callable[[Mapping[str, Any], Checkpoint], Network], str]] = {
+    **dict.fromkeys(bart.VARIANTS, (bart.read_bart, bart.PREFIX)),
+    **dict.fromkeys(t5.MODEL_TYPES, (t5.read_t5, "")),
+}
+"""By ``model_type``: the reader of the network, and a prefix of its weights' names."""
+_HEADS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
+"""Ends of the names of classes that write text; others have heads for other tasks."""
+_BARE = {"BartModel", "MBartModel", "M2M100Model", "MarianModel"}
+"""Classes whose output layer is tied to the embedding."""
+_FILES = ("vocab.json", "target_vocab.json", "merges.txt", "source.spm", "target.spm", "spiece.model", "tokenizer.json")
+_SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json", "sentencepiece.bpe.model")
+MARIAN_NOTE = (
+    "Positions are those of the transformers library, which differ slightly from those of the training; an import of "
+    "Marian's own model.npz is exact."
+)
+
+
+def read_folder(path: Path) -> ImportedModel:
+    """Read a model folder.
+
+    Raises:
+        ConfigError: a package of the extra ``import`` is missing.
+        ImporterError: a file is missing or damaged, or the model has something that the families cannot represent.
+    """
+    folder = open_folder(path)
+    model_type = folder.config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in NETWORKS:
+        raise ImporterError(
+            f"`model_type` of config.json is {shown(model_type)}; supported are {', '.join(sorted(NETWORKS))}."
+        )
+    _refuse_unknown(folder.config)
+    read_network, prefix = NETWORKS[model_type]
+    checkpoint = open_checkpoint(folder, prefix)
+    network = read_network(folder.config, checkpoint)
+    vocabulary = VOCABULARIES[model_type](folder, network.rows)
+    search = read_search(folder.config, folder.generation, network.rows[1])
+    model = dict(network.model)
+    if search.max_steps is not None:
+        model["max_target_length"] = min(model["max_target_length"], search.max_steps)
+    weights = dict(network.weights)
+    if "target_embedding.positions" in weights:
+        weights["target_embedding.positions"] = weights["target_embedding.positions"][: model["max_target_length"]]
+    marian = (MARIAN_NOTE,) if model_type == "marian" else ()
+    files = [file for name in (*_SETTINGS, *_FILES) if (file := folder.file(name)) is not None]
+    return ImportedModel(
+        model=model,
+        weights=weights,
+        source_tokenizer=vocabulary.source.content,
+        target_tokenizer=vocabulary.target.content,
+        text=text_format(vocabulary, search),
+        generation=search.generation,
+        source_language=vocabulary.source_language,
+        target_language=vocabulary.target_language or _forced_language(vocabulary, search),
+        license=folder.license(),
+        hashes=sha256_of([*checkpoint.files, *files]),
+        notes=(*marian, *network.notes, *vocabulary.notes, *search.notes),
+    )
+
+
+def text_format(vocabulary: Vocabulary, search: Search) -> TextFormat:
+    """Name special tokens, and what is around the tokens of a text.
+
+    Raises:
+        ImporterError: a special token is not the same in both vocabularies.
+    """
+    names = vocabulary.target.names
+    never = tuple(names[index] for index in search.never)
+    forced: tuple[str, ...] = () if search.forced is None else (names[search.forced],)
+    if vocabulary.forces_target:
+        forced = (TARGET_LANGUAGE,)
+    for index in (search.pad, search.start, search.end):
+        if names[index] not in vocabulary.source.names:
+            raise ImporterError(f"The source vocabulary lacks `{names[index]}`, which the target vocabulary has.")
+    return TextFormat(
+        pad=names[search.pad],
+        unk=vocabulary.unk,
+        bos=names[search.start],
+        eos=names[search.end],
+        suppress=never if search.renormalized else (),
+        forbid=() if search.renormalized else never,
+        source_prefix=vocabulary.prefix,
+        source_suffix=vocabulary.suffix,
+        target_prefix=forced,
+        languages=dict(vocabulary.languages),
+    )
+
+
+def _forced_language(vocabulary: Vocabulary, search: Search) -> str:
+    """Language that outputs begin with by default, as a BCP 47 tag; empty if it is not stated."""
+    if not vocabulary.forces_target or search.forced is None:
+        return ""
+    token = vocabulary.target.names[search.forced]
+    codes = [code for code, name in vocabulary.languages.items() if name == token]
+    return next((code for code in codes if code in tags(code)), codes[0] if codes else "")
+
+
+def _refuse_unknown(config: Mapping[str, Any]) -> None:
+    """Refuse models of another kind, and code in the folder.
+
+    Raises:
+        ImporterError: names the option.
+    """
+    if config.get("is_encoder_decoder") is False or config.get("is_decoder") is True:
+        raise ImporterError("config.json does not describe an encoder with a decoder.")
+    for name in ("auto_map", "quantization_config", "adapters"):
+        if config.get(name):
+            raise ImporterError(f"config.json has `{name}`, which is not supported.")
+    classes = config.get("architectures")
+    for name in classes if isinstance(classes, list) else []:
+        if not isinstance(name, str) or not (name.endswith(_HEADS) or name in _BARE):
+            raise ImporterError(f"`architectures` of config.json has {shown(name)}, which does not write text.")
+
+
+HUGGING_FACE = Importer(
+    name="huggingface",
+    description="folders of Hugging Face's transformers: Marian, M2M-100, NLLB, mBART, BART, T5, MADLAD-400, ByT5",
+    recognizes=has_config,
+    read=read_folder,
+)

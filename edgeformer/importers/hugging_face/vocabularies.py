@@ -1,0 +1,223 @@
+"""The vocabulary of each architecture: its files, special tokens, and how it names languages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from edgeformer.errors import DataError, ImporterError
+from edgeformer.importers.hugging_face.byte_level import BYT5_SPECIAL, byt5_side, byte_level_side
+from edgeformer.importers.hugging_face.entries import (
+    Side,
+    Vocabulary,
+    names_of,
+    padded,
+    read_ids,
+    sentencepiece_side,
+    with_added,
+)
+from edgeformer.importers.hugging_face.folder import Folder
+from edgeformer.importers.hugging_face.languages import tags, with_tags
+from edgeformer.importers.tokenizers import fairseq_ids
+from edgeformer.importers.tokenizers.model_file import read_model
+from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
+
+Rows = tuple[int, int]
+"""Entries of the source and of the target embedding."""
+EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
+_MARIAN_CODE = re.compile(r">>(.+)<<")
+_M2M_CODE = re.compile(r"__(.+)__")
+_NLLB_CODE = re.compile(r"([a-z]{3}_[A-Z][a-z]{3})")
+_MBART_CODE = re.compile(r"([a-z]{2,3}_[A-Z]{2})")
+_MADLAD_CODE = re.compile(r"<2(.+)>")
+_WHY = (
+    "the SentencePiece model of its tokenizer, whose place tokenizer.json cannot take: it segments some text otherwise"
+)
+
+
+def marian_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
+    """``source.spm`` and ``target.spm``, with ids in ``vocab.json``, and ``target_vocab.json`` if they differ."""
+    files = [folder.needed(f"{side}.spm", why=_WHY) for side in ("source", "target")]
+    vocabularies = [folder.needed("vocab.json", why="with the ids of its tokens")] * 2
+    if folder.tokenizer.get("separate_vocabs") is True:
+        vocabularies[1] = folder.needed("target_vocab.json", why="with the ids of target tokens")
+    sides = []
+    for file, vocabulary, count in zip(files, vocabularies, rows, strict=True):
+        ids = read_ids(vocabulary)
+        special = [EOS, PAD, *(name for name in ids if _MARIAN_CODE.fullmatch(name))]
+        sides.append(sentencepiece_side(file, ids, count, special, UNK))
+    codes = _codes(sides[0].names, _MARIAN_CODE)
+    languages = {side: _tag(folder.tokenizer.get(f"{side}_lang")) for side in ("source", "target")}
+    return Vocabulary(
+        source=sides[0],
+        target=sides[1],
+        unk=UNK,
+        prefix=(TARGET_LANGUAGE,) if codes else (),
+        suffix=(EOS,),
+        languages=with_tags(codes),
+        source_language=languages["source"],
+        target_language="" if codes else languages["target"],
+    )
+
+
+def m2m_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
+    """M2M-100 has ids in ``vocab.json``; NLLB numbers its pieces as fairseq does."""
+    file = folder.needed("sentencepiece.bpe.model", "spm.model", why=_WHY)
+    vocabulary = folder.file("vocab.json")
+    if vocabulary is not None:
+        pattern, ids = _M2M_CODE, read_ids(vocabulary)
+        prefixed = True
+    else:
+        pattern, ids = _NLLB_CODE, _numbered(file)
+        prefixed = folder.tokenizer.get("legacy_behaviour") is not True
+    side, codes = _multilingual(folder, file, ids, rows[0], pattern)
+    return Vocabulary(
+        source=side,
+        target=side,
+        unk=UNK,
+        prefix=(SOURCE_LANGUAGE,) if prefixed else (),
+        suffix=(EOS,) if prefixed else (EOS, SOURCE_LANGUAGE),
+        languages=with_tags(codes),
+        forces_target=True,
+    )
+
+
+def mbart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
+    """Pieces numbered as fairseq does. mBART-50 has the language before a text, mBART-25 after it."""
+    file = folder.needed("sentencepiece.bpe.model", why=_WHY)
+    side, codes = _multilingual(folder, file, _numbered(file), rows[0], _MBART_CODE)
+    start = folder.generation.get("decoder_start_token_id", folder.config.get("decoder_start_token_id"))
+    stated = str(folder.tokenizer.get("tokenizer_class", ""))
+    if stated.startswith("MBart50"):
+        is_50 = True
+    elif stated.startswith("MBartTokenizer"):
+        is_50 = False
+    else:
+        is_50 = type(start) is int and start == folder.config.get("eos_token_id", 2)
+    if not is_50 and not (type(start) is int and start < len(side.names) and side.names[start] in codes.values()):
+        raise ImporterError(
+            "`decoder_start_token_id` of config.json must be the language that this model translates to; a model that "
+            "was only pretrained cannot translate."
+        )
+    return Vocabulary(
+        source=side,
+        target=side,
+        unk=UNK,
+        prefix=(SOURCE_LANGUAGE,) if is_50 else (),
+        suffix=(EOS,) if is_50 else (EOS, SOURCE_LANGUAGE),
+        languages=with_tags(codes),
+        forces_target=is_50,
+        target_language="" if is_50 else _tag(side.names[int(start)]),
+    )
+
+
+def bart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
+    """Byte-level BPE."""
+    side = byte_level_side(folder, rows[0], (BOS, PAD, EOS, UNK, "<mask>"))
+    for name in (BOS, PAD, EOS, UNK):
+        if name not in side.names:
+            raise ImporterError(f"The vocabulary of `{folder.path}` lacks `{name}`.")
+    return Vocabulary(source=side, target=side, unk=UNK, prefix=(BOS,), suffix=(EOS,))
+
+
+def t5_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
+    """``spiece.model``, whose ids are the model's; for ByT5, bytes."""
+    if folder.tokenizer.get("tokenizer_class") == "ByT5Tokenizer":
+        side = byt5_side(rows[0])
+        _, eos, unk = BYT5_SPECIAL
+        return Vocabulary(source=side, target=side, unk=unk, suffix=(eos,))
+    file = folder.needed("spiece.model", "spm.model", "sentencepiece.model", why=_WHY)
+    try:
+        model = read_model(file)
+    except DataError as error:
+        raise ImporterError(str(error)) from None
+    ids = {piece.text: index for index, piece in enumerate(model.pieces)}
+    added = folder.added_tokens()
+    ids = with_added(ids, ((name, index) for name, index in added.items() if index is not None and index < rows[0]))
+    codes = _codes(names_of(padded(ids, rows[0])), _MADLAD_CODE)
+    before = (
+        _before_language(file, next(iter(codes.values()))) if codes and added.keys().isdisjoint(codes.values()) else ()
+    )
+    special = [PAD, EOS, *(name for name in added if name in ids), *codes.values()]
+    side = sentencepiece_side(file, ids, rows[0], special, model.unk_piece)
+    return Vocabulary(
+        source=side,
+        target=side,
+        unk=model.unk_piece,
+        prefix=(*before, TARGET_LANGUAGE) if codes else (),
+        suffix=(EOS,),
+        languages=with_tags(codes),
+        notes=_task_prefixes(folder),
+    )
+
+
+VOCABULARIES: Mapping[str, Callable[[Folder, Rows], Vocabulary]] = {
+    "marian": marian_vocabulary,
+    "m2m_100": m2m_vocabulary,
+    "mbart": mbart_vocabulary,
+    "bart": bart_vocabulary,
+    "t5": t5_vocabulary,
+    "mt5": t5_vocabulary,
+    "umt5": t5_vocabulary,
+}
+"""Readers of vocabularies by ``model_type``. Each raises ``ImporterError``: a file is missing or damaged."""
+
+
+def _numbered(file: Path) -> dict[str, int]:
+    try:
+        return fairseq_ids(file)
+    except DataError as error:
+        raise ImporterError(str(error)) from None
+
+
+def _multilingual(
+    folder: Folder, file: Path, ids: Mapping[str, int], rows: int, pattern: re.Pattern[str]
+) -> tuple[Side, dict[str, str]]:
+    """A vocabulary to which languages are added, and their tokens by code.
+
+    Raises:
+        ImporterError: the folder does not list them.
+    """
+    added = folder.added_tokens()
+    languages = {name: index for name, index in added.items() if pattern.fullmatch(name)}
+    others = {name: index for name, index in added.items() if name == "<mask>" and pattern is not _M2M_CODE}
+    ids = with_added(ids, [*languages.items(), *others.items()])
+    codes = _codes(names_of(ids), pattern)
+    if not codes:
+        raise ImporterError(
+            f"`{folder.path}` does not list the languages of the model; download tokenizer_config.json and "
+            "special_tokens_map.json."
+        )
+    side = sentencepiece_side(file, ids, rows, [BOS, PAD, EOS, UNK, *others, *codes.values()], UNK)
+    return side, codes
+
+
+def _codes(names: list[str] | tuple[str, ...] | object, pattern: re.Pattern[str]) -> dict[str, str]:
+    """Tokens of languages by their code."""
+    assert isinstance(names, list | tuple)
+    return {match[1]: name for name in names if (match := pattern.fullmatch(name))}
+
+
+def _tag(code: object) -> str:
+    """BCP 47 tag of the code of one language; empty if it is none, such as ``mul``."""
+    found = tags(code) if isinstance(code, str) and code not in {"mul", "ine", "roa"} else []
+    return found[-1] if found else ""
+
+
+def _before_language(file: Path, token: str) -> tuple[str, ...]:
+    """Pieces before a language token that is itself a piece: the space that SentencePiece adds in front of a text."""
+    from sentencepiece import SentencePieceProcessor
+
+    pieces = SentencePieceProcessor(model_file=str(file)).encode(f"{token} a", out_type=str)
+    return tuple(pieces[: pieces.index(token)]) if token in pieces else ()
+
+
+def _task_prefixes(folder: Folder) -> tuple[str, ...]:
+    """A note about the words that T5 expects in front of a text."""
+    tasks = folder.config.get("task_specific_params")
+    prefixes = (
+        [task.get("prefix") for task in tasks.values() if isinstance(task, dict)] if isinstance(tasks, dict) else []
+    )
+    named = ", ".join(f"`{prefix[:60]}`" for prefix in prefixes[:8] if isinstance(prefix, str) and prefix)
+    return (f"The model expects each text to begin with one of {named}.",) if named else ()

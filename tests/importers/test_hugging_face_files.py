@@ -1,0 +1,358 @@
+"""Model folders of Hugging Face that are damaged, hostile, or of another kind: refused with a sentence."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import resource
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from edgeformer.cli import main
+from edgeformer.errors import ConfigError, EdgeformerError, ImporterError
+from edgeformer.importers.hugging_face.generation import read_search
+from edgeformer.importers.hugging_face.read import read_folder
+from edgeformer.importers.read import read_model
+from edgeformer.importers.registry import choose_importer
+from edgeformer.importers.run_folder import write_run
+from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, TRANSLATES, write_json
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Model folders by architecture. Do not modify them."""
+    pytest.importorskip("sentencepiece", reason="the extra `import` is not installed")
+    root = tmp_path_factory.mktemp("hugging_face")
+    for name in ("marian", "bart", "mbart", "t5", "t5_gated"):
+        ARCHITECTURES[name](root / name)
+        file = root / name / "generation_config.json"
+        write_json(root / name, file.name, {**json.loads(file.read_text(encoding="utf-8")), "max_length": 20})
+    shutil.copytree(root / "t5", root / "pickled")
+    torch.save(load_file(root / "t5" / "model.safetensors"), root / "pickled" / "pytorch_model.bin")
+    (root / "pickled" / "model.safetensors").unlink()
+    return {folder.name: folder for folder in root.iterdir()}
+
+
+def changed(folder: Path, to: Path, file: str = "config.json", **values: Any) -> Path:
+    """A copy of a folder with other values in a JSON file."""
+    shutil.copytree(folder, to, dirs_exist_ok=True)
+    content = json.loads((to / file).read_text(encoding="utf-8")) if (to / file).exists() else {}
+    write_json(to, file, {**content, **values})
+    return to
+
+
+@pytest.mark.parametrize(
+    ("architecture", "values", "message"),
+    [
+        ("marian", {"model_type": "whisper"}, "`model_type` of config.json is 'whisper'; supported are bart, m2m_100"),
+        ("marian", {"is_encoder_decoder": False}, "does not describe an encoder with a decoder"),
+        ("marian", {"architectures": ["MarianForCausalLM"]}, "'MarianForCausalLM', which does not write text"),
+        ("marian", {"auto_map": {"AutoModel": "model.Model"}}, "`auto_map`, which is not supported"),
+        ("marian", {"quantization_config": {"bits": 4}}, "`quantization_config`, which is not supported"),
+        ("marian", {"activation_function": "gelu_10"}, "`activation_function` of config.json is 'gelu_10'"),
+        ("marian", {"normalize_before": True}, "`normalize_before` of config.json is true"),
+        ("marian", {"add_final_layer_norm": True}, "`add_final_layer_norm` of config.json is true"),
+        ("marian", {"static_position_embeddings": False}, "`static_position_embeddings` of config.json is false"),
+        ("marian", {"decoder_attention_heads": 2}, "must be equal, but are 4 and 2"),
+        ("marian", {"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "must be a multiple of"),
+        ("marian", {"scale_embedding": "yes"}, "`scale_embedding` of config.json must be true or false"),
+        ("marian", {"d_model": 64}, "has the shape .*, but config.json needs"),
+        ("marian", {"d_model": 10**12}, "`d_model` of config.json must be a whole number"),
+        ("marian", {"encoder_layers": 1_000_000}, r"lack `encoder.layers.2"),
+        ("marian", {"encoder_layers": 1}, "has no place for 16 of the weights"),
+        ("marian", {"encoder_ffn_dim": 64}, "has the shape"),
+        ("marian", {"eos_token_id": [0, 1]}, "`eos_token_id` must be one token of the vocabulary"),
+        ("marian", {"decoder_start_token_id": 10**6}, "`decoder_start_token_id` must be one token"),
+        ("bart", {"share_encoder_decoder_embeddings": False}, "`share_encoder_decoder_embeddings` of config.json"),
+        ("bart", {"extra_pos_embeddings": 0}, "`extra_pos_embeddings` of config.json is 0"),
+        ("bart", {"max_position_embeddings": 95}, "has the shape"),
+        ("mbart", {"normalize_before": False}, "`normalize_before` of config.json is false"),
+        ("t5", {"feed_forward_proj": "tanh"}, "`feed_forward_proj` of config.json is 'tanh'"),
+        ("t5", {"feed_forward_proj": "gated-gelu", "is_gated_act": False}, "`is_gated_act` of config.json is false"),
+        ("t5", {"dense_act_fn": "gelu_new"}, "`dense_act_fn` 'gelu_new' of config.json differ"),
+        ("t5", {"num_heads": 6}, "has the shape"),
+        ("t5", {"relative_attention_num_buckets": 16}, "has the shape"),
+        ("t5_gated", {"feed_forward_proj": "relu", "is_gated_act": False, "dense_act_fn": "relu"}, "lack `encoder"),
+    ],
+)
+def test_options_without_an_equivalent_are_named(
+    folders: dict[str, Path], architecture: str, values: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = changed(folders[architecture], tmp_path / "model", **values)
+    (folder / "generation_config.json").unlink()
+    with pytest.raises(ImporterError, match=message):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"activation_function": "gelu_new"}, {"activation": "gelu_tanh"}),
+        ({"activation_function": "quick_gelu"}, {"activation": "gelu_sigmoid"}),
+        ({"activation_function": "silu"}, {"activation": "silu"}),
+        ({"scale_embedding": True}, {"scale_embeddings": True}),
+        ({"max_length": 20}, {"max_target_length": 19, "max_source_length": 96}),
+        ({"max_new_tokens": 30, "max_length": 20}, {"max_target_length": 30}),
+        ({"normalize_before": False, "normalize_embedding": True}, {"norm": "post", "embedding_norm": True}),
+    ],
+)
+def test_options_are_honored(
+    folders: dict[str, Path], values: dict[str, Any], expected: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = changed(folders["bart"], tmp_path / "model", **values)
+    (folder / "generation_config.json").unlink()
+    model = read_folder(folder).model
+    assert {name: model[name] for name in expected} == expected
+
+
+def test_search_settings_are_converted() -> None:
+    config = {"pad_token_id": 1, "eos_token_id": [2], "decoder_start_token_id": 2}
+    generation = {
+        "num_beams": 6,
+        "length_penalty": 0.8,
+        "early_stopping": True,
+        "bad_words_ids": [[1], [2], [5, 6]],
+        "suppress_tokens": [7],
+        "no_repeat_ngram_size": 3,
+        "repetition_penalty": 1.0,
+        "max_length": 200,
+    }
+    search = read_search(config, generation, 10)
+    assert (search.pad, search.end, search.start, search.forced) == (1, 2, 2, None)
+    assert search.never == (1, 7)  # a ban of the end token has no effect in transformers
+    assert (search.generation.beam_size, search.generation.length_penalty) == (6, 0.8)
+    assert search.generation.length_includes_end
+    assert search.max_steps == 199
+    assert search.notes == (
+        "1 of `bad_words_ids` have several tokens and are not excluded by default.",
+        "`no_repeat_ngram_size` 3 of the model's generation settings is not a default here.",
+    )
+    (note,) = read_search(config, {"num_beams": 4}, 10).notes
+    assert "`early_stopping` is not true" in note
+
+
+@pytest.mark.parametrize(
+    ("generation", "message"),
+    [
+        ({"num_beams": 0}, "`num_beams` must be a whole number from 1"),
+        ({"num_beams": True}, "`num_beams` must be"),
+        ({"length_penalty": float("nan")}, "`length_penalty` must be a number"),
+        ({"length_penalty": 11}, "`length_penalty` must be at most 10"),
+        ({"max_length": -1}, "`max_length` must be"),
+        ({"bad_words_ids": [[10]]}, "`bad_words_ids` must be one token"),
+        ({"bad_words_ids": [3]}, "`bad_words_ids` must be a list of lists"),
+        ({"suppress_tokens": list(range(3, 100))}, "exclude 97 tokens"),
+        ({"forced_bos_token_id": "x"}, "`forced_bos_token_id` must be one token"),
+    ],
+)
+def test_search_settings_are_checked(generation: dict[str, Any], message: str) -> None:
+    config = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    with pytest.raises(ImporterError, match=message):
+        read_search(config, generation, 10 if "suppress_tokens" not in generation else 100)
+
+
+# Recognizing.
+
+
+def test_folders_with_a_model_type_are_recognized(folders: dict[str, Path], tmp_path: Path) -> None:
+    assert choose_importer(folders["t5"], None).name == "huggingface"
+    for content in ("{}", "[]", "{", '{"model_type": 3}'):
+        (tmp_path / "config.json").write_text(content, encoding="utf-8")
+        with pytest.raises(ConfigError, match="is not recognized"):
+            choose_importer(tmp_path, None)
+
+
+def test_the_command_imports(folders: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("\n".join(SENTENCES[:3]), encoding="utf-8")
+    folder = changed(folders["marian"], tmp_path / "model")
+    (folder / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n", encoding="utf-8")
+    command = ["import", str(folder), "--out", str(tmp_path / "run"), "--target-language", "de"]
+    result = CliRunner().invoke(main, [*command, "--text", str(tmp_path / "text"), "--json"])
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert printed["format"] == "huggingface"
+    assert any("model.npz is exact" in note for note in printed["notes"])
+    record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert record["provenance"]["licence"] == "cc-by-4.0"
+    assert {"config.json", "model.safetensors", "source.spm", "vocab.json"} <= record["provenance"]["sha256"].keys()
+
+
+# Weights.
+
+
+def test_weights_must_be_there(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = changed(folders["t5"], tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ImporterError, match=r"has no weights: neither model\.safetensors nor pytorch_model\.bin"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({}, "has no `weight_map`"),
+        ({"weight_map": {"a": 3}}, "has no `weight_map`"),
+        ({"weight_map": {"a": "../model.safetensors"}}, "which is no weight file of the folder"),
+        ({"weight_map": {"a": "/etc/passwd"}}, "which is no weight file of the folder"),
+        ({"weight_map": {"a": "config.json"}}, "which is no weight file of the folder"),
+        ({"weight_map": {"a": "missing.safetensors"}}, "which the folder lacks"),
+        ({"weight_map": {"a": "part.safetensors", "b": "same.safetensors"}}, "again"),
+    ],
+)
+def test_an_index_names_files_of_the_folder(
+    folders: dict[str, Path], index: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = changed(folders["t5"], tmp_path / "model")
+    shutil.copyfile(folder / "model.safetensors", folder / "part.safetensors")
+    (folder / "model.safetensors").rename(folder / "same.safetensors")
+    write_json(folder, "model.safetensors.index.json", index)
+    with pytest.raises(ImporterError, match=message):
+        read_folder(folder)
+
+
+class Exploit:
+    """Its pickle would create a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.file,)
+
+
+def test_pickles_of_anything_but_weights_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = changed(folders["t5"], tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    weights = folder / "pytorch_model.bin"
+    touched = tmp_path / "touched"
+    torch.save({"shared.weight": Exploit(touched)}, weights)
+    with pytest.raises(ImporterError, match="cannot be read as weights only"):
+        read_folder(folder)
+    weights.write_bytes(pickle.dumps(Exploit(touched)))
+    with pytest.raises(ImporterError, match="cannot be read as weights only"):
+        read_folder(folder)
+    assert not touched.exists()
+    torch.save([1, 2], weights)
+    with pytest.raises(ImporterError, match="no mapping from names to weights"):
+        read_folder(folder)
+    torch.save({"shared.weight": torch.zeros(1).expand(10**6, 10**6)}, weights)
+    with pytest.raises(ImporterError, match="larger than what is stored"):
+        read_folder(folder)
+    tensor = torch.zeros(10**4)
+    torch.save({f"{index}": tensor for index in range(1000)}, weights)
+    with pytest.raises(ImporterError, match="share memory"):
+        read_folder(folder)
+
+
+def test_other_numbers_and_infinities_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = changed(folders["t5"], tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    save_file({**tensors, "shared.weight": tensors["shared.weight"].to(torch.int8)}, folder / "model.safetensors")
+    with pytest.raises(ImporterError, match=r"`shared.weight` has the type torch\.int8"):
+        read_folder(folder)
+    save_file({**tensors, "shared.weight": tensors["shared.weight"] / 0}, folder / "model.safetensors")
+    found = read_model(folder, None)
+    with pytest.raises(ImporterError, match="not finite numbers"):
+        write_run(found.model, tmp_path / "run", found.origin, text=["a"])
+    save_file({**tensors, "encoder.adapter.weight": torch.zeros(3)}, folder / "model.safetensors")
+    with pytest.raises(ImporterError, match=r"no place for 1 of the weights, such as `encoder.adapter.weight`"):
+        read_folder(folder)
+
+
+# Mutations.
+
+MEMORY = 256 << 10
+"""KiB that the process may grow by while it reads folders of less than a megabyte."""
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 2**40),
+    st.floats(),
+    st.text(max_size=8),
+    st.lists(st.integers(-1, 500), max_size=3),
+    st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
+    st.lists(st.lists(st.integers(0, 500), max_size=2), max_size=2),
+)
+
+
+def import_or_refuse(folder: Path, architecture: str, out: Path, *, whole: bool) -> None:
+    """Import a folder; anything but a sentence about it is an error."""
+    source, target = TRANSLATES.get(architecture, ("", ""))
+    message = ""
+    try:
+        found = read_model(folder, "huggingface", source_language=source, target_language=target)
+        if whole:
+            shutil.rmtree(out, ignore_errors=True)
+            write_run(found.model, out, found.origin, text=["a"])
+    except EdgeformerError as error:
+        message = str(error)
+    assert "\n" not in message
+    assert len(message) < 2000
+
+
+def check_json_mutations(folders: dict[str, Path], root: Path, data: st.DataObject) -> None:
+    architecture = data.draw(st.sampled_from(sorted(folders)))
+    name = data.draw(st.sampled_from(["config.json", "generation_config.json", "tokenizer_config.json"]))
+    folder = root / architecture
+    if not folder.exists():
+        shutil.copytree(folders[architecture], folder)
+    content = json.loads((folders[architecture] / name).read_text("utf-8")) if (folder / name).exists() else {}
+    keys = data.draw(st.lists(st.sampled_from(sorted(content) or ["a"]), min_size=1, max_size=3))
+    for key in keys:
+        if data.draw(st.booleans()):
+            content[key] = data.draw(VALUES)
+        else:
+            content.pop(key, None)
+    original = (folder / name).read_bytes() if (folder / name).exists() else None
+    try:
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+        import_or_refuse(folder, architecture, root / "run", whole=data.draw(st.integers(0, 99)) == 50)
+    finally:
+        (folder / name).unlink() if original is None else (folder / name).write_bytes(original)
+
+
+def check_byte_mutations(folders: dict[str, Path], root: Path, data: st.DataObject) -> None:
+    architecture = data.draw(st.sampled_from(sorted(folders)))
+    folder = root / architecture
+    if not folder.exists():
+        shutil.copytree(folders[architecture], folder)
+    name = data.draw(st.sampled_from([file.name for file in sorted(folder.iterdir())]))
+    original = (folder / name).read_bytes()
+    content = bytearray(original)
+    end = min(len(content), 9000)  # what describes the rest is at the start, or at the end
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(-end, end - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content))) :]
+    try:
+        (folder / name).write_bytes(content)
+        import_or_refuse(folder, architecture, root / "run", whole=False)
+    finally:
+        (folder / name).write_bytes(original)
+
+
+@pytest.mark.parametrize("check", [check_json_mutations, check_byte_mutations])
+@pytest.mark.parametrize("examples", [150, pytest.param(5000, marks=pytest.mark.slow)])
+def test_mutated_files_are_refused_or_read(
+    folders: dict[str, Path],
+    tmp_path: Path,
+    check: Callable[[dict[str, Path], Path, st.DataObject], None],
+    examples: int,
+) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.data())
+    def mutate(data: st.DataObject) -> None:
+        check(folders, tmp_path, data)
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    mutate()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY

@@ -1,0 +1,212 @@
+"""Model folders of Hugging Face: what ``transformers`` generates, token for token, for every architecture."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+
+from edgeformer.importers.hugging_face.read import read_folder
+from edgeformer.importers.read import read_model
+from edgeformer.importers.run_folder import write_run
+from edgeformer.quality.translators import open_translator
+from edgeformer.train.run import Run
+from edgeformer_export.export import export_run
+from edgeformer_runtime.translator import AnyTranslator, Translator
+from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, TRANSLATES, references, reloaded
+
+MAX_STEPS = 39
+FAST = ("marian", "m2m", "mbart", "bart", "t5_gated", "umt5")
+"""Architectures of the fast tests: one of each kind."""
+CASES = [
+    *((architecture, 30) for architecture in FAST),
+    *(pytest.param(architecture, 200, marks=pytest.mark.slow) for architecture in ARCHITECTURES),
+]
+"""Architectures and numbers of sentences."""
+
+
+class Imported(NamedTuple):
+    """A model folder, and its import."""
+
+    folder: Path
+    run: Run
+    prefix: tuple[int, ...]
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Imported]:
+    """Models by architecture, each made once."""
+    pytest.importorskip("sentencepiece", reason="the extra `import` is not installed")
+    made: dict[str, Imported] = {}
+
+    def make(name: str) -> Imported:
+        if name not in made:
+            folder = tmp_path_factory.mktemp("hugging_face")
+            ARCHITECTURES[name](folder / "model")
+            source, target = TRANSLATES.get(name, ("", ""))
+            found = read_model(folder / "model", None, source_language=source, target_language=target)
+            assert found.importer == "huggingface"
+            run = write_run(found.model, folder / "run", found.origin, text=SENTENCES[:5])
+            prefix = open_translator(run.path).target_tokenizer.target_prefix(source, target)
+            made[name] = Imported(folder / "model", run, prefix)
+        return made[name]
+
+    return make
+
+
+def differences(translator: AnyTranslator, model: Imported, texts: Sequence[str], beam_size: int) -> list[Any]:
+    """Texts, our tokens and those of ``transformers``, where they differ."""
+    sources = [source.ids for source in translator.encode(texts)]
+    expected = references(
+        reloaded(model.folder),
+        sources,
+        translator.source_tokenizer.pad_id,
+        num_beams=beam_size,
+        early_stopping=beam_size > 1,
+        length_penalty=1.0,
+        max_length=MAX_STEPS + 1,
+        forced_eos_token_id=None,
+        forced_bos_token_id=model.prefix[0] if model.prefix else None,
+    )
+    assert len({tuple(output) for output in expected}) >= len(texts) / 8, "the outputs do not depend on the inputs"
+    translations = translator.translate(texts, beam_size=beam_size, length_penalty=1.0, max_length=MAX_STEPS)
+    results = zip(texts, (list(translation.best.ids) for translation in translations), expected, strict=True)
+    return [result for result in results if result[1] != result[2]]
+
+
+@pytest.mark.parametrize(("architecture", "count"), CASES)
+def test_greedy_search_generates_what_transformers_does(
+    imported: Callable[[str], Imported], architecture: str, count: int
+) -> None:
+    model = imported(architecture)
+    assert differences(open_translator(model.run.path), model, SENTENCES[:count], 1) == []
+
+
+@pytest.mark.parametrize(("architecture", "count"), CASES)
+def test_beam_search_generates_what_transformers_does(
+    imported: Callable[[str], Imported], architecture: str, count: int
+) -> None:
+    model = imported(architecture)
+    check_beam_search(open_translator(model.run.path), model, SENTENCES[:count])
+
+
+def check_beam_search(translator: AnyTranslator, model: Imported, texts: Sequence[str]) -> None:
+    """Accept few differences, and of three kinds only: at the limit of tokens, ``transformers`` ranks unfinished
+    hypotheses with finished ones; right after a forced first token, it lets a hypothesis end that is not the best; and
+    hypotheses may have scores that are equal but for rounding."""
+    found = differences(translator, model, texts, 4)
+    unexplained = [
+        (text, ours, theirs)
+        for text, ours, theirs in found
+        if not (
+            len(theirs) == MAX_STEPS or tuple(theirs) == model.prefix or is_tie(translator, model, text, ours, theirs)
+        )
+    ]
+    assert unexplained == []
+    assert len(found) <= 1 + len(texts) // 100, found
+
+
+def is_tie(translator: AnyTranslator, model: Imported, text: str, ours: list[int], theirs: list[int]) -> bool:
+    """Whether two finished hypotheses have the same score, as far as single precision can tell."""
+    first = len(model.prefix)
+    one, other = (
+        sum(score.token_scores[first:]) / len(score.token_scores)
+        for score in translator.score([text] * 2, [ours, theirs])
+    )
+    return abs(one - other) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["marian", "m2m", "mbart_50", "bart", "t5_gated", "umt5"])
+def test_the_bundle_generates_what_transformers_does(
+    imported: Callable[[str], Imported], architecture: str, tmp_path: Path
+) -> None:
+    model = imported(architecture)
+    export_run(model.run, tmp_path / "bundle")
+    with Translator.open(tmp_path / "bundle") as translator:
+        assert differences(translator, model, SENTENCES, 1) == []
+        check_beam_search(translator, model, SENTENCES)
+
+
+def test_a_first_token_is_forced(imported: Callable[[str], Imported], tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(imported("bart").folder, folder)
+    settings = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+    changed = json.dumps({**settings, "forced_bos_token_id": 0})
+    (folder / "generation_config.json").write_text(changed, encoding="utf-8")
+    found = read_model(folder, None)
+    assert found.model.text.target_prefix == ("<s>",)
+    run = write_run(found.model, tmp_path / "run", found.origin, text=SENTENCES[:5])
+    assert differences(open_translator(run.path), Imported(folder, run, (0,)), SENTENCES[:40], 1) == []
+
+
+# Files of weights.
+
+
+def pickled(model: Any, folder: Path) -> None:
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+
+
+def pickled_parts(model: Any, folder: Path) -> None:
+    state = model.state_dict()
+    parts: dict[str, dict[str, Any]] = {"pytorch_model-00001-of-00002.bin": {}, "pytorch_model-00002-of-00002.bin": {}}
+    for index, (name, tensor) in enumerate(state.items()):
+        parts[list(parts)[index % 2]][name] = tensor.clone()
+    for file, tensors in parts.items():
+        torch.save(tensors, folder / file)
+    index_file = {"weight_map": {name: file for file, tensors in parts.items() for name in tensors}}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index_file), encoding="utf-8")
+
+
+def safe_parts(model: Any, folder: Path) -> None:
+    model.save_pretrained(folder, max_shard_size="100KB")
+    assert (folder / "model.safetensors.index.json").exists()
+
+
+@pytest.mark.parametrize("save", [pickled, pickled_parts, safe_parts])
+@pytest.mark.parametrize("architecture", ["marian", "t5_gated"])
+def test_weights_are_the_same_from_every_kind_of_file(
+    imported: Callable[[str], Imported], architecture: str, save: Callable[[Any, Path], None], tmp_path: Path
+) -> None:
+    original = imported(architecture).folder
+    for file in original.iterdir():
+        if file.name != "model.safetensors":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    save(reloaded(original), tmp_path)
+    (tmp_path / "config.json").write_bytes((original / "config.json").read_bytes())
+    expected, result = read_folder(original), read_folder(tmp_path)
+    assert result.model == expected.model
+    assert result.weights.keys() == expected.weights.keys()
+    assert all(np.array_equal(result.weights[name], array) for name, array in expected.weights.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_converted(imported: Callable[[str], Imported], dtype: torch.dtype, tmp_path: Path) -> None:
+    original = imported("bart").folder
+    for file in original.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    reloaded(original).to(dtype).save_pretrained(tmp_path)
+    expected, result = read_folder(original).weights, read_folder(tmp_path).weights
+    for name, array in result.items():
+        assert array.dtype == np.float32
+        assert np.array_equal(array, torch.from_numpy(expected[name]).to(dtype).float().numpy())
+
+
+# Positions.
+
+
+def test_positions_are_those_of_transformers(imported: Callable[[str], Imported]) -> None:
+    marian = read_folder(imported("marian").folder).weights["source_embedding.positions"]
+    table = MarianSinusoidalPositionalEmbedding(*marian.shape).create_weight().numpy()
+    np.testing.assert_allclose(marian, table, rtol=0, atol=1e-7)
+    m2m = read_folder(imported("m2m").folder).weights["source_embedding.positions"]
+    rows, width = m2m.shape
+    assert np.array_equal(m2m, M2M100SinusoidalPositionalEmbedding.get_embedding(rows + 2, width, 1).numpy()[2:])

@@ -1,0 +1,322 @@
+"""Vocabularies of Hugging Face model folders: text becomes the ids that the models were trained with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import tokenizers
+import transformers
+
+from edgeformer.errors import ImporterError
+from edgeformer.importers.hugging_face.folder import open_folder
+from edgeformer.importers.hugging_face.languages import tags, with_tags
+from edgeformer.importers.hugging_face.read import read_folder
+from edgeformer.importers.model import ImportedModel
+from edgeformer.importers.sample import sample_text
+from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.tokenizer import Tokenizer
+from tests.importers.hugging_face_models import ARCHITECTURES, LANGUAGES, write_json
+
+TEXTS = [text for language in ("en", "fr", "vi", "ja", "ar", "hi") for text in sample_text(language, 60)]
+EDGE_CASES = [
+    "a",
+    "  two  spaces  ",
+    "tab\there",
+    "I\u00a0have 3½ km² of ﬁelds…",
+    "🙂 emoji 👩‍👩‍👧",
+    "half ｶﾞ width",
+    "e\u0301 ẹ́",
+    "«quotes» — dashes",
+]
+SPECIAL = [
+    "a </s> b",
+    "<s>",
+    "<unk> and <pad>",
+    ">>fra<< x",
+    "__fr__ x",
+    "fra_Latn",
+    "<extra_id_0>",
+    "<mask>",
+    "<2fr> x",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Model folders by architecture, each made once. Do not modify them."""
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("hugging_face") / name
+            ARCHITECTURES[name](made[name])
+        return made[name]
+
+    return make
+
+
+def source(model: ImportedModel, source_language: str = "", target_language: str = "") -> Tokenizer:
+    tokenizer = Tokenizer.from_json(model.source_tokenizer, "of the source", model.text)
+    return tokenizer.for_sources(source_language, target_language)
+
+
+def target(model: ImportedModel) -> Tokenizer:
+    return Tokenizer.from_json(model.target_tokenizer, "of the target", model.text)
+
+
+def check(tokenizer: Tokenizer, expected: Callable[[str], Iterable[int]], texts: list[str]) -> None:
+    for text, ids in zip(texts, tokenizer.encode_batch(texts, special_tokens=True), strict=True):
+        assert (text, ids) == (text, list(expected(text)))
+
+
+@pytest.mark.filterwarnings("ignore:Recommended")  # sacremoses, which is not used
+def test_marian_encodes_as_its_slow_tokenizer(folder: Callable[[str], Path]) -> None:
+    reference = transformers.MarianTokenizer.from_pretrained(folder("marian"))
+    model = read_folder(folder("marian"))
+    tokenizer = source(model, "en", "de")
+    check(tokenizer, lambda text: reference(f">>deu<< {text}").input_ids, TEXTS + EDGE_CASES)
+    assert any(tokenizer.unk_id in ids for ids in tokenizer.encode_batch(TEXTS)), "pieces without an id"
+    ours = target(model)
+    for text in TEXTS[60:120]:
+        ids = reference(text_target=text).input_ids
+        assert ours.encode(text) == ids[:-1]
+        if ours.unk_id not in ids:
+            assert ours.decode(ids) == text
+
+
+@pytest.mark.filterwarnings("ignore:Recommended")  # sacremoses, which is not used
+def test_split_marian_has_a_vocabulary_for_each_side(folder: Callable[[str], Path]) -> None:
+    reference = transformers.MarianTokenizer.from_pretrained(folder("split_marian"), separate_vocabs=True)
+    model = read_folder(folder("split_marian"))
+    check(source(model), lambda text: reference(text).input_ids, TEXTS + EDGE_CASES)
+    check(target(model), lambda text: reference(text_target=text).input_ids, TEXTS + EDGE_CASES)
+
+
+def test_m2m_encodes_as_its_slow_tokenizer(folder: Callable[[str], Path]) -> None:
+    path = folder("m2m")
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(path / "sentencepiece.bpe.model"))
+    ids = json.loads((path / "vocab.json").read_text(encoding="utf-8"))
+    first = len(ids)
+
+    def expected(text: str) -> list[int]:
+        # transformers' own tokenizer, whose list of 100 languages is fixed
+        names = pieces.encode(text, out_type=str)
+        return [first + LANGUAGES.index("fr"), *(ids.get(name, ids["<unk>"]) for name in names), ids["</s>"]]
+
+    model = read_folder(path)
+    check(source(model, "fr", "en"), expected, TEXTS + EDGE_CASES)
+    assert target(model).target_prefix("fr", "de") == (first + LANGUAGES.index("de"),)
+    reference = transformers.M2M100Tokenizer(str(path / "vocab.json"), str(path / "sentencepiece.bpe.model"))
+    for text in TEXTS + EDGE_CASES:
+        assert expected(text)[1:] == reference(text).input_ids[1:]
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_nllb_numbers_pieces_as_fairseq(folder: Callable[[str], Path], legacy: bool, tmp_path: Path) -> None:
+    path = copied(folder("nllb"), tmp_path)
+    write_json(path, "tokenizer_config.json", {"legacy_behaviour": legacy})
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(path / "sentencepiece.bpe.model"))
+    french = len(pieces) + 2
+
+    def expected(text: str) -> list[int]:
+        ids = [index + 1 if index else 3 for index in pieces.encode(text)]
+        return [*ids, 2, french] if legacy else [french, *ids, 2]
+
+    model = read_folder(path)
+    for name in ("fr", "fra_Latn"):
+        check(source(model, name), expected, TEXTS + EDGE_CASES)
+    tokenizer = target(model)
+    assert tokenizer.tokens(tokenizer.target_prefix("fr", "zh-Hant")) == ["zho_Hant"]
+    assert tokenizer.tokens(tokenizer.target_prefix("fr", "zh")) == ["zho_Hans"]
+    with pytest.raises(OptionError, match=r"`target_language` must be one of .*fra_Latn.* but is `it`"):
+        tokenizer.target_prefix("fr", "it")
+
+
+@pytest.mark.parametrize("name", ["mbart", "mbart_50"])
+def test_mbart_has_the_language_where_it_belongs(folder: Callable[[str], Path], name: str) -> None:
+    path = folder(name)
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(path / "sentencepiece.bpe.model"))
+    english = len(pieces) + 1
+
+    def expected(text: str) -> list[int]:
+        ids = [index + 1 if index else 3 for index in pieces.encode(text)]
+        return [english, *ids, 2] if name == "mbart_50" else [*ids, 2, english]
+
+    model = read_folder(path)
+    check(source(model, "en"), expected, TEXTS + EDGE_CASES)
+    tokenizer = target(model)
+    assert tokenizer.bos_id == (2 if name == "mbart_50" else english + 1)
+    assert tokenizer.target_prefix("en", "zh-CN") == ((english + 2,) if name == "mbart_50" else ())
+    assert model.target_language == ("" if name == "mbart_50" else "fr")
+
+
+def test_mbart_that_was_only_pretrained_is_refused(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    path = changed(folder("mbart"), tmp_path, decoder_start_token_id=2)
+    with pytest.raises(ImporterError, match=r"`decoder_start_token_id` of config.json must be the language"):
+        read_folder(path)
+
+
+@pytest.mark.parametrize("only_json", [False, True])
+def test_bart_is_a_byte_level_bpe(folder: Callable[[str], Path], only_json: bool, tmp_path: Path) -> None:
+    path = copied(folder("bart"), tmp_path)
+    files = [str(path / name) for name in ("vocab.json", "merges.txt")]
+    reference = tokenizers.ByteLevelBPETokenizer(*files, add_prefix_space=False)
+    if only_json:
+        reference.save(str(path / "tokenizer.json"))
+        for file in files:
+            Path(file).unlink()
+    tokenizer = source(read_folder(path))
+    texts = TEXTS + EDGE_CASES + SPECIAL
+    check(tokenizer, lambda text: [0, *reference.encode(text).ids, 2], texts)
+    assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == texts
+
+
+@pytest.mark.parametrize("name", ["t5", "umt5"])
+def test_t5_has_the_ids_of_its_pieces(folder: Callable[[str], Path], name: str) -> None:
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder(name) / "spiece.model"))
+    tokenizer = source(read_folder(folder(name)))
+    check(tokenizer, lambda text: [*pieces.encode(text), 1], TEXTS + EDGE_CASES)
+    assert tokenizer.token_id("<extra_id_99>") == len(pieces)
+    assert tokenizer.vocab_size == len(pieces) + 128
+    assert tokenizer.decode([len(pieces), len(pieces) + 127]) == ""
+
+
+def test_madlad_takes_the_language_in_front(folder: Callable[[str], Path]) -> None:
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder("madlad") / "spiece.model"))
+    model = read_folder(folder("madlad"))
+    for language in ("zh-Hant", "zh_Hant"):
+        check(
+            source(model, "", language),
+            lambda text: [*pieces.encode(f"<2zh_Hant> {text}"), 1],
+            TEXTS + [text for text in EDGE_CASES if not text.startswith(" ")],
+        )
+
+
+def test_byt5_encodes_bytes(folder: Callable[[str], Path]) -> None:
+    reference = transformers.ByT5Tokenizer()
+    tokenizer = source(read_folder(folder("byt5")))
+    texts = TEXTS + EDGE_CASES
+    check(tokenizer, lambda text: reference(text).input_ids, texts)
+    assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == texts
+
+
+@pytest.mark.parametrize("architecture", ["marian", "m2m", "nllb", "mbart_50", "bart", "t5", "madlad", "byt5"])
+def test_special_tokens_in_text_are_text(folder: Callable[[str], Path], architecture: str) -> None:
+    model = read_folder(folder(architecture))
+    tokenizer = target(model)
+    special = {tokenizer.token_id(name) for name in (*model.text.special_tokens, *model.text.languages.values())}
+    special -= {tokenizer.unk_id}
+    for text in SPECIAL:
+        assert special.isdisjoint(tokenizer.encode(text))
+
+
+# Refused.
+
+
+def copied(folder: Path, to: Path) -> Path:
+    for file in folder.iterdir():
+        (to / file.name).write_bytes(file.read_bytes())
+    return to
+
+
+def changed(folder: Path, to: Path, **values: Any) -> Path:
+    """A copy with other values in ``config.json``."""
+    copied(folder, to)
+    config = json.loads((to / "config.json").read_text(encoding="utf-8"))
+    write_json(to, "config.json", {**config, **values})
+    (to / "generation_config.json").unlink(missing_ok=True)
+    return to
+
+
+@pytest.mark.parametrize(
+    ("architecture", "file"),
+    [
+        ("marian", "source.spm"),
+        ("marian", "vocab.json"),
+        ("split_marian", "target_vocab.json"),
+        ("m2m", "sentencepiece.bpe.model"),
+        ("t5", "spiece.model"),
+        ("bart", "merges.txt"),
+    ],
+)
+def test_a_missing_file_is_named(folder: Callable[[str], Path], architecture: str, file: str, tmp_path: Path) -> None:
+    path = copied(folder(architecture), tmp_path)
+    (path / file).unlink()
+    expected = "tokenizer.json" if file == "merges.txt" else file
+    with pytest.raises(ImporterError, match=f"lacks .*{expected}"):
+        read_folder(path)
+
+
+def test_a_vocabulary_of_another_size_is_refused(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    path = copied(folder("marian"), tmp_path)
+    ids = json.loads((path / "vocab.json").read_text(encoding="utf-8"))
+    write_json(path, "vocab.json", {**ids, "surplus": len(ids)})
+    with pytest.raises(ImporterError, match=r"The vocabulary has [\d,]+ entries, but the model has"):
+        read_folder(path)
+
+
+def test_languages_must_be_listed(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    path = copied(folder("nllb"), tmp_path)
+    (path / "special_tokens_map.json").unlink()
+    with pytest.raises(ImporterError, match="does not list the languages"):
+        read_folder(path)
+
+
+# Languages and licenses.
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("fr", ["fr"]),
+        ("fra", ["fr"]),
+        ("fra_Latn", ["fr"]),
+        ("fr_XX", ["fr"]),
+        ("zho_Hans", ["zh"]),
+        ("zho_Hant", ["zh-Hant"]),
+        ("cmn_Hant", ["zh-Hant"]),
+        ("zh_CN", ["zh-CN", "zh"]),
+        ("pt_br", ["pt-BR", "pt"]),
+        ("srp_Cyrl", ["sr"]),
+        ("srp_Latn", ["sr-Latn"]),
+        ("kab", ["kab"]),
+        ("a b", []),
+        ("zxx_xx_dtynoise", []),
+    ],
+)
+def test_codes_have_tags(code: str, expected: list[str]) -> None:
+    assert tags(code) == expected
+
+
+def test_a_code_of_the_model_keeps_its_meaning() -> None:
+    assert with_tags({"zho_Hans": "A", "zh": "B"}) == {"zho_Hans": "A", "zh": "B"}
+    assert with_tags({"pt_PT": "A", "pt_BR": "B"}) == {
+        "pt_PT": "A",
+        "pt_BR": "B",
+        "pt-PT": "A",
+        "pt": "A",
+        "pt-BR": "B",
+    }
+
+
+@pytest.mark.parametrize(
+    ("card", "license_name"),
+    [
+        ("---\nlicense: cc-by-4.0\ntags:\n- translation\n---\n# Model\n", "cc-by-4.0"),
+        ("---\r\nlicense:\r\n- mit\r\n- apache-2.0\r\n---\r\n", "mit, apache-2.0"),
+        ("---\nlicense: [\n---\n", ""),
+        ("---\n- no mapping\n---\n", ""),
+        ("license: mit", ""),
+        (None, ""),
+    ],
+)
+def test_the_license_is_that_of_the_card(tmp_path: Path, card: str | None, license_name: str) -> None:
+    write_json(tmp_path, "config.json", {"model_type": "marian"})
+    if card is not None:
+        (tmp_path / "README.md").write_text(card, encoding="utf-8", newline="")
+    assert open_folder(tmp_path).license() == license_name
