@@ -136,14 +136,18 @@ def reference_beam(session: ToySession, source: Ids, options: DecodeOptions, pre
         if options.beam_shrinks:
             del extensions[beams - len(hypotheses) :]
         for total, ids, token in extensions[:beams]:
-            if token == end and len(hypotheses) < beams:
+            if token == end and (len(hypotheses) < beams or not options.early_stopping):
                 hypotheses.append(Hypothesis(ids, score(total, steps, options.length_penalty), True))
-        if len(hypotheses) == beams or not extensions:
+        if (options.early_stopping and len(hypotheses) == beams) or not extensions:
             break
         alive = [(total, (*ids, int(token))) for total, ids, token in extensions if token != end][:beams]
         alive = [(total, ids) for total, ids in alive if np.isfinite(total)]
+        if not options.early_stopping and steps < limit and len(hypotheses) >= beams:
+            worst = sorted((hypothesis.score or 0.0 for hypothesis in hypotheses), reverse=True)[beams - 1]
+            if not any(score(total, steps, options.length_penalty) > worst for total, _ in alive):
+                break
     else:
-        missing = beams - len(hypotheses)
+        missing = beams - len(hypotheses) if options.early_stopping else beams
         hypotheses += [
             Hypothesis(ids, score(total, limit, options.length_penalty), False) for total, ids in alive[:missing]
         ]

@@ -4,7 +4,8 @@ BLEU hardly changes over a wide range of penalties, and which penalty scores hig
 penalties whose BLEU is not significantly below the highest, the one closest to 1 is chosen.
 
 The penalty determines the order of the finished hypotheses, not which hypotheses beam search keeps. A single search
-whose hypotheses are re-ranked for each penalty therefore gives the same result as one search per penalty.
+whose hypotheses are re-ranked for each penalty therefore gives the same result as one search per penalty, if the search
+stops early.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from edgeformer.quality.translators import is_bundle
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import TextOrigin
+from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.search import normalized_score
 from edgeformer_runtime.translator import AnyTranslator, Translation
 
@@ -102,8 +104,7 @@ def tune(
         replace(options, length_penalty=penalty).verify()
     text = text.fitting(translator)
     bleu = bleu_metric(text.tokenize)
-    translations = translate_all(translator, text.sources, options, progress=progress)
-    outputs = [[best_text(translation, penalty) for translation in translations] for penalty in penalties]
+    outputs = _outputs(translator, text.sources, options, penalties, progress)
     results = [bleu.corpus_score(output, [text.references]) for output in outputs]
     counts = [sentence_counts(output, text.references, text.tokenize) for output in outputs]
     highest = max(range(len(penalties)), key=lambda index: results[index].score)
@@ -125,6 +126,30 @@ def tune(
         too_long=text.too_long,
         bleu_signature=str(bleu.get_signature()),
     )
+
+
+def _outputs(
+    translator: AnyTranslator,
+    sources: Sequence[str],
+    options: DecodeOptions,
+    penalties: Sequence[float],
+    progress: Callable[[float], None],
+) -> list[list[str]]:
+    """Translations with each penalty."""
+    if options.early_stopping:
+        translations = translate_all(translator, sources, options, progress=progress)
+        return [[best_text(translation, penalty) for translation in translations] for penalty in penalties]
+    # How long a search goes on depends on the penalty.
+    outputs = []
+    for number, penalty in enumerate(penalties):
+
+        def partly(done: float, number: int = number) -> None:
+            progress((number + done) / len(penalties))
+
+        changed = replace(options, length_penalty=penalty, n_best=1)
+        results = translate_all(translator, sources, changed, progress=partly)
+        outputs.append([translation.text for translation in results])
+    return outputs
 
 
 def best_text(translation: Translation, length_penalty: float) -> str:

@@ -136,8 +136,9 @@ def test_search_settings_are_converted() -> None:
         "1 of `bad_words_ids` have several tokens and are not excluded by default.",
         "`no_repeat_ngram_size` 3 of the model's generation settings is not a default here.",
     )
-    (note,) = read_search(config, {"num_beams": 4}, 10).notes
-    assert "`early_stopping` is not true" in note
+    assert not read_search(config, {"num_beams": 4}, 10).generation.early_stopping
+    (note,) = read_search(config, {"num_beams": 4, "early_stopping": "never"}, 10).notes
+    assert "never" in note
 
 
 @pytest.mark.parametrize(

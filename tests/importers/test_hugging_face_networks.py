@@ -62,7 +62,9 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Import
     return make
 
 
-def differences(translator: AnyTranslator, model: Imported, texts: Sequence[str], beam_size: int) -> list[Any]:
+def differences(
+    translator: AnyTranslator, model: Imported, texts: Sequence[str], beam_size: int, *, early_stopping: bool = True
+) -> list[Any]:
     """Texts, our tokens and those of ``transformers``, where they differ."""
     sources = [source.ids for source in translator.encode(texts)]
     expected = references(
@@ -70,14 +72,16 @@ def differences(translator: AnyTranslator, model: Imported, texts: Sequence[str]
         sources,
         translator.source_tokenizer.pad_id,
         num_beams=beam_size,
-        early_stopping=beam_size > 1,
+        early_stopping=early_stopping and beam_size > 1,
         length_penalty=1.0,
         max_length=MAX_STEPS + 1,
         forced_eos_token_id=None,
         forced_bos_token_id=model.prefix[0] if model.prefix else None,
     )
     assert len({tuple(output) for output in expected}) >= len(texts) / 8, "the outputs do not depend on the inputs"
-    translations = translator.translate(texts, beam_size=beam_size, length_penalty=1.0, max_length=MAX_STEPS)
+    translations = translator.translate(
+        texts, beam_size=beam_size, length_penalty=1.0, max_length=MAX_STEPS, early_stopping=early_stopping
+    )
     results = zip(texts, (list(translation.best.ids) for translation in translations), expected, strict=True)
     return [result for result in results if result[1] != result[2]]
 
@@ -91,18 +95,21 @@ def test_greedy_search_generates_what_transformers_does(
 
 
 @pytest.mark.parametrize(("architecture", "count"), CASES)
+@pytest.mark.parametrize("early_stopping", [True, False])
 def test_beam_search_generates_what_transformers_does(
-    imported: Callable[[str], Imported], architecture: str, count: int
+    imported: Callable[[str], Imported], architecture: str, count: int, early_stopping: bool
 ) -> None:
     model = imported(architecture)
-    check_beam_search(open_translator(model.run.path), model, SENTENCES[:count])
+    check_beam_search(open_translator(model.run.path), model, SENTENCES[:count], early_stopping=early_stopping)
 
 
-def check_beam_search(translator: AnyTranslator, model: Imported, texts: Sequence[str]) -> None:
+def check_beam_search(
+    translator: AnyTranslator, model: Imported, texts: Sequence[str], *, early_stopping: bool = True
+) -> None:
     """Accept few differences, and of three kinds only: at the limit of tokens, ``transformers`` ranks unfinished
     hypotheses with finished ones; right after a forced first token, it lets a hypothesis end that is not the best; and
     hypotheses may have scores that are equal but for rounding."""
-    found = differences(translator, model, texts, 4)
+    found = differences(translator, model, texts, 4, early_stopping=early_stopping)
     unexplained = [
         (text, ours, theirs)
         for text, ours, theirs in found

@@ -230,6 +230,20 @@ def test_a_shrinking_beam_and_forbidden_tokens_equal_the_reference(
     assert decode(session, more, options)[1] == hypotheses
 
 
+@FEW
+@given(MODELS, SOURCES, beam_options())
+def test_search_without_early_stopping_equals_the_reference(
+    session: ToySession, source: Ids, options: DecodeOptions
+) -> None:
+    options = replace(within(session, options), early_stopping=False)
+    expected = reference_beam(session, source, options).hypotheses
+    (hypotheses,) = decode(session, [source], options)
+    assert same(hypotheses, expected), (hypotheses, expected)
+    assert decode(session, [(5, 6), source, (7,)], options)[1] == hypotheses
+    early = reference_beam(session, source, replace(options, early_stopping=True)).hypotheses
+    assert (expected[0].score or 0.0) >= (early[0].score or 0.0) - 1e-6
+
+
 @given(st.lists(st.booleans(), max_size=40))
 def test_packed_fills_holes_and_moves_nothing_else(flags: list[bool]) -> None:
     alive = np.array(flags, bool)

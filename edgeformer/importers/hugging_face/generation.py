@@ -89,11 +89,9 @@ def read_search(config: Mapping[str, Any], generation: Mapping[str, Any], rows: 
         if (value := generation.get(name)) is not None and value not in neutral
     ]
     beams = _whole(generation, "num_beams", 1, MAX_BEAM_SIZE) or 1
-    if beams > 1 and generation.get("early_stopping") is not True:
-        notes.append(
-            "`early_stopping` is not true: transformers goes on after as many finished hypotheses as beams; here, the "
-            "search ends."
-        )
+    early_stopping = generation.get("early_stopping")
+    if beams > 1 and early_stopping == "never":
+        notes.append('`early_stopping` "never" is not supported; the search ends as with `early_stopping` false.')
     return Search(
         start=start,
         end=end,
@@ -102,7 +100,12 @@ def read_search(config: Mapping[str, Any], generation: Mapping[str, Any], rows: 
         never=never,
         renormalized=generation.get("renormalize_logits") is True,
         max_steps=_max_steps(generation),
-        generation=Generation(beam_size=beams, length_penalty=_length_penalty(generation), length_includes_end=True),
+        generation=Generation(
+            beam_size=beams,
+            length_penalty=_length_penalty(generation),
+            length_includes_end=True,
+            early_stopping=early_stopping is True,
+        ),
         notes=tuple(notes),
     )
 

@@ -20,3 +20,5 @@ class Generation(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """Limit outputs to this multiple of the source's length; 0 does not."""
     beam_shrinks: bool = False
     """Each finished hypothesis leaves one place fewer for unfinished ones."""
+    early_stopping: bool = True
+    """End as soon as there are as many finished hypotheses as beams, even if an unfinished one scores higher."""

@@ -45,6 +45,12 @@ search = options.group(
         default=None,
         help="Whether a finished hypothesis leaves one place fewer for others, as in Marian. Default: the model's.",
     ),
+    early_stopping=click.option(
+        "--early-stopping/--no-early-stopping",
+        default=None,
+        help="Whether a sentence ends at the --beam-th finished hypothesis, even if an unfinished one scores higher. "
+        "Default: the model's.",
+    ),
     length_includes_end=click.option(
         "--length-includes-end/--length-excludes-end",
         default=None,

@@ -120,11 +120,15 @@ class DecodeOptions:
     et al. 2022, "A Call for Clarity in Beam Search")."""
     beam_shrinks: bool = _option(False, Flag())
     """In beam search, each finished hypothesis leaves one place fewer for unfinished ones, as in Marian."""
+    early_stopping: bool = _option(True, Flag())
+    """In beam search, a sentence is finished when it has as many finished hypotheses as ``patience`` says. Else, it
+    goes on until no unfinished one, divided by its present length, scores higher than the worst of that many, as is the
+    default in Transformers."""
     length_penalty: float = _option(1.0, PENALTY)
     """Exponent of the length by which log-probabilities are divided; 0 leaves them undivided, larger values favor
     longer output."""
     length_includes_end: bool = _option(True, Flag())
-    """Count the end token in that length, as fairseq, Marian and CTranslate2 do; Transformers leaves it out."""
+    """Count the end token in that length, as fairseq, Marian, CTranslate2 and Transformers do."""
     coverage_penalty: float = _option(0.0, Real("from 0 to 100", 0, 100))
     """Weight of a penalty on source tokens that the output does not attend to, which is added to the scores of finished
     hypotheses (Wu et al. 2016, equation 14). Needs a model with attention weights, and computes them for all finished
@@ -244,6 +248,8 @@ class DecodeOptions:
             yield "`return_alternatives` and `prefix_bias_beta` cannot be combined"
         if self.beam_shrinks and self.patience > 1:
             yield "`beam_shrinks` and a `patience` above 1 cannot be combined"
+        if self.beam_shrinks and not self.early_stopping:
+            yield "`beam_shrinks` needs `early_stopping`"
 
 
 def check_count(name: str, value: object, least: int, most: int) -> None:
@@ -263,6 +269,7 @@ class DecodeChanges(TypedDict, total=False):
     n_best: int
     patience: float
     beam_shrinks: bool
+    early_stopping: bool
     length_penalty: float
     length_includes_end: bool
     coverage_penalty: float

@@ -233,7 +233,8 @@ class BeamSearch(_BatchSearch):
     A hypothesis is finished when its end token is among the K best of the ``K * V`` extensions. A sentence is finished
     when it has K finished hypotheses (fairseq's rule), or K times patience. Unfinished hypotheses that may not become
     longer fill the remaining places. If the beam shrinks, each finished hypothesis also takes one of the K places of
-    those that continue (Marian's rule).
+    those that continue (Marian's rule). Without early stopping, a sentence with K finished hypotheses goes on while an
+    unfinished one, divided by its present length, scores higher than the worst of the K best (Transformers' rule).
 
     In the first step after a prefix, an end token finishes a hypothesis only if it is the best extension (CTranslate2's
     rule): the prefix adds to the length by which scores are divided but not to the log-probability, so that an
@@ -300,7 +301,7 @@ class BeamSearch(_BatchSearch):
         if self._trail is not None:
             self._trail = np.concatenate((self._trail[rows], self._log_probability.reshape(-1, 1)), axis=1)
         stopped = self._stopped()
-        if any_ends or stopped is not None:
+        if any_ends or stopped is not None or not self._options.early_stopping:
             alive = self._alive(stopped)
             if alive is not None:
                 rows = rows.reshape(sentences, self._width)[alive].ravel()
@@ -342,7 +343,7 @@ class BeamSearch(_BatchSearch):
                 log_probability = float(self._log_probability[index, beam])
                 self._collect_if_room(index, index * width + beam, log_probability, finished=False)
             self._log_probability[stopped] = -np.inf
-        live = np.array([len(self._results[origin]) < self._options.places for origin in self._origin])
+        live = np.array([self._can_improve(index) for index in range(len(self._origin))])
         live &= np.isfinite(self._log_probability).any(axis=1)
         if live.all():
             return None
@@ -355,9 +356,22 @@ class BeamSearch(_BatchSearch):
         self._keep(alive)
         return alive
 
+    def _can_improve(self, sentence: int) -> bool:
+        """Whether a live sentence has too few finished hypotheses, or an unfinished one that may be better than one."""
+        options, results = self._options, self._results[self._origin[sentence]]
+        if len(results) < options.places:
+            return True
+        if options.early_stopping:
+            return False
+        worst = sorted((hypothesis.score or 0.0 for hypothesis in results), reverse=True)[options.places - 1]
+        best = float(self._log_probability[sentence].max())
+        return normalized_score(best, self.history.shape[1], options.length_penalty) > worst
+
     def _collect_if_room(self, sentence: int, row: int, log_probability: float, *, finished: bool) -> None:
-        # A coverage penalty sorts the hypotheses of one step anew, so that all of them are needed.
-        if self._options.coverage_penalty or len(self._results[self._origin[sentence]]) < self._options.places:
+        # With a coverage penalty, which comes later, any of those that end in one step may be the best.
+        options = self._options
+        all_count = options.coverage_penalty or not options.early_stopping
+        if all_count or len(self._results[self._origin[sentence]]) < options.places:
             self._collect(sentence, row, log_probability, finished=finished)
 
 
