@@ -201,6 +201,7 @@ def negative_log_likelihood(taught: Run, pairs: list[tuple[str, str]]) -> float:
         shifted = torch.cat([torch.tensor([special.bos]), labels[:-1]])
         with torch.no_grad():
             logits = model(read, torch.tensor([read.shape[1]]), shifted[None])
+        logits[..., list(special.suppress)] = -torch.inf
         total += functional.cross_entropy(logits[0], labels, reduction="sum").item()
         tokens += len(labels)
     return total / tokens
