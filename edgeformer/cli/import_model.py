@@ -20,6 +20,7 @@ from edgeformer.errors import DataError
     type=click.Path(path_type=Path),
     help="Sentences of the source language, one per line, for calibrating quantization and for examples.",
 )
+@click.option("--license", default="", help="License of the weights, for the card. Default: what the model states.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def import_model(
     source: str,
@@ -28,13 +29,15 @@ def import_model(
     source_language: str,
     target_language: str,
     text: Path | None,
+    license: str,
     as_json: bool,
 ) -> None:
     """Import a model of another toolkit.
 
-    Reads SOURCE, a file or folder of another toolkit, and writes a run folder, which everything else works on:
-    `edgeformer export`, `evaluate`, `tune`, `distill`. Nothing in SOURCE is run as code. `hf:ORGANIZATION/NAME` is a
-    model of the Hugging Face Hub, optionally with @REVISION; `firefox:PAIR` is one of Firefox.
+    Reads SOURCE, a file, folder or zip file of another toolkit, and writes a run folder, on which everything else
+    works: `edgeformer export`, `evaluate`, `tune`, `distill`, `train --init`. Nothing in SOURCE is run as code.
+    `hf:ORGANIZATION/NAME` is a model of the Hugging Face Hub, optionally with @REVISION; `firefox:PAIR` is one of
+    Firefox.
 
     \b
     Examples:
@@ -53,7 +56,9 @@ def import_model(
         sentences = [line for line in read_lines(text) if line.strip()]
         if not sentences:
             raise DataError(f"`{text}` has no text.")
-    found = read_model(source, format_name, source_language=source_language, target_language=target_language)
+    found = read_model(
+        source, format_name, source_language=source_language, target_language=target_language, license=license
+    )
     with stages({"translate": "Translating a sample"}, quiet=as_json) as progress:
         run = write_run(
             found.model, out, found.origin, text=sentences, progress=lambda fraction: progress("translate", fraction)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,11 @@ MAX_ARRAYS = 100_000
 MAX_HEADER = 10_000
 """Bytes of the header of an array."""
 MAX_EXPANSION = 2
-"""Size of all arrays, in multiples of the size of the file. Weights can hardly be compressed."""
+"""Size of all arrays or files, in multiples of the size of the archive. Weights can hardly be compressed."""
+MAX_MEMBERS = 1_000
+MAX_SMALL = 64 << 20
+"""Size of unpacked files that is always allowed, in bytes."""
+CHUNK = 1 << 20
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -56,6 +62,40 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
         if len(data) != expected or len(shape) > 8:
             raise ImporterError(f"Array `{entry.filename}` has {len(data):,} bytes, but its shape needs {expected:,}.")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """Unpack a zip file into a temporary folder; yield the folder, or the only one in it.
+
+    Members that are no plain files are left out, and folders inside the archive are flattened to one level.
+
+    Raises:
+        ImporterError: the file is damaged, has two files of one name, or is a compression bomb.
+    """
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+                if len(entries) > MAX_MEMBERS:
+                    raise ImporterError(f"`{path}` has {len(entries):,} files, more than {MAX_MEMBERS:,}.")
+                allowance = max(MAX_SMALL, MAX_EXPANSION * path.stat().st_size)
+                for entry in entries:
+                    target = folder / PurePosixPath(entry.filename).name
+                    if target.exists():
+                        raise ImporterError(f"`{path}` has two files named `{target.name}`.")
+                    with archive.open(entry) as source, target.open("xb") as stream:
+                        while data := source.read(CHUNK):
+                            allowance -= len(data)
+                            if allowance < 0:
+                                raise ImporterError(f"`{path}` is compressed more than weights can be.")
+                            stream.write(data)
+        except ImporterError:
+            raise
+        except Exception as error:  # zipfile raises many types for damaged files
+            raise ImporterError(f"`{path}` is damaged: {error}. Download it again.") from None
+        yield folder
 
 
 def read_bytes(path: Path, limit: int) -> bytes:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgeformer.errors import EdgeformerError, ImporterError
+from edgeformer.errors import ConfigError, EdgeformerError, ImporterError
+from edgeformer.importers.archive import sha256_of, unpacked
 from edgeformer.importers.downloads import Downloaded, download_model, is_model_name
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import choose_importer
+from edgeformer.importers.registry import Importer, choose_importer, importers
 from edgeformer.traceback_summary import describe
 
 
@@ -25,15 +27,21 @@ class Found:
 
 
 def read_model(
-    source: str | Path, format_name: str | None, *, source_language: str = "", target_language: str = ""
+    source: str | Path,
+    format_name: str | None,
+    *,
+    source_language: str = "",
+    target_language: str = "",
+    license: str = "",
 ) -> Found:
     """Read a model with the importer of its format.
 
     Args:
-        source: a file or folder, or the name of a published model, which is downloaded.
+        source: a file or folder, a zip file of one, or the name of a published model, which is downloaded.
         format_name: name of an importer; ``None`` recognizes the format.
         source_language: BCP 47 tag; by default, what the model states.
         target_language: BCP 47 tag; by default, what the model states.
+        license: license of the weights; by default, what the model states.
 
     Raises:
         ConfigError: the format is unknown, or the name malformed.
@@ -44,18 +52,20 @@ def read_model(
     if isinstance(source, str) and is_model_name(source) and not Path(source).exists():
         downloaded = download_model(source)
     path = downloaded.path
-    importer = choose_importer(path, format_name)
-    try:
-        model = importer.read(path)
-    except EdgeformerError:
-        raise
-    except Exception as error:  # what a damaged file makes libraries raise
-        raise ImporterError(f"`{path}` is damaged, or not of the format {importer.name}: {describe(error)}.") from error
+    if path.is_file() and zipfile.is_zipfile(path) and not any(known.recognizes(path) for known in importers()):
+        with unpacked(path) as folder:
+            try:
+                importer, model = _read(folder, format_name)
+            except (ConfigError, ImporterError) as error:
+                raise type(error)(str(error).replace(str(folder), str(path))) from error
+        model = replace(model, hashes=sha256_of([path]))
+    else:
+        importer, model = _read(path, format_name)
     model = replace(
         model,
         source_language=source_language or model.source_language or downloaded.languages[0],
         target_language=target_language or model.target_language or downloaded.languages[1],
-        license=model.license or downloaded.license,
+        license=license or model.license or downloaded.license,
     )
     origin = {
         "name": f"{importer.name}: {path.resolve().name}",
@@ -64,3 +74,13 @@ def read_model(
         "sha256": model.hashes,
     }
     return Found(model, importer.name, origin)
+
+
+def _read(path: Path, format_name: str | None) -> tuple[Importer, ImportedModel]:
+    importer = choose_importer(path, format_name)
+    try:
+        return importer, importer.read(path)
+    except EdgeformerError:
+        raise
+    except Exception as error:  # what a damaged file makes libraries raise
+        raise ImporterError(f"`{path}` is damaged, or not of the format {importer.name}: {describe(error)}.") from error

@@ -142,6 +142,32 @@ def test_an_imported_model_is_tuned_on_given_text(import_model: Callable[[str], 
     assert "was imported and has no validation set" in without.stderr
 
 
+def test_a_zip_file_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "opus.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("model.npz", "vocab.spm", "decoder.yml"):
+            archive.write(MODEL / name, f"folder/{name}")
+        archive.writestr("../README.md", "about")
+    found = read_model(path, None, license="CC-BY-4.0")
+    assert found.importer == "marian"
+    assert found.origin["name"] == "marian: opus.zip"
+    assert found.origin["licence"] == "CC-BY-4.0"
+    assert list(found.origin["sha256"]) == ["opus.zip"]
+    assert sorted(file.name for file in tmp_path.parent.glob("README*")) == []
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("other/model.npz", "x")
+    with pytest.raises(ImporterError, match=r"two files named `model\.npz`"):
+        read_model(path, None)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model.bin", bytes(100 << 20))
+    with pytest.raises(ImporterError, match="compressed more than weights"):
+        read_model(path, None)
+    path.write_bytes(path.read_bytes()[:-30])
+    result = CliRunner().invoke(main, ["import", str(path), "--out", str(tmp_path / "run")])
+    assert result.exit_code == 1
+    assert not (tmp_path / "run").exists()
+
+
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("text", encoding="utf-8")
     runner = CliRunner()
@@ -328,9 +354,17 @@ def test_objects_and_bombs_are_not_read(tmp_path: Path) -> None:
         read_npz(tmp_path / "b.npz")
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_mutated_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+@pytest.mark.parametrize("count", [150, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_mutated_files_are_refused_or_read(tmp_path: Path, count: int) -> None:
+    @settings(max_examples=count, deadline=None)
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        check_mutated(tmp_path, data)
+
+    check()
+
+
+def check_mutated(folder: Path, data: st.DataObject) -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         arrays: Arrays = {"a": np.arange(12, dtype=np.float32).reshape(3, 4), "b": np.zeros((1, 4))}
@@ -341,7 +375,7 @@ def test_mutated_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFact
     content = bytearray(stream.getvalue())
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path = tmp_path_factory.getbasetemp() / "mutated.npz"
+    path = folder / "mutated.npz"
     path.write_bytes(content[: data.draw(st.integers(1, len(content)))])
     try:
         read = read_npz(path)
