@@ -33,6 +33,7 @@ from edgeformer.model.build import build_model
 from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
 from edgeformer_export.parity.comparison import compare_logits
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.translator import Translator
 from tests.commands import python
@@ -320,7 +321,7 @@ def test_steps_and_padding_of_a_registered_family(conv_gru: ModuleType, kernel_s
         ([*random.integers(4, 50, size).tolist(), 3], random.integers(4, 60, (5 * size) % 13).tolist())
         for size in range(20)
     ]
-    parity = compare_logits(model, TorchSession(model), pairs)
+    parity = compare_logits(model, TorchSession(model, SpecialTokens()), pairs)
     assert parity.positions == sum(len(target) + 1 for _, target in pairs)
     assert parity.max_difference <= 2e-5  # logits are of order 1 … 10
 

@@ -70,9 +70,9 @@ class TorchSession:
 
     row_multiple = 1
 
-    def __init__(self, model: EncoderDecoder, special: SpecialTokens | None = None) -> None:
+    def __init__(self, model: EncoderDecoder, special: SpecialTokens) -> None:
         self.model = model.eval()
-        self.special = special or SpecialTokens()
+        self.special = special
         self.max_source_length = model.max_source_length
         self.max_target_length = model.max_target_length
         self.best_tokens = best_tokens

@@ -10,6 +10,7 @@ from edgeformer.families import get_family, model_config
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer_export.parity.comparison import compare_logits
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 from tests.factory import randomise
 from tests.variants import VARIANTS
 
@@ -38,21 +39,21 @@ def random_pairs(count: int, longest: int, seed: int = 0) -> list[tuple[list[int
 @pytest.mark.parametrize(("batch", "longest"), [(1, 0), (1, 20), (7, 12)])
 def test_step_by_step_logits_equal_teacher_forced_logits(variant: str, batch: int, longest: int) -> None:
     model = build(variant)
-    parity = compare_logits(model, TorchSession(model), random_pairs(batch, longest))
+    parity = compare_logits(model, TorchSession(model, SpecialTokens()), random_pairs(batch, longest))
     assert parity.positions >= batch
     assert parity.max_difference <= TOLERANCE
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_beams_of_a_sentence_share_its_encoder_state(variant: str) -> None:
-    model, session = build(variant), TorchSession(build(variant))
+    model, session = build(variant), TorchSession(build(variant), SpecialTokens())
     source, length = np.array([[5, 6, 7, 3], [9, 3, 0, 0]]), np.array([4, 2])
     together = session.start(source, length)
     together.select(np.array([0, 0, 0, 1, 1, 1]), None)
     logits = together.step(np.array([2, 8, 9, 2, 8, 9]))
     for row, token in enumerate([2, 8, 9, 2, 8, 9]):
         sentence = row // 3
-        alone = TorchSession(model).start(source[[sentence], : length[sentence]], length[[sentence]])
+        alone = TorchSession(model, SpecialTokens()).start(source[[sentence], : length[sentence]], length[[sentence]])
         expected = alone.step(np.array([token]))
         np.testing.assert_allclose(logits[row], expected[0], atol=TOLERANCE, rtol=0)
 

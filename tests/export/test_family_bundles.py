@@ -13,7 +13,7 @@ from edgeformer.model.session import TorchSession
 from edgeformer_export.parity.comparison import compare
 from edgeformer_runtime import contract
 from edgeformer_runtime.attention import attention_weights
-from edgeformer_runtime.bundle.manifest import Precision
+from edgeformer_runtime.bundle.manifest import Precision, SpecialTokens
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
@@ -145,7 +145,7 @@ def test_attention_comes_from_the_bundle_and_equals_torch(taught: Taught) -> Non
         with pytest.raises(BundleError, match="family `lstm`, does not attend to source positions"):
             attention_weights(taught.fp32.session, sources, targets)
         return
-    expected = attention_weights(TorchSession(taught.model), sources, targets)
+    expected = attention_weights(TorchSession(taught.model, SpecialTokens()), sources, targets)
     for tolerance, translator in ((1e-5, taught.fp32), (0.05, taught.int8)):
         for one, other, source in zip(
             expected, attention_weights(translator.session, sources, targets), sources, strict=True

@@ -14,7 +14,7 @@ from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
 from edgeformer_export.parity.comparison import compare, compare_logits
 from edgeformer_runtime.attention import attention_weights
-from edgeformer_runtime.bundle.manifest import Target
+from edgeformer_runtime.bundle.manifest import SpecialTokens, Target
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, Precision
@@ -100,7 +100,7 @@ def test_torch_and_onnx_report_the_same_scores(exported: Exported) -> None:
     sources = random_sources(exported.model, [4, 9, 15])
     options = DecodeOptions(beam_size=3, n_best=3, max_length=12)
     ours = decode(exported.translator.session, sources, options)
-    theirs = decode(TorchSession(exported.model), sources, options)
+    theirs = decode(TorchSession(exported.model, SpecialTokens()), sources, options)
     for hypotheses, reference in zip(ours, theirs, strict=True):
         assert [hypothesis.ids for hypothesis in hypotheses] == [hypothesis.ids for hypothesis in reference]
         assert [hypothesis.score for hypothesis in hypotheses] == pytest.approx(
