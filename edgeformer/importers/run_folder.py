@@ -23,6 +23,8 @@ from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator
 
 SHORTLIST_FILE = "shortlist.npz"
+FOR_SAMPLE = DecodeOptions(beam_size=1, max_len_a=2, max_len_b=20)
+"""Names and dates are unlike what models were trained on; some would be translated until the limit of the model."""
 
 
 def write_run(
@@ -55,7 +57,7 @@ def write_run(
     sources = list(text or sample_text(imported.source_language))[:SENTENCES]
     session = TorchSession(model, target.special)
     languages = imported.source_language, imported.target_language
-    translator = Translator(session, source, target, DecodeOptions(beam_size=1), truncate=True, languages=languages)
+    translator = Translator(session, source, target, FOR_SAMPLE, truncate=True, languages=languages)
     translations = translate_all(translator, sources, translator.defaults, progress=progress)
     info = RunInfo(
         status="imported",
