@@ -221,6 +221,6 @@ def test_a_package_is_imported_exported_verified_and_translates(tmp_path: Path) 
         assert result.exit_code == 0, result.output
     texts = sentences()[:60]
     exported = Translator.open(bundle, threads=1).translate(texts, max_length=16)
-    original = open_translator(run).translate(texts, max_length=16)
+    original = open_translator(Path(run)).translate(texts, max_length=16)
     assert [item.best.ids for item in exported] == [item.best.ids for item in original]
     assert [item.text for item in exported] == [item.text for item in original]
