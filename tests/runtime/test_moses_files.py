@@ -111,7 +111,7 @@ def test_a_tokenizer_can_be_pickled() -> None:
 def test_threads_share_a_tokenizer() -> None:
     tokenizer = read(tree())
     texts = [f"{text} ab{number} {'ab' * number}" for number in range(40) for text in TEXTS]
-    expected = [read(tree()).encode(text) for text in texts]
+    expected = read(tree()).encode_batch(texts)
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(tokenizer.encode, texts)) == expected
 
