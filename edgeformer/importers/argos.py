@@ -1,4 +1,4 @@
-"""Argos Translate's packages: a CTranslate2 model and a SentencePiece model, in a zip file or unpacked."""
+"""Argos Translate's packages: a CTranslate2 model and a SentencePiece model or BPE codes, in a zip file or unpacked."""
 
 from __future__ import annotations
 
@@ -65,11 +65,14 @@ def _from_folder(folder: Path) -> ImportedModel:
     metadata = _metadata(folder / METADATA)
     if metadata.type != "translate":
         raise ImporterError(f"The package is of the type `{metadata.type}`, and not for translation.")
-    pieces = folder / PIECES
-    if not pieces.is_file():
-        has = f"segments text with subword-nmt (`{SUBWORDS}`)" if (folder / SUBWORDS).is_file() else "has no tokenizer"
-        raise ImporterError(f"The package {has}; only packages with `{PIECES}` are supported.")
-    imported = read_ctranslate2(folder / FOLDER, pieces=(pieces, pieces))
+    pieces, subwords = folder / PIECES, folder / SUBWORDS
+    if pieces.is_file():
+        imported = read_ctranslate2(folder / FOLDER, pieces=(pieces, pieces))
+    elif subwords.is_file():
+        languages = metadata.from_code, metadata.to_code
+        imported = read_ctranslate2(folder / FOLDER, pieces=(subwords, subwords), languages=languages)
+    else:
+        raise ImporterError(f"The package has no tokenizer: neither `{PIECES}` nor `{SUBWORDS}`.")
     text = imported.text
     if prefix := metadata.target_prefix:
         # As a token of a language, it is no part of the text.

@@ -108,6 +108,8 @@ MAX_LINE_BYTES = MIB
 """Bytes of a line of input, which bounds the memory that unsuitable input takes, such as a small gzip of many zeros."""
 MAX_TEXT_CHARACTERS = 2**20
 """Characters of a text to translate. Tokenizing that many takes seconds and less than a gigabyte."""
+MAX_MOSES_CHARACTERS = 2**13
+"""Characters of a text that sacremoses and subword-nmt tokenize, which takes time that grows with their square."""
 
 # Types of bundle records: msgspec refuses values beyond the limits while it reads them.
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.ctranslate2.settings import Settings
-from edgeformer.importers.tokenizers import sentencepiece_tokenizer, word_tokenizer
+from edgeformer.importers.tokenizers import moses_tokenizer, sentencepiece_tokenizer, word_tokenizer
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE, TextFormat
 
 MAX_BYTES = 64 << 20
@@ -28,7 +28,9 @@ class Files:
 
     vocabularies: tuple[Path, Path]
     pieces: tuple[Path, Path] | None
-    """SentencePiece models; ``None`` if text is split at spaces."""
+    """SentencePiece models, or BPE codes if there are languages; ``None`` if text is split at spaces."""
+    languages: tuple[str, str] | None = None
+    """Codes of the languages by whose rules text is split before BPE codes are applied."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,15 @@ class Vocabularies:
     """What is assumed."""
 
 
-def find_files(folder: Path, pieces: tuple[Path, Path] | None = None) -> Files:
+def find_files(
+    folder: Path, pieces: tuple[Path, Path] | None = None, languages: tuple[str, str] | None = None
+) -> Files:
     """Find vocabularies, and SentencePiece models beside them.
 
     Args:
         folder: folder of the model.
-        pieces: SentencePiece models, if they are elsewhere.
+        pieces: SentencePiece models, if they are elsewhere, or BPE codes.
+        languages: codes of both languages, if ``pieces`` are BPE codes.
 
     Raises:
         ImporterError: a vocabulary is missing, or there are several SentencePiece models that it could be.
@@ -64,7 +69,7 @@ def find_files(folder: Path, pieces: tuple[Path, Path] | None = None) -> Files:
         raise ImporterError(
             f"`{folder}` has no `shared_vocabulary.json`, nor a vocabulary each for the source and the target."
         )
-    return Files((source, target), pieces or _piece_files(folder))
+    return Files((source, target), pieces or _piece_files(folder), languages)
 
 
 def _vocabulary_file(folder: Path, name: str) -> Path | None:
@@ -103,7 +108,7 @@ def read_vocabularies(
 
     Raises:
         ImporterError: a vocabulary is damaged, of another size than the table, or lacks the end token.
-        DataError: a SentencePiece model is damaged or not supported.
+        DataError: a SentencePiece model, or a file of BPE codes, is damaged or not supported.
     """
     source, target = (
         _sized(read_tokens(file), file, count, settings.unk_token)
@@ -122,8 +127,10 @@ def read_vocabularies(
     added = [tuple(token for token in special if token not in side) for side in (source, target)]
     text, notes = _text_format(settings, start, source, zero_start=zero_start)
     contents = [
-        _tokenizer([*side, *extra], piece, [*special, *text.languages.values()], settings.unk_token)
-        for side, extra, piece in zip((source, target), added, files.pieces or (None, None), strict=True)
+        _tokenizer([*side, *extra], piece, language, [*special, *text.languages.values()], settings.unk_token)
+        for side, extra, piece, language in zip(
+            (source, target), added, files.pieces or (None, None), files.languages or (None, None), strict=True
+        )
     ]
     text = checked(replace(text, suppress=added[1]))
     return Vocabularies(contents[0], contents[1], (len(added[0]), len(added[1])), text, notes)
@@ -226,8 +233,12 @@ def _languages(tokens: Sequence[str]) -> dict[str, str]:
     return {}
 
 
-def _tokenizer(tokens: Sequence[str], pieces: Path | None, special: Sequence[str], unk_token: str) -> str:
+def _tokenizer(
+    tokens: Sequence[str], pieces: Path | None, language: str | None, special: Sequence[str], unk_token: str
+) -> str:
     ids = {token: index for index, token in enumerate(tokens)}
     if pieces is None:
         return word_tokenizer(ids, special_tokens=special, unk_token=unk_token)
+    if language is not None:
+        return moses_tokenizer(pieces, ids=ids, special_tokens=special, unk_token=unk_token, language=language)
     return sentencepiece_tokenizer(pieces, ids=ids, special_tokens=special, unk_token=unk_token)

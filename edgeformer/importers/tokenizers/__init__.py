@@ -1,6 +1,7 @@
 """Conversion of tokenizers to ``tokenizer.json``."""
 
+from edgeformer.importers.tokenizers.moses import moses_tokenizer
 from edgeformer.importers.tokenizers.sentencepiece import fairseq_ids, sentencepiece_tokenizer
 from edgeformer.importers.tokenizers.words import word_tokenizer
 
-__all__ = ["fairseq_ids", "sentencepiece_tokenizer", "word_tokenizer"]
+__all__ = ["fairseq_ids", "moses_tokenizer", "sentencepiece_tokenizer", "word_tokenizer"]

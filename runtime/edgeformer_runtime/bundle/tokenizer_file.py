@@ -6,6 +6,7 @@ read as these types, and the library is given what was read, written again, not 
 
 Files of SentencePiece models have a type of their own, :class:`~.sentencepiece_file.SentencePieceFile`. The library is
 given nothing of them but the vocabulary.
+So have files for sacremoses and subword-nmt, :class:`~.moses_file.MosesFile`, of which it is given nothing.
 """
 
 # ruff: noqa: D101 - components have the names, and the meaning, that they have in the library.
@@ -22,6 +23,7 @@ from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MAX_ADDED_TOKENS, MAX_AFFIX, MAX_COMPONENTS, MAX_TOKENIZER_BYTES, Text
 from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizer.moses_file import is_moses
 from edgeformer_runtime.tokenizer.sentencepiece_file import AddedToken, Affix, Id, is_sentencepiece
 
 _CLITIC = r"['\u2019](?:s|m|d|re|ve|ll)(?![\w'\u2019])"
@@ -206,7 +208,7 @@ def checked_tokenizer(data: bytes) -> str:
     Raises:
         ValueError: a component is not allowed, or exceeds a limit.
     """
-    if is_sentencepiece(data):
+    if is_sentencepiece(data) or is_moses(data):
         return data.decode("utf-8")  # to read it is to check it
     file = msgspec.json.decode(data, type=TokenizerFile)
     for component in _components(file.pre_tokenizer):
@@ -220,6 +222,7 @@ def bundle_tokenizer(bundle: Bundle, name: str) -> Tokenizer:
 
     Raises:
         BundleError: the file is damaged, exceeds a limit, or has a component that bundles may not use.
+        ConfigError: it needs packages that are not installed.
     """
     data = bundle.read(name, MAX_TOKENIZER_BYTES)
     try:

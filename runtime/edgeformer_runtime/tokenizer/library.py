@@ -7,9 +7,13 @@ from collections.abc import Sequence
 import tokenizers
 from tokenizers import models
 
+from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
+
 
 class Library:
     """Encodes and decodes by the library's tokenizer, whose settings it changes. Thread-safe."""
+
+    max_characters = MAX_TEXT_CHARACTERS
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         tokenizer.no_padding()

@@ -14,6 +14,7 @@ from functools import lru_cache
 import tokenizers
 from tokenizers import models
 
+from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
 from edgeformer_runtime.tokenizer.bpe import merge
 from edgeformer_runtime.tokenizer.charsmap import Charsmap
 from edgeformer_runtime.tokenizer.library import drop_cache
@@ -33,6 +34,8 @@ class SentencePiece:
     Raises:
         ValueError: the file contradicts itself, or describes no SentencePiece model.
     """
+
+    max_characters = MAX_TEXT_CHARACTERS
 
     def __init__(self, file: SentencePieceFile) -> None:
         self._file, model = file, file.model

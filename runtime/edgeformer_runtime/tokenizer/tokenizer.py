@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import tokenizers
@@ -15,11 +16,14 @@ import tokenizers
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.bundle.text_format import TextFormat
-from edgeformer_runtime.errors import BundleError, InputError
-from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
+from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, InputError
 from edgeformer_runtime.tokenizer.library import Library
+from edgeformer_runtime.tokenizer.moses_file import MosesFile, is_moses
 from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
 from edgeformer_runtime.tokenizer.sentencepiece_file import SentencePieceFile, is_sentencepiece
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.tokenizer.moses import Moses
 
 # If this is unset, the library warns on standard error when the process forks after using its threads.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -35,7 +39,7 @@ class Tokenizer:
     Immutable after construction, and therefore thread-safe.
 
     Args:
-        tokenizer: the library's tokenizer, whose settings are changed, or a SentencePiece model.
+        tokenizer: the library's tokenizer, whose settings are changed, or a tokenizer of another kind.
         text: names of the special tokens.
         prefix: names of the tokens that the model expects before a text.
         suffix: names of the tokens that it expects after a text; by default, the end token.
@@ -46,13 +50,13 @@ class Tokenizer:
 
     def __init__(
         self,
-        tokenizer: tokenizers.Tokenizer | SentencePiece,
+        tokenizer: tokenizers.Tokenizer | SentencePiece | Moses,
         text: TextFormat = DEFAULT_FORMAT,
         *,
         prefix: Sequence[str] = (),
         suffix: Sequence[str] | None = None,
     ) -> None:
-        self._model = tokenizer if isinstance(tokenizer, SentencePiece) else Library(tokenizer)
+        self._model = Library(tokenizer) if isinstance(tokenizer, tokenizers.Tokenizer) else tokenizer
         self.text = text
         self._vocabulary = self._model.vocabulary()
         self.pad_id, self.unk_id, self.bos_id, self.eos_id = self.ids(text.special_tokens)
@@ -67,6 +71,7 @@ class Tokenizer:
 
         Raises:
             BundleError: the file is missing or damaged, or lacks a special token.
+            ConfigError: it needs packages that are not installed.
         """
         try:
             content = Path(path).read_text(encoding="utf-8")
@@ -85,11 +90,14 @@ class Tokenizer:
 
         Raises:
             BundleError: the content is damaged, or lacks a special token.
+            ConfigError: it needs packages that are not installed.
         """
         with _library_errors(f"Tokenizer file `{path}` is damaged"):
-            tokenizer: tokenizers.Tokenizer | SentencePiece
+            tokenizer: tokenizers.Tokenizer | SentencePiece | Moses
             if is_sentencepiece(content):
                 tokenizer = SentencePiece(msgspec.json.decode(content, type=SentencePieceFile))
+            elif is_moses(content):
+                tokenizer = _moses(msgspec.json.decode(content, type=MosesFile))
             else:
                 tokenizer = tokenizers.Tokenizer.from_str(content)
         return cls(tokenizer, text)
@@ -174,10 +182,8 @@ class Tokenizer:
             InputError: a text is too long, or not valid Unicode (it contains a lone surrogate).
         """
         for index, text in enumerate(texts):
-            if len(text) > MAX_TEXT_CHARACTERS:
-                raise InputError(
-                    index, f"has {len(text):,} characters, but may have at most {MAX_TEXT_CHARACTERS:,}; split it."
-                )
+            if len(text) > (limit := self._model.max_characters):
+                raise InputError(index, f"has {len(text):,} characters, but may have at most {limit:,}; split it.")
             try:
                 text.encode("utf-8")
             except UnicodeEncodeError:
@@ -231,11 +237,21 @@ class Tokenizer:
         return tokens
 
 
+def _moses(file: MosesFile) -> Moses:
+    try:
+        from edgeformer_runtime.tokenizer.moses import Moses
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"The model's tokenizer needs `{error.name}`: pip install 'edgeformer[cpu,moses]'.") from None
+    return Moses(file)
+
+
 @contextmanager
 def _library_errors(what: str) -> Iterator[None]:
     """Raise the library's errors, whose cause is the tokenizer's definition, as :class:`BundleError`."""
     try:
         yield
+    except EdgeformerError:
+        raise
     except BaseException as error:  # the library raises plain Exception, and PanicException, which is not one
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise

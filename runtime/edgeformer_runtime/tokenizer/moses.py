@@ -1,0 +1,100 @@
+"""Encoding and decoding by sacremoses and subword-nmt. They are not imported before a model needs them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from functools import lru_cache
+
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+from subword_nmt.apply_bpe import BPE
+
+from edgeformer_runtime.limits import MAX_MOSES_CHARACTERS
+from edgeformer_runtime.tokenizer.moses_file import MosesFile
+
+CONTINUED = "@@ "
+"""What is between tokens of the same word."""
+_CACHED_WORDS, _CACHED_CHARACTERS = 2**14, 64
+
+
+class Moses:
+    """Encodes and decodes by Moses' rules and BPE codes. Thread-safe.
+
+    Args:
+        file: the vocabulary, the codes and the language.
+
+    Raises:
+        ValueError: the file contradicts itself.
+    """
+
+    max_characters = MAX_MOSES_CHARACTERS
+
+    def __init__(self, file: MosesFile) -> None:
+        self._file, self._names = file, file.vocabulary
+        self._ids = {name: index for index, name in enumerate(self._names)}
+        if len(self._ids) < len(self._names):
+            raise ValueError("an entry is there twice")
+        special = {file.unk_token, *file.special_tokens}
+        if not special <= self._ids.keys():
+            raise ValueError("a special token is not in the vocabulary")
+        self._unk_id = self._ids[file.unk_token]
+        self._special = {self._ids[name] for name in special}
+        self._matched = {name: index for name, index in self._ids.items() if name not in special}
+        self._normalizer = MosesPunctNormalizer(file.language)
+        self._tokenizer = MosesTokenizer(file.language)
+        # The same result; sacremoses makes the set of all letters anew for every word with periods.
+        self._tokenizer.isanyalpha = frozenset(self._tokenizer.IsAlpha).intersection
+        self._detokenizer = MosesDetokenizer(file.language)
+        self._bpe = BPE(io.StringIO("\n".join((f"#version: {file.codes_version}", *map(" ".join, file.merges)))))
+        self._bpe.cache = _NoCache()
+        self._cached = lru_cache(_CACHED_WORDS)(self._segment)
+
+    def __reduce__(self) -> tuple[type[Moses], tuple[MosesFile]]:
+        return type(self), (self._file,)
+
+    def vocabulary(self) -> dict[str, int]:
+        """Return all entries and their ids."""
+        return dict(self._ids)
+
+    def token(self, index: int) -> str | None:
+        """Return the entry with an id."""
+        return self._names[index] if 0 <= index < len(self._names) else None
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """Encode texts, without special tokens."""
+        return [[self._matched.get(name, self._unk_id) for name in self.pieces(text)] for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Decode ids to text. Special tokens are dropped."""
+        return self.decode_pieces(ids)
+
+    def decode_pieces(self, tokens: Iterable[int | str]) -> str:
+        """Decode ids and names of tokens. Special tokens are dropped."""
+        kept = (token for token in tokens if token not in self._special)
+        names = [token if isinstance(token, str) else self._names[token] for token in kept]
+        words = " ".join(names).replace(CONTINUED, "").split(" ")
+        try:
+            text: str = self._detokenizer.detokenize(words)
+        except TypeError:  # sacremoses fails at a Czech word that ends with an apostrophe, before `- li`
+            text = MosesDetokenizer("").detokenize(words)
+        return text
+
+    def pieces(self, text: str) -> list[str]:
+        """Return the names of a text's tokens, whether or not the vocabulary has them."""
+        words = self._tokenizer.tokenize(self._normalizer.normalize(text))
+        return [
+            name
+            for word in words
+            for name in (self._cached(word) if len(word) <= _CACHED_CHARACTERS else self._segment(word))
+        ]
+
+    def _segment(self, word: str) -> list[str]:
+        names: list[str] = self._bpe.segment_tokens([word])
+        return names
+
+
+class _NoCache(dict[str, tuple[str, ...]]):
+    """Stays empty. The cache of subword-nmt would grow with every new word."""
+
+    def __setitem__(self, word: str, names: tuple[str, ...]) -> None:
+        pass
