@@ -180,6 +180,7 @@ def _encode(bundle: Bundle, texts: Sequence[str]) -> list[tuple[int, ...]]:
     """Return token ids with end token of all texts that are not blank."""
     manifest = bundle.manifest
     tokenizer = bundle_tokenizer(bundle, manifest.tokenizers.source)
+    tokenizer = tokenizer.for_sources(manifest.source_language, manifest.target_language)
     sources = [source.ids for source in encode_sources(tokenizer, texts, manifest.max_source_length) if source.ids]
     if not sources:
         raise ConfigError("There is no sentence to translate; give --source a file with text.")

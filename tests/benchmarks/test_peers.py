@@ -113,8 +113,8 @@ def test_ctranslate2_int8_is_smaller_and_translates(taught_run: Run, tmp_path: P
     [
         ("ssru", "it supports `transformer` only"),
         ("lstm", "no model like LSTM"),
-        ("free_widths", "heads whose widths differ"),
-        ("shared_heads", "neither shared head projections"),
+        ("free_widths", "heads whose widths, `d_k` and `d_v`, differ"),
+        ("shared_heads", "`share_head_projection`"),
     ],
 )
 def test_ctranslate2_refuses_what_it_does_not_know(variant: str, message: str, tmp_path: Path) -> None:

@@ -1,13 +1,9 @@
-"""Files and token names of a converted CTranslate2 model, shared by converter and peer."""
+"""Token names of a converted CTranslate2 model, shared by converter and peer."""
 
 from __future__ import annotations
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN
-
-SOURCE_TOKENIZER, TARGET_TOKENIZER = "source.tokenizer.json", "target.tokenizer.json"
-LIMIT_FILE = "max_target_length.txt"
-"""File with the model's limit. CTranslate2's default is 256 tokens, with which models with fewer positions fail."""
 
 
 def token_names(vocab_size: int, special: SpecialTokens) -> list[str]:
