@@ -11,8 +11,9 @@ import msgspec
 
 from edgeformer_bench.peers.base import PeerError
 from edgeformer_runtime.bundle.generation import Generation
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.text_format import TextFormat
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN, Tokenizer
 
 if TYPE_CHECKING:
     from edgeformer.train.run import Run
@@ -70,3 +71,11 @@ def save_rules(run: Run, max_target_length: int, folder: Path) -> None:
     (folder / RULES_FILE).write_bytes(msgspec.json.encode(rules))
     shutil.copyfile(run.source_tokenizer_path, folder / SOURCE_TOKENIZER)
     shutil.copyfile(run.target_tokenizer_path, folder / TARGET_TOKENIZER)
+
+
+def token_names(vocab_size: int, special: SpecialTokens) -> list[str]:
+    """Make a unique name for each id, for engines that read and write names; the tokenizer's names may repeat."""
+    names = {special.pad: PAD_TOKEN, special.bos: BOS_TOKEN, special.eos: EOS_TOKEN}
+    if special.unk is not None:
+        names[special.unk] = UNK_TOKEN
+    return [names.get(index, f"t{index}") for index in range(vocab_size)]

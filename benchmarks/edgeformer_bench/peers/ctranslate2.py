@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgeformer_bench.peers.base import Spec, Weights
-from edgeformer_bench.peers.converted import ConvertedModel
-from edgeformer_bench.peers.ctranslate2_format import token_names
+from edgeformer_bench.peers.converted import ConvertedModel, token_names
 
 BATCH_TOKENS = (1024, 4096)
 """Batch sizes to try when CTranslate2 forms batches itself, in source tokens with padding."""

@@ -17,8 +17,7 @@ from edgeformer.model.transformer.model import DecoderLayer, Transformer
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
 from edgeformer.train.run import Run
 from edgeformer_bench.peers.base import PeerError, Weights
-from edgeformer_bench.peers.converted import save_rules
-from edgeformer_bench.peers.ctranslate2_format import token_names
+from edgeformer_bench.peers.converted import save_rules, token_names
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
 
