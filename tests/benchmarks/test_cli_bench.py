@@ -121,8 +121,9 @@ def test_errors_of_comparisons(small_bundle: Path, small_bundle_int8: Path, taug
     assert "--checkpoint needs --against" in error("bench", small_bundle, *checkpoint, code=2)
     optimum = ("--against", "optimum", "--device", "cuda")
     assert "compared on the CPU only" in error("bench", small_bundle, *checkpoint, *optimum, code=2)
+    assert "--text-to-text needs --against" in error("bench", small_bundle, "--text-to-text", code=2)
     assert "must be one of cpu, cuda" in error("bench", small_bundle, small_bundle_int8, "--device", "npu")
-    assert "is not one of" in error("bench", small_bundle, "--against", "marian", code=2)
+    assert "is not one of" in error("bench", small_bundle, "--against", "moses", code=2)
     missing = tmp_path / "missing"
     assert "is not a run folder" in error("bench", small_bundle, *against, "--checkpoint", missing)
     assert "does not exist" in error("bench", small_bundle, missing)

@@ -22,8 +22,8 @@ from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
 from edgeformer.train.run import Run
 from edgeformer_bench.peers.base import PeerError
-from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer
 from edgeformer_bench.peers.converted import token_names
+from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer
 from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_bench.peers.own_loop import LoopPeer
 from tests import factory

@@ -150,7 +150,7 @@ def test_a_missing_package_is_named_with_its_extra(taught_run: Run, tmp_path: Pa
         with pytest.raises(PeerError, match=r"`optimum` is not installed: pip install 'edgeformer\[optimum\]'"):
             peer("optimum", taught_run.path, tmp_path, PeerOptions())
     with pytest.raises(PeerError, match="`no-python` cannot be started"):
-        peer("optimum", taught_run.path, tmp_path, PeerOptions(optimum_python="no-python"))
+        peer("optimum", taught_run.path, tmp_path, PeerOptions(pythons={"optimum": "no-python"}))
 
 
 def test_a_process_that_dies_tells_its_last_words(small_bundle: Path) -> None:

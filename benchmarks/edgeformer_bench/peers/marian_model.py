@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from edgeformer.importers.marian.options import ACTIVATIONS, NORM_EPSILON, OPTIONS
@@ -109,7 +110,9 @@ def _require_text(run: Run, model: Transformer) -> None:
     """Refuse other rules of special tokens than Marian's."""
     text = run.info.text
     if (text.suppress, text.forbid, text.source_suffix) != ((text.bos,), (text.unk,), (text.eos,)):
-        raise PeerError("Marian ends sources with the end token, and never writes the unknown token; this model differs.")
+        raise PeerError(
+            "Marian ends sources with the end token, and never writes the unknown token; this model differs."
+        )
     if text.target_prefix:
         raise PeerError("Marian does not support a `target_prefix`.")
     for tokenizer in (run.source_tokenizer, run.target_tokenizer):
@@ -141,7 +144,7 @@ def marian_arrays(model: EncoderDecoder, config: Mapping[str, Any]) -> Arrays:
     if config["output_bias"]:
         arrays[OUTPUT_BIAS] = weights["projection.bias"][None, :-1]
     sizes = [model.source_vocab_size - 1, model.target_vocab_size - 1]
-    options = json.dumps({**marian_options(config), "dim-vocabs": sizes})  # JSON is YAML
+    options = yaml.safe_dump({**marian_options(config), "dim-vocabs": sizes})
     arrays[OPTIONS] = np.frombuffer(options.encode() + b"\0", np.int8)
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
