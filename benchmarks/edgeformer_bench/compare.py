@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,13 +111,7 @@ def compare(
     _require_same_tokenizers(opened, against)
     beam_size = opened[0].manifest.generation.beam_size if options.beam_size is None else options.beam_size
     threads = options.threads or available_cpus()
-    batches = [sources[start : start + options.batch_size] for start in range(0, len(sources), options.batch_size)]
-    workloads = [
-        Workload(beam_size=beam_size, texts=[source.text for source in batch])
-        if text_to_text
-        else Workload(beam_size=beam_size, sources=[source.ids for source in batch])
-        for batch in batches
-    ]
+    workloads = list(_workloads(sources, beam_size, options.batch_size, text_to_text=text_to_text))
     with TemporaryDirectory() as work:
         contenders = ours(_names(bundles), threads, options.device)
         settings = PeerOptions(threads=threads, device=options.device, pythons=against.pythons)
@@ -177,6 +171,18 @@ def _measure(
             )
         results.append(result)
     return results
+
+
+def _workloads(
+    sources: Sequence[Source], beam_size: int, batch_size: int, *, text_to_text: bool
+) -> Iterator[Workload]:
+    """Divide the sources into batches."""
+    for start in range(0, len(sources), batch_size):
+        batch = sources[start : start + batch_size]
+        if text_to_text:
+            yield Workload(beam_size=beam_size, texts=[source.text for source in batch])
+        else:
+            yield Workload(beam_size=beam_size, sources=[source.ids for source in batch])
 
 
 def _names(bundles: Sequence[Path]) -> dict[str, Path]:

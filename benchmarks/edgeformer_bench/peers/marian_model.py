@@ -80,7 +80,7 @@ def marian_config(run: Run, model: EncoderDecoder) -> dict[str, Any]:
         "share_head_projection": (False,),
         "positions": ("table", "none"),
         "relative_bias": (None,),
-        "scale_embeddings": (config.d_model**0.5,),
+        "scale_embeddings": (1.0 if config.positions == "none" else config.d_model**0.5,),
         "norm_type": ("layer",),
         "norm_epsilon": (NORM_EPSILON,),
         "activation": tuple(ACTIVATIONS.values()),

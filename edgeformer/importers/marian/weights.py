@@ -120,7 +120,7 @@ def norms(config: Mapping[str, Any]) -> Iterator[Norm]:
         if config["final_norm"]:
             yield Norm(f"{prefix}_norm", f"{prefix}_top_ln_scale", f"{prefix}_top_ln_bias")
         if config["embedding_norm"]:
-            yield Norm(f"{side}_embedding.norm", f"{prefix}_emb_ln_scale_post", f"{prefix}_emb_ln_bias_post")
+            yield Norm(f"{side}_embedding.norm", f"{prefix}_emb_ln_scale_pre", f"{prefix}_emb_ln_bias_pre")
 
 
 def tables(config: Mapping[str, Any]) -> dict[str, str]:
