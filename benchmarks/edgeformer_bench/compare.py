@@ -173,9 +173,7 @@ def _measure(
     return results
 
 
-def _workloads(
-    sources: Sequence[Source], beam_size: int, batch_size: int, *, text_to_text: bool
-) -> Iterator[Workload]:
+def _workloads(sources: Sequence[Source], beam_size: int, batch_size: int, *, text_to_text: bool) -> Iterator[Workload]:
     """Divide the sources into batches."""
     for start in range(0, len(sources), batch_size):
         batch = sources[start : start + batch_size]

@@ -78,8 +78,8 @@ def changed(run: Run, out: Path, **model: Any) -> Run:
     """Create a run with other options, and random values in what its model has in addition."""
     tree = {**msgspec.to_builtins(run.recipe), "model": {**run.recipe.model, **model}}
     recipe = recipe_from_tree(tree, "test")
-    tokenizers = [path.read_text(encoding="utf-8") for path in (run.source_tokenizer_path, run.target_tokenizer_path)]
-    other = Run.create(out, recipe, *tokenizers, sample=[("a", "b")], info=run.info)
+    tokenizer = run.source_tokenizer_path.read_text(encoding="utf-8")
+    other = Run.create(out, recipe, tokenizer, tokenizer, sample=[("a", "b")], info=run.info)
     weights, built = run.load_model().state_dict(), other.build_model()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
