@@ -102,13 +102,15 @@ def test_bundles_are_compared_with_torch(small_bundle: Path, small_bundle_int8: 
 def test_bundles_are_compared_with_ctranslate2(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
     report = tmp_path / "report.json"
-    options = ("--against", "ctranslate2", "--checkpoint", taught_run.path, "--json", report)
+    options = ("--against", "ctranslate2", "--checkpoint", taught_run.path, "--json", report, "--text-to-text")
     result = run("bench", small_bundle, *options, *QUICK)
     assert result.exit_code == 0, result.output
     content = json.loads(report.read_text(encoding="utf-8"))
     systems = {system["system"]: system for system in content["systems"]}
     assert content["reference"] == "CTranslate2 int8"
     assert systems["CTranslate2 float32"]["identical"] == content["sentences"]
+    assert content["text_to_text"]
+    assert "text to text" in " ".join(result.stdout.split())
     for name, system in systems.items():
         assert name.split()[0] in result.stdout
         assert f"{system['timing']['median_ms']:.2f}" in result.stdout

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,8 @@ def test_bergamots_own_integers_and_factors_are_written(imported: Callable[[str]
 def test_firefoxs_engine_translates_as_with_the_original_files(imported: Callable[[str], Run], tmp_path: Path) -> None:
     fxtranslate = pytest.importorskip("fxtranslate", reason="Firefox's engine is not installed")
     run = imported("bergamot")
-    peer("bergamot", run.path, tmp_path, PeerOptions())
-    engine = bergamot.BergamotPeer(tmp_path / "bergamot-int8")
+    bergamot.convert(run.path, tmp_path / "converted", "int8")
+    engine = bergamot.BergamotPeer(tmp_path / "converted")
     folder = run.path.parent / "model"
     vocabulary = next(folder.glob("vocab*")).read_bytes()
     model = next(folder.glob("model*")).read_bytes()
@@ -318,12 +319,34 @@ def test_models_that_are_not_bergamots_are_refused(
     name: str, message: str, imported: Callable[[str], Run], tmp_path: Path
 ) -> None:
     with pytest.raises(PeerError, match=message):
-        peer("bergamot", imported(name).path, tmp_path, PeerOptions())
+        bergamot.convert(imported(name).path, tmp_path / "model", "int8")
 
 
-def test_a_missing_marian_is_named_with_its_extra(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
+def test_a_missing_marian_is_named_with_its_extra(imported: Callable[[str], Run], tmp_path: Path) -> None:
+    marian_model.convert_run(imported("ssru"), tmp_path / "model")
+    spec = Spec(kind="marian", model=str(tmp_path / "model"))
+    if find_spec("pymarian") is None:
+        with pytest.raises(PeerError, match=r"`pymarian` is not installed: pip install 'edgeformer\[marian\]'"):
+            PeerProcess(spec)
+    with pytest.raises(PeerError, match="`no-python` cannot be started"):
+        PeerProcess(msgspec.structs.replace(spec, python="no-python"))
+
+
+def test_bench_says_what_a_peer_lacks(small_bundle: Path, taught_run: Run) -> None:
     against = ("--against", "marian", "--checkpoint", taught_run.path)
     assert "Marian has no model with this `positions`" in error("bench", small_bundle, *against)
     assert "`marian` is compared on the CPU only" in error("bench", small_bundle, *against, "--device", "cuda", code=2)
-    with pytest.raises(PeerError, match="`no-python` cannot be started"):
-        PeerProcess(Spec(kind="marian", model=str(tmp_path), python="no-python"))
+
+
+@pytest.mark.slow
+def test_bench_compares_with_marian(imported: Callable[[str], Run], marian_python: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    run = imported("self-attention")
+    bundle = export_run(run, tmp_path / "fp32").bundle
+    against = ("--against", "marian", "--checkpoint", run.path, "--marian-python", marian_python)
+    for extra in ([], ["--text-to-text"], ["--beam", "1", "--batch", "8"]):
+        result = command("bench", bundle, *against, *extra, "--threads", "1", "--repeat", "1", "--json", "-")
+        assert result.exit_code == 0, result.output
+        content = msgspec.json.decode(result.stdout)
+        assert [system["identical"] for system in content["systems"]] == [content["sentences"]] * 2
+        assert content["reference"] == "Marian float32"

@@ -12,8 +12,10 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 
 import torch
 
+from edgeformer.model.build import build_model
 from edgeformer_bench.peers.base import PeerError
 from edgeformer_bench.peers.optimum import marian
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 from tests import factory
 
 
@@ -58,7 +60,7 @@ def test_logits(model: dict[str, Any], tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_options_that_it_lacks_are_named(model: dict[str, Any], option: str, tmp_path: Path) -> None:
-    run = factory.small_run(tmp_path / "run", model=model)
+def test_options_that_it_lacks_are_named(model: dict[str, Any], option: str) -> None:
+    built = build_model(factory.small_recipe(model=model), 50, 50)
     with pytest.raises(PeerError, match=f"`{option}`"):
-        marian(run.load_model(), run.target_tokenizer.special)
+        marian(built, SpecialTokens())
