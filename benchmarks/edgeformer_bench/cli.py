@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgeformer_bench.peers.base import PEERS
+from edgeformer_bench.options import peer_pythons
+from edgeformer_bench.peers.base import ON_CPU, PEERS
 from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
@@ -47,8 +48,11 @@ if TYPE_CHECKING:
     help="Run folder that the bundle was exported from; --against takes the weights from it.",
 )
 @click.option(
-    "--optimum-python", default="", help="Python interpreter of an environment with Optimum. Default: this one."
+    "--text-to-text",
+    is_flag=True,
+    help="Compare the time from text to text; by default, texts are tokenized beforehand.",
 )
+@peer_pythons
 @click.option(
     "--json",
     "json_file",
@@ -62,7 +66,8 @@ def bench(
     beam: int | None,
     peers: tuple[str, ...],
     run: Path | None,
-    optimum_python: str,
+    text_to_text: bool,
+    pythons: dict[str, str],
     json_file: Path | None,
     **measurement: Any,
 ) -> None:
@@ -80,15 +85,17 @@ def bench(
     from edgeformer_runtime.cli.output import atomic_text, json_text, print_json
 
     how = BenchmarkOptions(beam_size=beam, **measurement)
-    if how.device != "cpu" and "optimum" in peers:
-        raise click.UsageError("Optimum is compared on the CPU only; leave out --device.")
+    if how.device != "cpu" and (only := [name for name in peers if name in ON_CPU]):
+        raise click.UsageError(f"`{only[0]}` is compared on the CPU only; leave out --device.")
     if run is not None and not peers:
         raise click.UsageError("--checkpoint needs --against.")
-    against = Against(peers=peers, run=run, optimum_python=optimum_python)
+    if text_to_text and not peers and len(bundles) < 2:
+        raise click.UsageError("--text-to-text needs --against, or several bundles.")
+    against = Against(peers=peers, run=run, pythons=pythons)
     only_json = json_file is not None and str(json_file) == "-"
     texts = _texts(bundles[0], source)[:limit]
     with nullcontext() if only_json or json_file is None else atomic_text(json_file) as stream:
-        result = _measure(bundles, texts, how, against, quiet=only_json)
+        result = _measure(bundles, texts, how, against, text_to_text=text_to_text, quiet=only_json)
         if stream is not None:
             stream.write(json_text(result) + "\n")
     if only_json:
@@ -109,7 +116,13 @@ def _texts(bundle: Path, source: Path | None) -> list[str]:
 
 
 def _measure(
-    bundles: Sequence[Path], texts: Sequence[str], how: BenchmarkOptions, against: Any, *, quiet: bool
+    bundles: Sequence[Path],
+    texts: Sequence[str],
+    how: BenchmarkOptions,
+    against: Any,
+    *,
+    text_to_text: bool,
+    quiet: bool,
 ) -> BenchmarkResult | Comparison:
     """Measure one bundle, or compare several systems."""
     from edgeformer_bench.compare import compare
@@ -119,7 +132,7 @@ def _measure(
     names = {"convert": "Converting for the other engines", "bench": "Measuring"}
     with stages(names, quiet=quiet) as progress:
         if against.peers or len(bundles) > 1:
-            return compare(bundles, texts, how, against, progress=progress)
+            return compare(bundles, texts, how, against, text_to_text=text_to_text, progress=progress)
         return benchmark(bundles[0], texts, how, progress=lambda fraction: progress("bench", fraction))
 
 
@@ -144,9 +157,9 @@ def _print_comparison(result: Comparison) -> None:
     from edgeformer_runtime.cli.output import console, plural, table
 
     out = console()
+    sentences = plural(result.sentences, "sentence") + (", text to text" if result.text_to_text else "")
     rows = table(
-        f"{plural(result.sentences, 'sentence')}, {_conditions(result)}, {plural(result.rounds, 'round')}; speed "
-        f"relative to {result.reference}",
+        f"{sentences}, {_conditions(result)}, {plural(result.rounds, 'round')}; speed relative to {result.reference}",
         *("", "median ms", "p25 ms", "p75 ms", "sentences/s", "speed", "same output"),
     )
     rows.columns[0].overflow = "fold"  # bundle paths often differ only at the end

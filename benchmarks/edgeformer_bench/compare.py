@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +20,7 @@ from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.selfcheck.machine import machine_summary
-from edgeformer_runtime.source import encode_sources
+from edgeformer_runtime.source import Source, encode_sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,8 @@ class Against:
     """Names of :data:`~edgeformer_bench.peers.base.PEERS`."""
     run: Path | None = None
     """The run that the bundles were exported from; peers use its weights."""
-    optimum_python: str = ""
-    """Python interpreter with Optimum; the current one if empty."""
+    pythons: Mapping[str, str] = field(default_factory=dict)
+    """Python interpreters of peers that have an environment of their own; empty for the current one."""
 
 
 class SystemResult(msgspec.Struct, kw_only=True):
@@ -73,6 +73,8 @@ class Comparison(msgspec.Struct, kw_only=True):
     """CPU threads per operator."""
     rounds: int
     """Number of measured rounds over all sentences."""
+    text_to_text: bool
+    """Whether systems tokenize texts themselves."""
     reference: str
     """The system that speeds are relative to."""
     systems: list[SystemResult]
@@ -85,15 +87,18 @@ def compare(
     options: BenchmarkOptions,
     against: Against,
     *,
+    text_to_text: bool = False,
     progress: Callable[[str, float], None] = lambda stage, fraction: None,
 ) -> Comparison:
-    """Measure bundles and peers. Every call decodes one batch of token ids; texts are tokenized beforehand.
+    """Measure bundles and peers. Every call translates one batch.
 
     Args:
         bundles: folders of bundles with the same tokenizers.
         texts: sentences; blank ones are skipped.
         options: how to measure.
         against: peers to compare with.
+        text_to_text: whether a call translates texts; otherwise, it decodes token ids, and texts are tokenized
+            beforehand.
         progress: called with ``convert`` or ``bench`` and the fraction done.
 
     Raises:
@@ -106,11 +111,10 @@ def compare(
     _require_same_tokenizers(opened, against)
     beam_size = opened[0].manifest.generation.beam_size if options.beam_size is None else options.beam_size
     threads = options.threads or available_cpus()
-    batches = [sources[start : start + options.batch_size] for start in range(0, len(sources), options.batch_size)]
-    workloads = [Workload(beam_size=beam_size, sources=batch) for batch in batches]
+    workloads = list(_workloads(sources, beam_size, options.batch_size, text_to_text=text_to_text))
     with TemporaryDirectory() as work:
         contenders = ours(_names(bundles), threads, options.device)
-        settings = PeerOptions(threads=threads, device=options.device, optimum_python=against.optimum_python)
+        settings = PeerOptions(threads=threads, device=options.device, pythons=against.pythons)
         for done, name in enumerate(against.peers):
             assert against.run is not None
             progress("convert", done / len(against.peers))
@@ -129,6 +133,7 @@ def compare(
         device=options.device,
         threads=threads,
         rounds=options.repeat,
+        text_to_text=text_to_text,
         reference=reference,
         systems=results,
     )
@@ -157,7 +162,7 @@ def _measure(
         )
         if not score.error:
             result.timing = Timing.of(score.seconds)
-            sentences = sum(len(workload.sources) for workload in workloads)
+            sentences = sum(len(workload.sources or workload.texts) for workload in workloads)
             result.sentences_per_second = rounds * sentences / sum(score.seconds)
             result.identical = sum(
                 mine == first
@@ -168,6 +173,16 @@ def _measure(
     return results
 
 
+def _workloads(sources: Sequence[Source], beam_size: int, batch_size: int, *, text_to_text: bool) -> Iterator[Workload]:
+    """Divide the sources into batches."""
+    for start in range(0, len(sources), batch_size):
+        batch = sources[start : start + batch_size]
+        if text_to_text:
+            yield Workload(beam_size=beam_size, texts=[source.text for source in batch])
+        else:
+            yield Workload(beam_size=beam_size, sources=[source.ids for source in batch])
+
+
 def _names(bundles: Sequence[Path]) -> dict[str, Path]:
     """Key bundles by folder name, or by path if folder names are not unique."""
     names = [path.name for path in bundles]
@@ -176,11 +191,12 @@ def _names(bundles: Sequence[Path]) -> dict[str, Path]:
     return dict(zip(names, bundles, strict=True))
 
 
-def _encode(bundle: Bundle, texts: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return token ids with end token of all texts that are not blank."""
+def _encode(bundle: Bundle, texts: Sequence[str]) -> list[Source]:
+    """Return all texts that are not blank, with their token ids."""
     manifest = bundle.manifest
     tokenizer = bundle_tokenizer(bundle, manifest.tokenizers.source)
-    sources = [source.ids for source in encode_sources(tokenizer, texts, manifest.max_source_length) if source.ids]
+    tokenizer = tokenizer.for_sources(manifest.source_language, manifest.target_language)
+    sources = [source for source in encode_sources(tokenizer, texts, manifest.max_source_length) if source.ids]
     if not sources:
         raise ConfigError("There is no sentence to translate; give --source a file with text.")
     return sources

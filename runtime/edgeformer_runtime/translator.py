@@ -143,7 +143,8 @@ class Translator(Generic[SessionT_co]):
         self.session = session
         self.source_tokenizer = source_tokenizer.for_sources(*languages)
         self.target_tokenizer = target_tokenizer
-        self._target_prefix = target_tokenizer.target_prefix(*languages)
+        self.target_prefix = target_tokenizer.target_prefix(*languages)
+        """Ids of the tokens that every target begins with."""
         self.defaults, self.workers, self.truncate = defaults, workers, truncate
 
     @staticmethod
@@ -388,7 +389,7 @@ class Translator(Generic[SessionT_co]):
         ):
             self.session.open_attention()  # a bundle without attention is an error before any work
         given = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
-        prefixes = [(*self._target_prefix, *prefix) for prefix in given]
+        prefixes = [(*self.target_prefix, *prefix) for prefix in given]
         sources = self._encoded(texts, prefixes, first, options, on_error)
         read = [
             (source.ids, prefix)

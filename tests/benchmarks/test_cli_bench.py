@@ -102,13 +102,15 @@ def test_bundles_are_compared_with_torch(small_bundle: Path, small_bundle_int8: 
 def test_bundles_are_compared_with_ctranslate2(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
     report = tmp_path / "report.json"
-    options = ("--against", "ctranslate2", "--checkpoint", taught_run.path, "--json", report)
+    options = ("--against", "ctranslate2", "--checkpoint", taught_run.path, "--json", report, "--text-to-text")
     result = run("bench", small_bundle, *options, *QUICK)
     assert result.exit_code == 0, result.output
     content = json.loads(report.read_text(encoding="utf-8"))
     systems = {system["system"]: system for system in content["systems"]}
     assert content["reference"] == "CTranslate2 int8"
     assert systems["CTranslate2 float32"]["identical"] == content["sentences"]
+    assert content["text_to_text"]
+    assert "text to text" in " ".join(result.stdout.split())
     for name, system in systems.items():
         assert name.split()[0] in result.stdout
         assert f"{system['timing']['median_ms']:.2f}" in result.stdout
@@ -121,8 +123,9 @@ def test_errors_of_comparisons(small_bundle: Path, small_bundle_int8: Path, taug
     assert "--checkpoint needs --against" in error("bench", small_bundle, *checkpoint, code=2)
     optimum = ("--against", "optimum", "--device", "cuda")
     assert "compared on the CPU only" in error("bench", small_bundle, *checkpoint, *optimum, code=2)
+    assert "--text-to-text needs --against" in error("bench", small_bundle, "--text-to-text", code=2)
     assert "must be one of cpu, cuda" in error("bench", small_bundle, small_bundle_int8, "--device", "npu")
-    assert "is not one of" in error("bench", small_bundle, "--against", "marian", code=2)
+    assert "is not one of" in error("bench", small_bundle, "--against", "moses", code=2)
     missing = tmp_path / "missing"
     assert "is not a run folder" in error("bench", small_bundle, *against, "--checkpoint", missing)
     assert "does not exist" in error("bench", small_bundle, missing)

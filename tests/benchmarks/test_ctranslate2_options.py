@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from edgeformer.quality.translators import run_translator
-from edgeformer_bench.peers.ctranslate2_format import token_names
+from edgeformer_bench.peers.converted import token_names
 from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.tokenizer import BOS_TOKEN, PAD_TOKEN

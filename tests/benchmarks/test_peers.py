@@ -113,8 +113,8 @@ def test_ctranslate2_int8_is_smaller_and_translates(taught_run: Run, tmp_path: P
     [
         ("ssru", "it supports `transformer` only"),
         ("lstm", "no model like LSTM"),
-        ("free_widths", "heads whose widths differ"),
-        ("shared_heads", "neither shared head projections"),
+        ("free_widths", "heads whose widths, `d_k` and `d_v`, differ"),
+        ("shared_heads", "`share_head_projection`"),
     ],
 )
 def test_ctranslate2_refuses_what_it_does_not_know(variant: str, message: str, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_missing_package_is_named_with_its_extra(taught_run: Run, tmp_path: Pa
         with pytest.raises(PeerError, match=r"`optimum` is not installed: pip install 'edgeformer\[optimum\]'"):
             peer("optimum", taught_run.path, tmp_path, PeerOptions())
     with pytest.raises(PeerError, match="`no-python` cannot be started"):
-        peer("optimum", taught_run.path, tmp_path, PeerOptions(optimum_python="no-python"))
+        peer("optimum", taught_run.path, tmp_path, PeerOptions(pythons={"optimum": "no-python"}))
 
 
 def test_a_process_that_dies_tells_its_last_words(small_bundle: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.importers.archive import read_npz
+from edgeformer.importers.marian.binary import Item, QuantizedMatrix
+from edgeformer_bench.peers import bergamot_model
 from tests.importers.marian_models import MARIAN
 
-FLOAT32, INT8, INTGEMM8 = 0x404, 0x101, 0x4101
-ALIGNMENT = 256
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -45,31 +44,13 @@ def binary_model(arrays: Arrays, activation_factors: Mapping[str, float]) -> byt
         arrays: arrays by Marian's names, as in ``model.npz``.
         activation_factors: ``integer = round(activation * factor)``, by the names that Bergamot gives them.
     """
-    items = [_item(name, array) for name, array in arrays.items()]
-    items += [
-        (name, FLOAT32, (1, 1), _padded(struct.pack("<f", factor))) for name, factor in activation_factors.items()
-    ]
-    data = struct.pack("<2Q", 1, len(items))
-    names = [name.encode() + b"\0" for name, *_ in items]
-    for encoded, (_, kind, shape, content) in zip(names, items, strict=True):
-        data += struct.pack("<4Q", len(encoded), kind, len(shape), len(content))
-    data += b"".join(names)
-    for _, _, shape, _ in items:
-        data += struct.pack(f"<{len(shape)}i", *shape)
-    padding = ALIGNMENT - (len(data) + 8) % ALIGNMENT
-    data += struct.pack("<Q", padding) + bytes(padding)
-    return data + b"".join(content for *_, content in items)
+    items: dict[str, Item] = {name: _item(name, array) for name, array in arrays.items()}
+    factors = {name: np.full((1, 1), factor, np.float32) for name, factor in activation_factors.items()}
+    return bergamot_model.binary_model({**items, **factors})
 
 
-def _item(name: str, array: NDArray[Any]) -> tuple[str, int, tuple[int, ...], bytes]:
-    if is_quantized(name, array):
-        factor = quantization_factor(array)
-        integers = np.clip(np.rint(array * factor), -127, 127).astype(np.int8)
-        stored = integers if name.endswith("Wemb") else integers.T
-        return name, INTGEMM8, array.shape, _padded(np.ascontiguousarray(stored).tobytes() + struct.pack("<f", factor))
-    kind = INT8 if array.dtype.itemsize == 1 else FLOAT32
-    return name, kind, array.shape, _padded(np.ascontiguousarray(array).tobytes())
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % ALIGNMENT)
+def _item(name: str, array: NDArray[Any]) -> Item:
+    if not is_quantized(name, array):
+        return array
+    factor = quantization_factor(array)
+    return QuantizedMatrix(np.clip(np.rint(array * factor), -127, 127).astype(np.int8), float(factor))

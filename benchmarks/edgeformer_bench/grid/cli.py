@@ -22,10 +22,14 @@ from edgeformer_bench.grid.options import LENGTHS, OURS, PRESETS, SLOW, THREADS,
 from edgeformer_bench.grid.page import write_page
 from edgeformer_bench.grid.report import Report, resumed
 from edgeformer_bench.grid.tables import problems, tables
-from edgeformer_bench.peers.base import PEERS
+from edgeformer_bench.options import peer_pythons
+from edgeformer_bench.peers.base import OF_IMPORTED_MODELS, PEERS
 from edgeformer_runtime.cli.output import console, plural, table
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.selfcheck.machine import machine_summary
+
+EXCEPT = ", ".join((SLOW, *OF_IMPORTED_MODELS))
+"""Systems that are measured on request."""
 
 
 def _several(name: str, field: str, kind: click.ParamType[Any], text: str) -> Callable[[Any], Any]:
@@ -45,7 +49,7 @@ def _several(name: str, field: str, kind: click.ParamType[Any], text: str) -> Ca
 @_several("--workload", "workloads", click.Choice(list(WORKLOADS)), "Batch size x beam size. Default: all")
 @_several("--length", "lengths", click.IntRange(2, 64), "Source tokens. Default: 20")
 @_several("--threads", "threads", click.IntRange(1), "CPU threads per operator. Default: 1")
-@_several("--system", "systems", click.Choice((OURS, *PEERS)), f"System to measure. Default: all except {SLOW}")
+@_several("--system", "systems", click.Choice((OURS, *PEERS)), f"System to measure. Default: all except {EXCEPT}")
 @_several("--precision", "precisions", click.Choice(PRECISIONS), "Precision of our bundles. Default: all")
 @click.option(
     "--full", is_flag=True, help="All presets and systems, lengths 10, 20 and 60, 1 and 2 threads. Takes hours."
@@ -70,9 +74,7 @@ def _several(name: str, field: str, kind: click.ParamType[Any], text: str) -> Ca
     type=click.IntRange(1000),
     help="Vocabulary size of the presets.",
 )
-@click.option(
-    "--optimum-python", default="", help="Python interpreter of an environment with Optimum. Default: this one."
-)
+@peer_pythons
 @click.option("--resume", is_flag=True, help="Continue the measurements in OUT instead of starting over.")
 def main(
     out: Path,
@@ -123,7 +125,7 @@ def _options(out: Path, full: bool, **choices: Any) -> GridOptions:
         "presets": PRESETS if full else PRESETS[1:],
         "workloads": tuple(WORKLOADS),
         "lengths": LENGTHS if full else LENGTHS[1:2],
-        "systems": tuple(name for name in (OURS, *PEERS) if full or name != SLOW),
+        "systems": tuple(name for name in (OURS, *PEERS) if name not in OF_IMPORTED_MODELS and (full or name != SLOW)),
         "precisions": PRECISIONS,
     }
     choices |= {name: choices[name] or default for name, default in defaults.items()}

@@ -8,12 +8,12 @@ from pathlib import Path
 from edgeformer.train.run import Run
 from edgeformer_bench.grid.models import PRECISIONS, random_run
 from edgeformer_bench.grid.options import OURS, GridOptions
-from edgeformer_bench.peers.base import Contender, PeerError
+from edgeformer_bench.peers.base import OF_IMPORTED_MODELS, Contender, PeerError
 from edgeformer_bench.peers.systems import PeerOptions, ours, peer
 from edgeformer_export.export import export_run
 from edgeformer_runtime.errors import EdgeformerError
 
-TEXT_PEERS = ("ctranslate2", "torch")
+TEXT_PEERS = ("ctranslate2", "torch", *OF_IMPORTED_MODELS)
 """Peers that translate text to text."""
 
 
@@ -57,7 +57,7 @@ class Lineup:
         key = name, threads, texts
         if key not in self._known:
             contenders, errors = self._bundles(name, run, threads) if OURS in self._options.systems else ([], {})
-            settings = PeerOptions(threads=threads, forms_batches=texts, optimum_python=self._options.optimum_python)
+            settings = PeerOptions(threads=threads, forms_batches=texts, pythons=self._options.pythons)
             for system in self._options.systems:
                 if system != OURS and (not texts or system in TEXT_PEERS):
                     self._report(f"{name}: converting for {system}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,5 +47,5 @@ class GridOptions:
     """Time limit per cell, in seconds."""
     starts: int
     """Number of fresh processes per system, to measure load time and memory."""
-    optimum_python: str
-    """Python interpreter with Optimum; the current one if empty."""
+    pythons: Mapping[str, str]
+    """Python interpreters of peers that have an environment of their own; empty for the current one."""

@@ -11,7 +11,7 @@ import msgspec
 
 from edgeformer_runtime.errors import EdgeformerError
 
-Kind = Literal["bundle", "torch", "ctranslate2", "optimum"]
+Kind = Literal["bundle", "torch", "ctranslate2", "optimum", "marian", "bergamot"]
 """What runs the model: a bundle of ours, or a peer."""
 
 MODULES: dict[Kind, str] = {
@@ -19,12 +19,20 @@ MODULES: dict[Kind, str] = {
     "torch": "edgeformer_bench.peers.own_loop",
     "ctranslate2": "edgeformer_bench.peers.ctranslate2",
     "optimum": "edgeformer_bench.peers.optimum",
+    "marian": "edgeformer_bench.peers.marian",
+    "bergamot": "edgeformer_bench.peers.bergamot",
 }
 """The module of each kind. It defines ``open_peer(spec)`` and, if runs must be converted first, ``convert(run, out,
 weights)``."""
 
-PEERS = ("ctranslate2", "torch", "torch-compile", "optimum")
+PEERS = ("ctranslate2", "torch", "torch-compile", "optimum", "marian", "bergamot")
 """Peers that a bundle can be compared with."""
+
+OF_IMPORTED_MODELS = ("marian", "bergamot")
+"""Peers that run models imported from their own formats only."""
+
+ON_CPU = ("optimum", *OF_IMPORTED_MODELS)
+"""Peers that run on the CPU only."""
 
 Weights = Literal["int8", "float32"]
 """How a peer stores its weights."""

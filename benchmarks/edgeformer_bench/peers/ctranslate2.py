@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgeformer_bench.peers.base import Spec, Weights
-from edgeformer_bench.peers.ctranslate2_format import LIMIT_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER, token_names
-from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_bench.peers.converted import ConvertedModel, token_names
 
 BATCH_TOKENS = (1024, 4096)
 """Batch sizes to try when CTranslate2 forms batches itself, in source tokens with padding."""
@@ -58,30 +56,45 @@ class CTranslate2Peer:
             inter_threads=workers,
             intra_threads=threads // workers,
         )
-        self._source = Tokenizer.from_file(folder / SOURCE_TOKENIZER)
-        self._target = Tokenizer.from_file(folder / TARGET_TOKENIZER)
         self._batch_tokens = batch_tokens
-        self._limit = int((folder / LIMIT_FILE).read_text(encoding="utf-8"))
-        special = SpecialTokens()
-        self._names = token_names(self._source.vocab_size, special)
-        self._ids = {name: index for index, name in enumerate(token_names(self._target.vocab_size, special))}
+        self._model = ConvertedModel(folder)
+        source, target = self._model.source_tokenizer, self._model.target_tokenizer
+        self._source_names = token_names(source.vocab_size, source.special)
+        self._target_names = token_names(target.vocab_size, target.special)
+        self._ids = {name: index for index, name in enumerate(self._target_names)}
 
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
         """See :meth:`Peer.translate`."""
-        limits = {"min_decoding_length": length or 1, "max_decoding_length": length or self._limit}
-        return self._translate(sources, beam_size=beam_size, **limits)
+        limits = [length] * len(sources) if length else self._model.limits(sources)
+        return self._translate(sources, limits, beam_size=beam_size, min_decoding_length=length or 0)
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`TextPeer.translate_texts`; CTranslate2 sorts texts by length and forms batches."""
-        sources = self._source.encode_batch(texts, special_tokens=True)
+        sources = self._model.source_tokenizer.encode_batch(texts, special_tokens=True)
         batches = {"max_batch_size": self._batch_tokens, "batch_type": "tokens"}
-        output = self._translate(sources, beam_size=beam_size, max_decoding_length=self._limit, **batches)
-        return [self._target.decode(ids) for ids in output]
+        limits = self._model.limits(sources)
+        output = self._translate(sources, limits, beam_size=beam_size, min_decoding_length=0, **batches)
+        return [self._model.target_tokenizer.decode(ids) for ids in output]
 
-    def _translate(self, sources: Sequence[Sequence[int]], **options: object) -> list[list[int]]:
-        tokens = [[self._names[index] for index in source] for source in sources]
-        results = self._translator.translate_batch(tokens, max_input_length=0, **options)
-        return [[self._ids[name] for name in result.hypotheses[0]] for result in results]
+    def _translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int], **options: object) -> list[list[int]]:
+        """Translate; CTranslate2 has one limit for all sentences, so those with a lower one are cut."""
+        model = self._model
+        prefix = [self._target_names[index] for index in model.target_prefix]
+        results = self._translator.translate_batch(
+            [[self._source_names[index] for index in source] for source in sources],
+            [prefix] * len(sources) if prefix else None,
+            max_input_length=0,
+            max_decoding_length=max(limits),
+            length_penalty=model.rules.generation.length_penalty,
+            suppress_sequences=[
+                [self._target_names[index]] for index in (*model.special.suppress, *model.special.forbid)
+            ],
+            **options,
+        )
+        return [
+            [self._ids[name] for name in result.hypotheses[0][:limit]]
+            for result, limit in zip(results, limits, strict=True)
+        ]
 
 
 def open_peer(spec: Spec) -> CTranslate2Peer:

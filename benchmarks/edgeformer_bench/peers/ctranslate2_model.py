@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,23 @@ from ctranslate2.specs.common_spec import Activation
 from numpy.typing import NDArray
 
 from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.transformer.config import TransformerConfig
+from edgeformer.model.transformer.layers import GatedLinear
 from edgeformer.model.transformer.model import DecoderLayer, Transformer
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
 from edgeformer.train.run import Run
 from edgeformer_bench.peers.base import PeerError, Weights
-from edgeformer_bench.peers.ctranslate2_format import LIMIT_FILE, SOURCE_TOKENIZER, TARGET_TOKENIZER, token_names
+from edgeformer_bench.peers.converted import save_rules, token_names
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
-from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, UNK_TOKEN
 
-_ACTIVATIONS = {"relu": Activation.RELU, "gelu": Activation.GELU, "silu": Activation.SWISH}
+_ACTIVATIONS = {
+    "relu": Activation.RELU,
+    "gelu": Activation.GELU,
+    "gelu_tanh": Activation.GELUTanh,
+    "gelu_sigmoid": Activation.GELUSigmoid,
+    "silu": Activation.SWISH,
+}
 
 
 def convert_run(run: Run, out: Path, weights: Weights) -> None:
@@ -37,24 +43,33 @@ def convert_run(run: Run, out: Path, weights: Weights) -> None:
     """
     with staged_folder(out) as folder:
         model = run.load_model()
-        convert_model(model, folder, weights)
-        (folder / LIMIT_FILE).write_text(f"{model.max_target_length}\n", encoding="utf-8")
-        shutil.copyfile(run.source_tokenizer_path, folder / SOURCE_TOKENIZER)
-        shutil.copyfile(run.target_tokenizer_path, folder / TARGET_TOKENIZER)
+        convert_model(model, folder, weights, run.source_tokenizer.special, run.target_tokenizer.special)
+        save_rules(run, model.max_target_length, folder)
 
 
-def convert_model(model: EncoderDecoder, folder: Path, weights: Weights) -> None:
+def convert_model(
+    model: EncoderDecoder, folder: Path, weights: Weights, source: SpecialTokens, target: SpecialTokens
+) -> None:
     """Write a model into an empty folder.
+
+    Args:
+        model: the model.
+        folder: where to write.
+        weights: how to store the weights.
+        source: special tokens of the source vocabulary.
+        target: special tokens of the target vocabulary.
 
     Raises:
         PeerError: CTranslate2 does not support the model.
     """
+    if target.unk is None or source.unk is None:
+        raise PeerError("CTranslate2 needs a token for unknown text in both vocabularies.")
     spec = _spec(model)
-    special = SpecialTokens()
-    spec.register_source_vocabulary(token_names(model.source_vocab_size, special))
-    spec.register_target_vocabulary(token_names(model.target_vocab_size, special))
-    spec.config.bos_token = spec.config.decoder_start_token = BOS_TOKEN
-    spec.config.eos_token, spec.config.unk_token = EOS_TOKEN, UNK_TOKEN
+    names = token_names(model.target_vocab_size, target)
+    spec.register_source_vocabulary(token_names(model.source_vocab_size, source))
+    spec.register_target_vocabulary(names)
+    spec.config.bos_token = spec.config.decoder_start_token = names[target.bos]
+    spec.config.eos_token, spec.config.unk_token = names[target.eos], names[target.unk]
     spec.validate()
     spec.optimize(quantization=None if weights == "float32" else weights)
     spec.save(str(folder))
@@ -62,53 +77,97 @@ def convert_model(model: EncoderDecoder, folder: Path, weights: Weights) -> None
 
 def _spec(model: EncoderDecoder) -> Any:
     """Build CTranslate2's specification of a model, weights included; its classes declare no attributes."""
+    _require_supported(model)
+    assert isinstance(model, Transformer)
+    config = model.config
+    spec: Any = TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.heads,
+        pre_norm=True,  # otherwise, there would be no final norm
+        no_final_norm=not config.has_final_norm,
+        activation=_ACTIVATIONS[config.activation],
+        alignment_heads=config.heads,  # attention is the mean of all heads of the last layer, as in ours
+        layernorm_embedding=config.embedding_norm,
+        relative_attention_bias=config.relative_bias is not None,
+        ffn_glu=config.ffn_gated,
+        rms_norm=config.norm_type == "rms",
+    )
+    spec.config.layer_norm_epsilon = config.norm_epsilon
+    scale = config.scale_embeddings
+    for side, table, embedding, norm in (
+        (spec.encoder, spec.encoder.embeddings[0], model.source_embedding, model.encoder_norm),
+        (spec.decoder, spec.decoder.embeddings, model.target_embedding, model.decoder_norm),
+    ):
+        side.pre_norm = config.norm == "pre"
+        side.scale_embeddings = scale if isinstance(scale, bool) else float(scale)
+        table.weight = _array(embedding.tokens.weight)
+        if config.embedding_norm:
+            _norm(side.layernorm_embedding, embedding.norm)
+        if config.has_final_norm:
+            _norm(side.layer_norm, norm)
+    _positions(spec, model)
+    encoder_layer: Any
+    for target, encoder_layer in zip(spec.encoder.layer, model.encoder_layers, strict=True):
+        _self_attention(target.self_attention, encoder_layer.attention, encoder_layer.attention_residual.norm)
+        _relative_bias(target.self_attention, encoder_layer.relative_bias, config)
+        _feed_forward(target.ffn, encoder_layer.feed_forward, encoder_layer.feed_forward_residual.norm)
+    for target, layer in zip(spec.decoder.layer, model.decoder_layers, strict=True):
+        _decoder_layer(target, layer, config)
+    _linear(spec.decoder.projection, model.projection)
+    if config.output_scale != 1:
+        spec.decoder.scale_outputs = float(config.output_scale)
+    return spec
+
+
+def _require_supported(model: EncoderDecoder) -> None:
+    """Refuse what CTranslate2's specification cannot represent.
+
+    Raises:
+        PeerError: names the option.
+    """
     if not isinstance(model, Transformer):
         raise PeerError(
             f"CTranslate2 has no model like {type(model).__name__}; of our models it supports Transformers only."
         )
+    for layer in model.decoder_layers:
+        if not isinstance(layer, DecoderLayer) or not isinstance(layer.target_layer, CausalSelfAttention):
+            raise PeerError("CTranslate2 has no such decoder layer; of our families it supports `transformer` only.")
     config = model.config
-    if config.share_head_projection or config.attention_scale != "d_k":
-        raise PeerError("CTranslate2 supports neither shared head projections nor attention scaled by `d_model`.")
+    if config.share_head_projection:
+        raise PeerError("CTranslate2 does not support `share_head_projection`.")
     if not config.key_width * config.heads == config.value_width * config.heads == config.d_model:
-        raise PeerError("CTranslate2 does not support heads whose widths differ from `d_model` / `heads`.")
-    pre_norm, activation = config.norm == "pre", _ACTIVATIONS[config.activation]
-    depths = (config.encoder_layers, config.decoder_layers)
-    spec: Any = TransformerSpec.from_config(
-        depths,
-        config.heads,
-        pre_norm=pre_norm,
-        activation=activation,
-        alignment_heads=config.heads,  # attention is the mean of all heads of the last layer, as in ours
-    )
-    for side, table, embedding in (
-        (spec.encoder, spec.encoder.embeddings[0], model.source_embedding),
-        (spec.decoder, spec.decoder.embeddings, model.target_embedding),
+        raise PeerError(
+            "CTranslate2 does not support heads whose widths, `d_k` and `d_v`, differ from `d_model` / `heads`."
+        )
+    if config.relative_bias is not None and config.positions != "none":
+        raise PeerError('CTranslate2 has no positions beside `relative_bias`; it needs `positions` = "none".')
+
+
+def _positions(spec: Any, model: Transformer) -> None:
+    """Tables of positions. Without one, CTranslate2 would compute sinusoids, so zeros stand for no positions."""
+    config = model.config
+    if config.relative_bias is not None:
+        return
+    for side, embedding, length in (
+        (spec.encoder, model.source_embedding, model.max_source_length),
+        (spec.decoder, model.target_embedding, model.max_target_length),
     ):
-        side.scale_embeddings = config.scale_embeddings
-        table.weight = _array(embedding.tokens.weight)
-        side.position_encodings.encodings = _array(embedding.positions)
-    if pre_norm:
-        _norm(spec.encoder.layer_norm, model.encoder_norm)
-        _norm(spec.decoder.layer_norm, model.decoder_norm)
-    encoder_layer: Any
-    for target, encoder_layer in zip(spec.encoder.layer, model.encoder_layers, strict=True):
-        _self_attention(target.self_attention, encoder_layer.attention, encoder_layer.attention_residual.norm)
-        _feed_forward(target.ffn, encoder_layer.feed_forward, encoder_layer.feed_forward_residual.norm)
-    for target, layer in zip(spec.decoder.layer, model.decoder_layers, strict=True):
-        _decoder_layer(target, layer)
-    _linear(spec.decoder.projection, model.projection)
-    return spec
+        table = np.zeros((length, config.d_model), np.float32)
+        if embedding.positions is not None:
+            table = _array(embedding.positions)
+        side.position_encodings.encodings = table
 
 
-def _decoder_layer(spec: Any, layer: Any) -> None:
-    if not isinstance(layer, DecoderLayer) or not isinstance(layer.target_layer, CausalSelfAttention):
-        raise PeerError("CTranslate2 has no such decoder layer; of our families it supports `transformer` only.")
-    _self_attention(spec.self_attention, layer.target_layer.attention, layer.target_residual.norm)
+def _decoder_layer(spec: Any, layer: Any, config: TransformerConfig) -> None:
+    self_attention = layer.target_layer
+    _self_attention(spec.self_attention, self_attention.attention, layer.target_residual.norm)
+    _relative_bias(spec.self_attention, self_attention.relative_bias, config)
     query, key_value, output = spec.attention.linear
     cross = layer.cross_attention
     _linear(query, cross.query)
     _linear(key_value, cross.key, cross.value)
     _linear(output, cross.output)
+    spec.attention.queries_scale = float(cross.scale)
     _norm(spec.attention.layer_norm, layer.cross_residual.norm)
     _feed_forward(spec.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
 
@@ -117,12 +176,23 @@ def _self_attention(spec: Any, attention: Any, norm: Any) -> None:
     query_key_value, output = spec.linear
     _linear(query_key_value, attention.query, attention.key, attention.value)
     _linear(output, attention.output)
+    spec.queries_scale = float(attention.scale)
     _norm(spec.layer_norm, norm)
+
+
+def _relative_bias(spec: Any, bias: Any, config: TransformerConfig) -> None:
+    if config.relative_bias is not None:
+        spec.relative_attention_bias = _array(bias.weight)
+        spec.relative_attention_max_distance = np.int32(config.relative_bias.max_distance)
 
 
 def _feed_forward(spec: Any, layers: Any, norm: Any) -> None:
     first, _, _, last = layers
-    _linear(spec.linear_0, first)
+    if isinstance(first, GatedLinear):
+        _linear(spec.linear_0, first.gate)
+        _linear(spec.linear_0_noact, first.linear)
+    else:
+        _linear(spec.linear_0, first)
     _linear(spec.linear_1, last)
     _norm(spec.layer_norm, norm)
 
@@ -135,7 +205,9 @@ def _linear(spec: Any, *layers: Any) -> None:
 
 
 def _norm(spec: Any, norm: Any) -> None:
-    spec.gamma, spec.beta = _array(norm.weight), _array(norm.bias)
+    spec.gamma = _array(norm.weight)
+    if hasattr(spec, "beta"):
+        spec.beta = _array(norm.bias)
 
 
 def _array(parameter: Any) -> NDArray[np.float32]:

@@ -12,11 +12,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from edgeformer_bench.peers.base import PeerError, Spec, Weights
+from edgeformer_bench.peers.converted import ConvertedModel, save_rules
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
 
+NORM_EPSILON = 1e-5
+"""What Hugging Face's Marian models add to the variance of a norm."""
 GRAPHS = ("encoder_model", "decoder_model", "decoder_with_past_model")
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu"}
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "gelu_sigmoid": "quick_gelu",
+    "silu": "silu",
+}
 
 
 class OptimumPeer:
@@ -35,13 +44,13 @@ class OptimumPeer:
         names = ("encoder_file_name", "decoder_file_name", "decoder_with_past_file_name")
         files = {name: next(folder.glob(f"{graph}*.onnx")).name for name, graph in zip(names, GRAPHS, strict=True)}
         self._model = ORTModelForSeq2SeqLM.from_pretrained(folder, session_options=options, **files)
-        self._special = SpecialTokens()
+        self._converted = ConvertedModel(folder)
 
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
         """See :meth:`Peer.translate`."""
         import torch
 
-        special = self._special
+        special = self._converted.special
         width = max(map(len, sources))
         source = torch.full((len(sources), width), special.pad)
         for row, ids in zip(source, sources, strict=True):
@@ -52,7 +61,11 @@ class OptimumPeer:
             input_ids=source, attention_mask=mask.long(), num_beams=beam_size, do_sample=False, **limits
         )
         rows: list[list[int]] = output[:, 1:].tolist()
-        return [row[: row.index(special.eos)] if special.eos in row else row for row in rows]
+        ends = [length] * len(rows) if length else self._converted.limits(sources)
+        return [
+            row[: min(end, row.index(special.eos))] if special.eos in row else row[:end]
+            for row, end in zip(rows, ends, strict=True)
+        ]
 
 
 def open_peer(spec: Spec) -> OptimumPeer:
@@ -72,7 +85,11 @@ def convert(run: Path, out: Path, weights: Weights) -> None:
 
     from edgeformer.train.run import Run
 
-    model = marian(Run.open(run).load_model())
+    opened = Run.open(run)
+    if opened.info.text.target_prefix:
+        raise PeerError("Optimum's Marian models do not support a `target_prefix`.")
+    special, length_penalty = opened.target_tokenizer.special, opened.info.generation.length_penalty
+    model = marian(opened.load_model(), special, length_penalty=length_penalty)
     with staged_folder(out) as result, TemporaryDirectory() as temporary:
         exported = result if weights == "float32" else Path(temporary)
         # Exported from memory: saving a Marian model drops its position tables, and opening it creates different ones.
@@ -84,10 +101,16 @@ def convert(run: Path, out: Path, weights: Weights) -> None:
                 quantizer = ORTQuantizer.from_pretrained(exported, file_name=f"{graph}.onnx")
                 quantizer.quantize(save_dir=result, quantization_config=settings)
             model.generation_config.save_pretrained(result)
+        save_rules(opened, model.generation_config.max_length - 1, result)
 
 
-def marian(model: Any) -> Any:
+def marian(model: Any, special: SpecialTokens, *, length_penalty: float = 1.0) -> Any:
     """Build a ``MarianMTModel`` that computes the same results as one of our Transformers.
+
+    Args:
+        model: the Transformer.
+        special: its special tokens.
+        length_penalty: exponent of the length in beam search.
 
     Raises:
         PeerError: Marian does not support the model.
@@ -96,12 +119,18 @@ def marian(model: Any) -> Any:
     from transformers import MarianMTModel
 
     _require_supported(model)
-    converted = MarianMTModel(_settings(model)).eval()
+    converted = MarianMTModel(_settings(model, special)).eval()
     with torch.no_grad():
         for target, parameter in _pairs(converted, model):
             target[: len(parameter)] = parameter  # one of the position tables may be longer than the model's
     length = model.config.max_target_length + 1
-    converted.generation_config.update(max_length=length, num_beams=1, bad_words_ids=None)
+    converted.generation_config.update(
+        max_length=length,
+        num_beams=1,
+        bad_words_ids=None,
+        suppress_tokens=sorted({*special.suppress, *special.forbid}),
+        length_penalty=length_penalty,
+    )
     return converted
 
 
@@ -114,17 +143,36 @@ def _require_supported(model: Any) -> None:
     ):
         raise PeerError("Optimum's Marian models correspond to the family `transformer` only.")
     config = model.config
-    if config.norm == "pre" or config.share_head_projection or config.attention_scale != "d_k":
-        raise PeerError("Optimum's Marian models have the norm after each sublayer, and standard attention.")
     if not config.key_width * config.heads == config.value_width * config.heads == config.d_model:
-        raise PeerError("Optimum's Marian models do not support heads whose widths differ from `d_model` / `heads`.")
+        raise PeerError(
+            "Optimum's Marian models do not support heads whose widths, `d_k` and `d_v`, differ from `d_model` / "
+            "`heads`."
+        )
+    needed = {
+        "norm": config.norm == "post",
+        "final_norm": not config.has_final_norm,
+        "norm_type": config.norm_type == "layer",
+        "norm_epsilon": config.norm_epsilon == NORM_EPSILON,
+        "embedding_norm": not config.embedding_norm,
+        "share_head_projection": not config.share_head_projection,
+        "attention_scale": config.attention_scale == "d_k",
+        "positions": config.positions != "none",
+        "relative_bias": config.relative_bias is None,
+        "scale_embeddings": isinstance(config.scale_embeddings, bool),
+        "ffn_gated": not config.ffn_gated,
+        "tied_embeddings": config.tied_embeddings != "inputs",
+        "output_scale": config.output_scale == 1,
+    }
+    for name, is_supported in needed.items():
+        if not is_supported:
+            raise PeerError(f"Optimum has no Marian model with this `{name}`, {getattr(config, name)!r}.")
 
 
-def _settings(model: Any) -> Any:
+def _settings(model: Any, special: SpecialTokens) -> Any:
     """Convert the configuration of one of our Transformers to Marian's."""
     from transformers import MarianConfig
 
-    config, special = model.config, SpecialTokens()
+    config = model.config
     return MarianConfig(
         vocab_size=model.source_vocab_size,
         decoder_vocab_size=model.target_vocab_size,
@@ -134,7 +182,7 @@ def _settings(model: Any) -> Any:
         encoder_attention_heads=config.heads,
         decoder_attention_heads=config.heads,
         encoder_ffn_dim=config.d_ff,
-        decoder_ffn_dim=config.d_ff,
+        decoder_ffn_dim=config.decoder_d_ff or config.d_ff,
         activation_function=ACTIVATIONS[config.activation],
         max_position_embeddings=max(config.max_source_length, config.max_target_length),
         scale_embedding=config.scale_embeddings,

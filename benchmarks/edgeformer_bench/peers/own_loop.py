@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from edgeformer_bench.peers.base import Spec
 from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.translator import AnyTranslator, Translator
 
@@ -20,19 +20,21 @@ class LoopPeer:
 
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
         """See :meth:`Peer.translate`."""
-        options = DecodeOptions(
+        options = replace(
+            self._translator.defaults,
             beam_size=beam_size,
-            min_length=length or 0,
-            max_length=length,
             max_batch_tokens=beam_size * len(sources) * max(map(len, sources)),  # all in one batch
             return_scores=False,
         )
-        return [list(best.ids) for best, *_ in decode(self._translator.session, sources, options)]
+        if length is not None:
+            options = replace(options, min_length=length, max_length=length, max_len_a=0.0)
+        prefixes = [self._translator.target_prefix] * len(sources)
+        return [list(best.ids) for best, *_ in decode(self._translator.session, sources, options, prefixes=prefixes)]
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`TextPeer.translate_texts`; the decode loop sorts texts by length and forms batches."""
-        options = DecodeOptions(beam_size=beam_size, return_scores=False)
-        return [translation.text for translation in self._translator.translate(texts, options)]
+        translations = self._translator.translate(texts, beam_size=beam_size, return_scores=False)
+        return [translation.text for translation in translations]
 
 
 def open_peer(spec: Spec) -> LoopPeer:

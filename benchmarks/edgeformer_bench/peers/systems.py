@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeformer_bench.peers.base import Contender, Kind, Spec, Weights
 from edgeformer_bench.peers.ctranslate2 import BATCH_TOKENS, environments
 from edgeformer_bench.peers.process import convert
 
-WEIGHTS: tuple[Weights, ...] = ("int8", "float32")
+WEIGHTS: dict[Kind, tuple[Weights, ...]] = {
+    "ctranslate2": ("int8", "float32"),
+    "optimum": ("int8", "float32"),
+    "marian": ("float32",),
+    "bergamot": ("int8",),
+}
 """How converted peers store their weights."""
+NAMES: dict[Kind, str] = {
+    "ctranslate2": "CTranslate2",
+    "optimum": "Optimum",
+    "marian": "Marian",
+    "bergamot": "Bergamot",
+}
+"""Names of converted peers in tables."""
 CUDA_TYPES: dict[Weights, str] = {"int8": "int8_float16", "float32": "float16"}
 """CTranslate2's compute type on a GPU for each way to store weights."""
 REFERENCE = "CTranslate2 int8"
@@ -26,11 +38,11 @@ class PeerOptions:
     threads: int = 1
     """CPU threads per operator."""
     device: str = "cpu"
-    """``cpu`` or ``cuda``; Optimum supports the CPU only."""
+    """``cpu`` or ``cuda``, which only bundles, PyTorch and CTranslate2 support."""
     forms_batches: bool = False
     """Whether peers form batches themselves, which adds variants to try."""
-    optimum_python: str = ""
-    """Python interpreter with Optimum; the current one if empty."""
+    pythons: Mapping[str, str] = field(default_factory=dict)
+    """Python interpreters of peers that have an environment of their own; empty for the current one."""
 
 
 def ours(bundles: Mapping[str, Path], threads: int, device: str = "cpu") -> list[Contender]:
@@ -58,19 +70,22 @@ def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contend
         compiled = name == "torch-compile"
         spec = Spec(kind="torch", model=str(run), threads=threads, device=device, settings={"compile": compiled})
         return [Contender("torch.compile" if compiled else "torch eager", (spec,), "float32")]
-    kind: Kind = "ctranslate2" if name == "ctranslate2" else "optimum"
-    python = options.optimum_python if kind == "optimum" and options.optimum_python else sys.executable
-    models = {weights: work / f"{name}-{weights}" for weights in WEIGHTS}
+    kind: Kind = next(kind for kind in NAMES if kind == name)
+    python = options.pythons.get(kind) or sys.executable
+    models = {weights: work / f"{name}-{weights}" for weights in WEIGHTS[kind]}
     if missing := {weights: model for weights, model in models.items() if not model.exists()}:
-        convert(kind, run, missing, python)
-    if kind == "optimum":
+        # Optimum converts with its own packages.
+        convert(kind, run, missing, python if kind == "optimum" else sys.executable)
+    if kind != "ctranslate2":
         return [
             Contender(
-                f"Optimum {weights}", (Spec(kind=kind, model=str(model), threads=threads, python=python),), weights
+                f"{NAMES[kind]} {weights}",
+                (Spec(kind=kind, model=str(model), threads=threads, python=python),),
+                weights,
             )
             for weights, model in models.items()
         ]
-    types = {weights: CUDA_TYPES[weights] if device == "cuda" else weights for weights in WEIGHTS}
+    types = {weights: CUDA_TYPES[weights] if device == "cuda" else weights for weights in models}
     return [
         Contender(f"CTranslate2 {types[weights]}", _variants(model, types[weights], options), weights)
         for weights, model in models.items()

@@ -19,8 +19,18 @@ from edgeformer_bench.memory import peak_memory_mb
 from edgeformer_bench.peers.base import MODULES, Kind, Peer, PeerError, Spec, TextPeer, Weights
 from edgeformer_runtime.errors import EdgeformerError
 
-PACKAGES = {"ctranslate2": "bench", "optimum": "optimum", "transformers": "optimum", "torch": "train"}
-"""The extra that installs each package."""
+PACKAGES = {
+    "ctranslate2": "edgeformer[bench]",
+    "optimum": "edgeformer[optimum]",
+    "transformers": "edgeformer[optimum]",
+    "torch": "edgeformer[train]",
+    "pymarian": "edgeformer[marian]",
+    "fxtranslate": "fxtranslate",
+    "sentencepiece": "edgeformer[import]",
+    "google": "edgeformer[import]",
+    "yaml": "edgeformer[import]",
+}
+"""What installs each package."""
 
 
 class Worker:
@@ -76,8 +86,8 @@ def _answer(worker: Worker, line: str) -> dict[str, Any]:
     except EdgeformerError as error:
         return {"error": str(error)}
     except ModuleNotFoundError as error:
-        extra = PACKAGES.get((error.name or "").partition(".")[0], "bench")
-        return {"error": f"`{error.name}` is not installed: pip install 'edgeformer[{extra}]'."}
+        package = PACKAGES.get((error.name or "").partition(".")[0], "edgeformer[bench]")
+        return {"error": f"`{error.name}` is not installed: pip install '{package}'."}
     except Exception as error:  # engines may raise anything
         return {"error": f"{type(error).__name__}: {error}"}
     return answer

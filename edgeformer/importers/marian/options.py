@@ -107,6 +107,8 @@ def model_config(arrays: Mapping[str, Any], options: Mapping[str, Any]) -> dict[
         "encoder_layers": depth["enc"],
         "decoder_layers": depth["dec"],
         "positions": _positions(options),
+        # Without positions, Marian does not scale embeddings either.
+        "scale_embeddings": _positions(options) != "none",
         "embedding_norm": "n" in str(options.get("transformer-postprocess-emb", "d")),
         "norm": norm,
         "norm_epsilon": NORM_EPSILON,

@@ -1,0 +1,81 @@
+"""What converted models have beside their weights, whichever engine they are for: tokenizers, and rules of decoding."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeformer_bench.peers.base import PeerError
+from edgeformer_runtime.bundle.generation import Generation
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.bundle.text_format import TextFormat
+from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN, Tokenizer
+
+if TYPE_CHECKING:
+    from edgeformer.train.run import Run
+
+SOURCE_TOKENIZER, TARGET_TOKENIZER, RULES_FILE = "source.tokenizer.json", "target.tokenizer.json", "rules.json"
+
+
+class Rules(msgspec.Struct, kw_only=True, frozen=True):
+    """What decides what a model translates, apart from its weights and vocabularies."""
+
+    max_target_length: int
+    """Maximum number of decoding steps."""
+    text: TextFormat
+    """Names of special tokens, and what is around the tokens of a text."""
+    languages: tuple[str, str]
+    """Codes of the languages to translate from and to."""
+    generation: Generation
+    """Decoding defaults of the model."""
+
+
+class ConvertedModel:
+    """Tokenizers and rules in a folder of a converted model.
+
+    Args:
+        folder: where :func:`save_rules` wrote them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.rules = msgspec.json.decode((folder / RULES_FILE).read_bytes(), type=Rules)
+        text, languages = self.rules.text, self.rules.languages
+        self.source_tokenizer = Tokenizer.from_file(folder / SOURCE_TOKENIZER, text).for_sources(*languages)
+        self.target_tokenizer = Tokenizer.from_file(folder / TARGET_TOKENIZER, text)
+        self.special = self.target_tokenizer.special
+        self.target_prefix = self.target_tokenizer.target_prefix(*languages)
+
+    def limits(self, sources: Sequence[Sequence[int]]) -> list[int]:
+        """Return the maximum number of output tokens for each source, target prefix and end token included."""
+        factor, limit = self.rules.generation.max_len_a, self.rules.max_target_length
+        shortest = len(self.target_prefix) + 1
+        return [min(limit, max(shortest, int(factor * len(source)))) if factor else limit for source in sources]
+
+
+def save_rules(run: Run, max_target_length: int, folder: Path) -> None:
+    """Write a run's tokenizers and rules into the folder of a converted model.
+
+    Raises:
+        PeerError: lengths are counted as in no other engine.
+    """
+    generation = run.info.generation
+    if not generation.length_includes_end:
+        raise PeerError("Other engines count the end token in lengths; `length_includes_end` must not be false.")
+    rules = Rules(
+        max_target_length=max_target_length, text=run.info.text, languages=run.languages, generation=generation
+    )
+    (folder / RULES_FILE).write_bytes(msgspec.json.encode(rules))
+    shutil.copyfile(run.source_tokenizer_path, folder / SOURCE_TOKENIZER)
+    shutil.copyfile(run.target_tokenizer_path, folder / TARGET_TOKENIZER)
+
+
+def token_names(vocab_size: int, special: SpecialTokens) -> list[str]:
+    """Make a unique name for each id, for engines that read and write names; the tokenizer's names may repeat."""
+    names = {special.pad: PAD_TOKEN, special.bos: BOS_TOKEN, special.eos: EOS_TOKEN}
+    if special.unk is not None:
+        names[special.unk] = UNK_TOKEN
+    return [names.get(index, f"t{index}") for index in range(vocab_size)]
