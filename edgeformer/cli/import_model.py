@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from edgeformer.errors import DataError
+
+if TYPE_CHECKING:
+    from edgeformer.importers.read import Found
+    from edgeformer.train.run import Run
 
 
 @click.command("import")
@@ -49,7 +54,7 @@ def import_model(
     from edgeformer.data.text import read_lines
     from edgeformer.importers.read import read_model
     from edgeformer.importers.run_folder import write_run
-    from edgeformer_runtime.cli.output import console, print_json, stages, table
+    from edgeformer_runtime.cli.output import stages
 
     sentences: list[str] = []
     if text is not None:
@@ -63,6 +68,13 @@ def import_model(
         run = write_run(
             found.model, out, found.origin, text=sentences, progress=lambda fraction: progress("translate", fraction)
         )
+    _show(found, run, as_json=as_json)
+
+
+def _show(found: Found, run: Run, *, as_json: bool) -> None:
+    """Print what was imported."""
+    from edgeformer_runtime.cli.output import console, print_json, table
+
     shown = run.sample[:3]
     if as_json:
         print_json(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,8 @@ def read_model(
     if isinstance(source, str) and is_model_name(source) and not Path(source).exists():
         downloaded = download_model(source)
     path = downloaded.path
-    if path.is_file() and zipfile.is_zipfile(path) and not any(known.recognizes(path) for known in importers()):
+    is_zip = path.is_file() and path.suffix.lower() == ".zip"
+    if is_zip and not any(known.recognizes(path) for known in importers()):
         with unpacked(path) as folder:
             try:
                 importer, model = _read(folder, format_name)
