@@ -57,7 +57,7 @@ def test_commands_have_the_options_that_are_written(page: Path) -> None:
     for words in commands(page):
         if words[:1] in ([], ["COMMAND"]):
             continue
-        with click.Context(main, info_name="edgeformer") as context:
+        with click.Context(main, info_name="edgeformer", **main.context_settings) as context:
             name, command, rest = main.resolve_command(context, words)
             assert command is not None
             while isinstance(command, click.Group):

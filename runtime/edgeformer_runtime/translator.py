@@ -366,7 +366,8 @@ class Translator(Generic[SessionT_co]):
         defaults = replace(self.defaults, beam_size=1) if options is None else options
         options = with_ids(self.target_tokenizer, _changed(defaults, changes))
         options.verify()
-        (prefix,) = prefix_ids(self.target_tokenizer, [target_prefix], 1)
+        (given,) = prefix_ids(self.target_tokenizer, [target_prefix], 1)
+        prefix = (*self.target_prefix, *given)
         (source,) = self._encoded([text], [prefix], 0, options, "raise")
         if isinstance(source, Source) and source.ids:
             yield from token_steps(self.session, self.target_tokenizer, source.ids, prefix, options)

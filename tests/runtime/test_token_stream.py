@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import pytest
@@ -57,3 +58,11 @@ def test_what_cannot_be_streamed_is_refused(translator: Translator) -> None:
         next(translator.translate_tokens(TEXT, target_prefix="green dog " * 100))
     with pytest.raises(InputError, match="must be a string"):
         next(translator.translate_tokens(3))  # type: ignore[arg-type]  # the point of the test
+
+
+def test_what_a_model_forces_comes_first(translator: Translator) -> None:
+    forcing = copy(translator)
+    forcing.target_prefix = tuple(translator.target_tokenizer.encode("green dog"))
+    *_, last = forcing.translate_tokens(TEXT)
+    assert last.text == forcing.translate([TEXT], beam_size=1)[0].text
+    assert last.text.startswith("green dog")
