@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -20,8 +20,10 @@ MAX_ARRAYS = 100_000
 MAX_HEADER = 10_000
 """Bytes of the header of an array."""
 MAX_EXPANSION = 2
-"""Size of all arrays or files, in multiples of the size of the archive. Weights can hardly be compressed."""
-MAX_MEMBERS = 1_000
+"""Size of all arrays, in multiples of the size of the file. Weights can hardly be compressed."""
+MAX_MEMBERS = 10_000
+MAX_UNPACKED = 4
+"""Size of all unpacked files, in multiples of the size of the archive."""
 MAX_SMALL = 64 << 20
 """Size of unpacked files that is always allowed, in bytes."""
 CHUNK = 1 << 20
@@ -64,28 +66,45 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
 
 
-@contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
-    """Unpack a zip file into a temporary folder; yield the folder, or the only one in it.
-
-    Members that are no plain files are left out, and folders inside the archive are flattened to one level.
+def plain_files(archive: zipfile.ZipFile) -> dict[str, str]:
+    """Names of all files of an archive, and their names without folders.
 
     Raises:
-        ImporterError: the file is damaged, has two files of one name, or is a compression bomb.
+        ImporterError: two files have the same name.
+    """
+    found: dict[str, str] = {}
+    for member in archive.namelist():
+        name = PurePosixPath(member).name
+        if member.endswith("/"):
+            continue
+        if name in found.values():
+            raise ImporterError(f"The archive has two files named `{name}`.")
+        found[member] = name
+    return found
+
+
+@contextmanager
+def unpacked(path: Path, members: Callable[[zipfile.ZipFile], Mapping[str, str]] = plain_files) -> Iterator[Path]:
+    """Unpack a zip file into a temporary folder, and yield the folder.
+
+    Args:
+        path: the zip file.
+        members: returns which members to unpack, and names to write them under, relative to the folder.
+
+    Raises:
+        ImporterError: the file is damaged, or a compression bomb.
     """
     with TemporaryDirectory() as name:
         folder = Path(name)
         try:
             with zipfile.ZipFile(path) as archive:
-                entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-                if len(entries) > MAX_MEMBERS:
-                    raise ImporterError(f"`{path}` has {len(entries):,} files, more than {MAX_MEMBERS:,}.")
-                allowance = max(MAX_SMALL, MAX_EXPANSION * path.stat().st_size)
-                for entry in entries:
-                    target = folder / PurePosixPath(entry.filename).name
-                    if target.exists():
-                        raise ImporterError(f"`{path}` has two files named `{target.name}`.")
-                    with archive.open(entry) as source, target.open("xb") as stream:
+                if len(archive.namelist()) > MAX_MEMBERS:
+                    raise ImporterError(f"`{path}` has more than {MAX_MEMBERS:,} files.")
+                allowance = max(MAX_SMALL, MAX_UNPACKED * path.stat().st_size)
+                for member, file in members(archive).items():
+                    target = folder / file
+                    target.parent.mkdir(exist_ok=True)
+                    with archive.open(member) as source, target.open("xb") as stream:
                         while data := source.read(CHUNK):
                             allowance -= len(data)
                             if allowance < 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import zipfile
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -11,7 +10,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import read_bytes, sha256_of
+from edgeformer.importers.archive import MAX_MEMBERS, read_bytes, sha256_of, unpacked
 from edgeformer.importers.ctranslate2.importer import MODEL, is_ctranslate2, read_ctranslate2
 from edgeformer.importers.ctranslate2.vocabularies import checked
 from edgeformer.importers.model import ImportedModel
@@ -21,12 +20,6 @@ from edgeformer_runtime.bundle.generation import Generation
 METADATA, PIECES, SUBWORDS, FOLDER = "metadata.json", "sentencepiece.model", "bpe.model", "model"
 MAX_METADATA = 1 << 20
 """Size of the metadata, in bytes."""
-MAX_MEMBERS = 10_000
-MAX_EXPANSION = 4
-"""Size of the unpacked files, in multiples of the size of the package. Weights can hardly be compressed."""
-MAX_SMALL = 64 << 20
-"""Size of the unpacked files that is always allowed, in bytes."""
-CHUNK = 1 << 20
 GENERATION = Generation(beam_size=4, length_penalty=0.2, length_includes_end=True)
 """What Argos Translate passes to CTranslate2."""
 NOTE = (
@@ -56,9 +49,8 @@ def read_argos(path: Path) -> ImportedModel:
     """
     if path.is_dir():
         return _from_folder(path)
-    with tempfile.TemporaryDirectory() as folder:
-        _unpack(path, Path(folder))
-        return replace(_from_folder(Path(folder)), hashes=sha256_of([path]))
+    with unpacked(path, _members) as folder:
+        return replace(_from_folder(folder), hashes=sha256_of([path]))
 
 
 def _from_folder(folder: Path) -> ImportedModel:
@@ -75,7 +67,7 @@ def _from_folder(folder: Path) -> ImportedModel:
         raise ImporterError(f"The package has no tokenizer: neither `{PIECES}` nor `{SUBWORDS}`.")
     text = imported.text
     if prefix := metadata.target_prefix:
-        # As a token of a language, it is no part of the text.
+        # Tokens of languages are not part of the text.
         text = checked(changed(text, target_prefix=(prefix,), languages={metadata.to_code: prefix}))
     return replace(
         imported,
@@ -94,30 +86,6 @@ def _metadata(path: Path) -> Metadata:
         return msgspec.json.decode(data, type=Metadata)
     except (msgspec.DecodeError, ValueError) as error:
         raise ImporterError(f"`{path.name}` of the package is damaged: {error}.") from None
-
-
-def _unpack(path: Path, folder: Path) -> None:
-    """Write the files that are needed, each under a name that is given here.
-
-    Raises:
-        ImporterError: the package is damaged, or a compression bomb.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            allowance = max(MAX_SMALL, MAX_EXPANSION * path.stat().st_size)
-            for member, name in _members(archive).items():
-                target = folder / name
-                target.parent.mkdir(exist_ok=True)
-                with archive.open(member) as source, target.open("wb") as stream:
-                    while data := source.read(CHUNK):
-                        allowance -= len(data)
-                        if allowance < 0:
-                            raise ImporterError(f"`{path}` is compressed more than weights can be.")
-                        stream.write(data)
-    except ImporterError:
-        raise
-    except Exception as error:  # zipfile raises many types for damaged files
-        raise ImporterError(f"`{path}` is damaged: {error}. Download it again.") from None
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, str]:

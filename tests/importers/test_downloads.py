@@ -246,4 +246,4 @@ def test_names_are_told_from_paths() -> None:
     assert not is_model_name("folder")
     result = CliRunner().invoke(main, ["import", "hf:no name", "--out", "run"])
     assert result.exit_code == 1
-    assert "is no name of a model" in result.stderr
+    assert "is not a model name" in result.stderr

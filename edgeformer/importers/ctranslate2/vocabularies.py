@@ -225,7 +225,7 @@ def _text_format(
 
 
 def _languages(tokens: Sequence[str]) -> dict[str, str]:
-    """Tokens of languages by their codes; none if there is a single one."""
+    """Tokens of languages by their codes; empty if there is only one."""
     for pattern in LANGUAGES:
         found = {match[1]: token for token in tokens if (match := re.fullmatch(pattern, token))}
         if len(found) > 1:

@@ -42,7 +42,7 @@ def download_from_hub(name: str) -> Downloaded:
     """
     match = _NAME.fullmatch(name)
     if match is None:
-        raise ConfigError(f"`hf:{name}` is no name of a model; give hf:ORGANIZATION/NAME, or add @REVISION.")
+        raise ConfigError(f"`hf:{name}` is not a model name; give hf:ORGANIZATION/NAME, optionally with @REVISION.")
     repository, revision = match["repository"], match["revision"]
     folder = Path(_snapshot(repository, revision))
     return Downloaded(folder, {"name": f"hf:{repository}", "revision": folder.name})

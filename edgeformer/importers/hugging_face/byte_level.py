@@ -85,7 +85,7 @@ def _pair(parts: Any, file: Path) -> tuple[str, str]:
     if isinstance(parts, str):
         parts = parts.split(" ")
     if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
-        raise ImporterError(f"`{file}` is damaged: {str(parts)[:80]} is no pair of entries.")
+        raise ImporterError(f"`{file}` is damaged: {str(parts)[:80]} is not a pair of entries.")
     return parts[0], parts[1].rstrip("\r")
 
 

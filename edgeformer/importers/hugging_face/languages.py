@@ -28,7 +28,7 @@ def with_tags(tokens: Mapping[str, str]) -> dict[str, str]:
 
 
 def tags(code: str) -> list[str]:
-    """BCP 47 tags of a code, the most precise first; none if it is not the code of a language."""
+    """BCP 47 tags of a code, the most precise first; empty if it is not the code of a language."""
     match = _CODE.fullmatch(code)
     if match is None:
         return []

@@ -70,7 +70,7 @@ def _imported(items: Mapping[str, Item], files: Files, generation: Generation) -
     read_files = [files.model, *files.vocabularies, *(files.pieces or ())]
     shortlist = None
     if files.shortlist is not None:
-        # The start token is no entry of the original vocabularies.
+        # The original vocabularies do not have the start token.
         shortlist = read_shortlist(files.shortlist, *(size - 1 for size in vocabularies.sizes))
         read_files.append(files.shortlist)
     return ImportedModel(

@@ -54,7 +54,7 @@ def _codes(text: str) -> tuple[str, list[tuple[str, str]]]:
     """Return the version of codes, and the pairs to merge.
 
     Raises:
-        ValueError: a line is no pair.
+        ValueError: a line is not a pair.
     """
     lines = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n").split("\n")
     version, first = "0.1", 1

@@ -148,7 +148,7 @@ def parameters(model: nn.Module, scales: Mapping[str, LinearScales]) -> list[Par
 
 
 def parts(rows: NDArray[np.float32], known: Sequence[Parameter]) -> list[Part]:
-    """Find the parameters that are concatenated in a weight ``(out, in)``; none if any of them is unknown."""
+    """Find the parameters that are concatenated in a weight ``(out, in)``; empty if one of them is unknown."""
 
     def is_at(parameter: Parameter, at: int) -> bool:
         fits = rows.shape[1] == len(parameter.row) and at + parameter.count <= len(rows)
