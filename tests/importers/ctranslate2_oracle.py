@@ -23,7 +23,9 @@ def sources(count: int) -> list[list[str]]:
     return [random.choice(words, random.integers(1, 9)).tolist() for _ in range(count)]
 
 
-def compare(ours: AnyTranslator, folder: Path, tokens: Sequence[list[str]], *, around: bool = True) -> None:
+def compare(
+    ours: AnyTranslator, folder: Path, tokens: Sequence[list[str]], *, around: bool = True, longest: int = 16
+) -> None:
     """Check that both give the same tokens and scores, greedily and with four beams.
 
     Args:
@@ -31,6 +33,7 @@ def compare(ours: AnyTranslator, folder: Path, tokens: Sequence[list[str]], *, a
         folder: the original model.
         tokens: tokens of the sources.
         around: whether callers of CTranslate2 must add what is around the tokens of a source.
+        longest: maximum length of translations of any length.
     """
     theirs = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1, inter_threads=1)
     target, text = ours.target_tokenizer, ours.target_tokenizer.text
@@ -38,9 +41,9 @@ def compare(ours: AnyTranslator, folder: Path, tokens: Sequence[list[str]], *, a
     before, after = (text.resolved(part, *LANGUAGES.values()) for part in (text.source_prefix, text.source_suffix))
     given = [[*before, *source, *after] if around else source for source in tokens]
     texts = [" ".join(source) for source in tokens]
-    for beam_size, shortest, longest in ((1, 0, 16), (4, 0, 16), (4, 8, 8)):
-        found = ours.translate(texts, beam_size=beam_size, min_length=shortest, max_length=longest, return_scores=True)
-        limits = {"min_decoding_length": shortest, "max_decoding_length": longest}
+    for beam_size, shortest, limit in ((1, 0, longest), (4, 0, longest), (4, 8, 8)):
+        found = ours.translate(texts, beam_size=beam_size, min_length=shortest, max_length=limit, return_scores=True)
+        limits = {"min_decoding_length": shortest, "max_decoding_length": limit}
         expected = theirs.translate_batch(
             given, [prefix] * len(given), beam_size=beam_size, return_scores=True, **limits
         )
@@ -48,7 +51,7 @@ def compare(ours: AnyTranslator, folder: Path, tokens: Sequence[list[str]], *, a
             (translation, other)
             for translation, other in zip(found, expected, strict=True)
             # At the maximum length, CTranslate2 chooses from all beams, beside what is finished.
-            if beam_size == 1 or shortest == longest or len(other.hypotheses[0]) < longest
+            if beam_size == 1 or shortest == limit or len(other.hypotheses[0]) < limit
         ]
         for translation, other in compared:
             assert target.tokens(translation.best.ids) == other.hypotheses[0]
