@@ -42,7 +42,7 @@ class Moses:
         self._matched = {name: index for name, index in self._ids.items() if name not in special}
         self._normalizer = MosesPunctNormalizer(file.language)
         self._tokenizer = MosesTokenizer(file.language)
-        # The same result; sacremoses makes the set of all letters anew for every word with periods.
+        # The same result; sacremoses builds the set of all letters again for every word with periods.
         self._tokenizer.isanyalpha = frozenset(self._tokenizer.IsAlpha).intersection
         self._detokenizer = MosesDetokenizer(file.language)
         self._bpe = BPE(io.StringIO("\n".join((f"#version: {file.codes_version}", *map(" ".join, file.merges)))))
