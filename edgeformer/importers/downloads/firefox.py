@@ -117,12 +117,12 @@ def _plain(pair: str) -> str:
 
 
 def _fetch(record: Record, url: str, file: Path) -> None:
-    """Download a file, unless it is there already.
+    """Download a file, unless it is there already and has the hash that the record states.
 
     Raises:
         DataError: the file is damaged or cannot be downloaded.
     """
-    if file.is_file() and record.decompressed_hash in {None, _sha256(file.read_bytes())}:
+    if file.is_file() and record.decompressed_hash == _sha256(file.read_bytes()):
         return
     data = download(url, ADVICE)
     if _sha256(data) != record.attachment.hash:
