@@ -61,69 +61,47 @@ def _best_token_nodes(*, padded: bool) -> list[onnx.NodeProto]:
     rows = "padded" if padded else "all"
     return [
         node("LogSoftmax", ["logits"], ["all"], axis=-1),
-        node("Gather", ["all", "zero"], ["first"], axis=1),
         *([node("Pad", ["all", "padding", "nothing"], ["padded"])] if padded else []),
         node("Reshape", [rows, "chunks"], ["grid"]),
-        # the maximum of each chunk plus the log-probability of its hypothesis: (N, K, chunks per row), flattened
-        node("ReduceMax", ["grid", "two"], ["grid_max"], keepdims=0),
-        node("Cast", ["grid_max"], ["peak"], to=TensorProto.DOUBLE),
-        node("Shape", ["log_probability"], ["sentences_beams"]),
-        node("Concat", ["sentences_beams", "rest"], ["peaks_shape"], axis=0),
-        node("Reshape", ["peak", "peaks_shape"], ["peaks"]),
-        node("Unsqueeze", ["log_probability", "two"], ["past"]),
-        node("Add", ["peaks", "past"], ["peak_totals"]),
-        node("Flatten", ["peak_totals"], ["peak_total"]),
-        # the best chunks, in their original order
-        node("TopK", ["peak_total", "count"], ["best_peak", "best_chunk"], axis=1),
-        node("TopK", ["best_chunk", "count"], ["chunk", "rank"], axis=1, largest=0),
-        # their contents: (N, count, size)
+        node("ReduceMax", ["grid", "two"], ["peak"], keepdims=0),
+        # the best chunks of each row, in their original order
+        node("TopK", ["peak", "chunk_count"], ["best_peak", "best_chunk"], axis=1),
+        node("TopK", ["best_chunk", "chunk_count"], ["chunk", "rank"], axis=1, largest=0),
+        # their contents: (R, chunk_count, size)
         node("Unsqueeze", ["chunk", "two"], ["chunk_index"]),
         node("GatherND", ["grid", "chunk_index"], ["inside"], batch_dims=1),
-        node("Cast", ["inside"], ["inside_double"], to=TensorProto.DOUBLE),
-        node("Shape", ["peaks"], ["row_chunks"], start=2),
-        node("Div", ["chunk", "row_chunks"], ["beam"]),
-        node("GatherElements", ["log_probability", "beam"], ["beam_past"], axis=1),
-        node("Unsqueeze", ["beam_past", "two"], ["chunk_past"]),
-        node("Add", ["inside_double", "chunk_past"], ["totals"]),
-        node("Flatten", ["totals"], ["total"]),
-        node("TopK", ["total", "count"], ["value", "found"], axis=1),
-        # their positions among all extensions
-        node("Shape", ["grid"], ["size"], start=2),
-        node("Div", ["found", "size"], ["found_chunk"]),
-        node("GatherElements", ["chunk", "found_chunk"], ["place_chunk"], axis=1),
-        node("Mul", ["place_chunk", "size"], ["begin"]),
-        node("Mod", ["found", "size"], ["offset"]),
-        node("Add", ["begin", "offset"], ["place"]),
+        node("Flatten", ["inside"], ["candidates"]),
+        node("TopK", ["candidates", "count"], ["value", "found"], axis=1),
     ]
 
 
 def best_tokens(*, padded: bool) -> onnx.ModelProto:
-    """Build log-softmax followed by a search for the best extensions within the best chunks.
+    """Build log-softmax followed by a search for the most probable tokens of each row within its best chunks.
 
-    The best ``count`` extensions are in the ``count`` chunks with the largest maxima. These chunks keep their original
-    order, so that the first of several equal extensions wins.
+    The best ``count`` tokens are in the ``count`` chunks with the largest maxima. These chunks keep their original
+    order, so that the first of several equal tokens wins.
 
-    Inputs: ``logits (N * K, V)``; ``log_probability (N, K)``; ``chunks (3,)``: N, chunks per sentence, chunk size;
-    ``count (1,)``; if padded, ``padding (4,)`` of the logits at the ends of their axes.
+    Inputs: ``logits (R, V)``; ``chunks (3,)``: R, chunks per row, chunk size; ``chunk_count (1,)``: number of chunks to
+    scan, the smaller of ``count`` and the chunks per row; ``count (1,)``: number of tokens; if padded, ``padding (4,)``
+    of the logits at the ends of their axes.
 
-    Outputs: ``value (N, count)``; ``place (N, count)``, positions among a sentence's ``K * V`` extensions, padding
-    included; ``first (N * K, 1)``, the first log-probability of each row, NaN if the row contains NaN or no finite
-    value.
+    Outputs: ``value (R, count)``, log-probabilities, NaN if the row contains NaN or no finite value; ``chunk (R,
+    chunk_count)``, the chunks scanned; ``found (R, count)``, positions among the contents of these chunks.
     """
-    constants = {"zero": np.array([0]), "two": np.array([2]), "rest": np.array([-1])}
+    constants = {"two": np.array([2])}
     inputs: list[tuple[str, int, list[str | int]]] = [
         ("logits", TensorProto.FLOAT, ["R", "V"]),
-        ("log_probability", TensorProto.DOUBLE, ["N", "K"]),
         ("chunks", TensorProto.INT64, [3]),
+        ("chunk_count", TensorProto.INT64, [1]),
         ("count", TensorProto.INT64, [1]),
     ]
     if padded:
         constants["nothing"] = np.array(-np.inf, np.float32)
         inputs.append(("padding", TensorProto.INT64, [4]))
     outputs: list[tuple[str, int, list[str | int]]] = [
-        ("value", TensorProto.DOUBLE, ["N", "count"]),
-        ("place", TensorProto.INT64, ["N", "count"]),
-        ("first", TensorProto.FLOAT, ["R", 1]),
+        ("value", TensorProto.FLOAT, ["R", "count"]),
+        ("chunk", TensorProto.INT64, ["R", "chunk_count"]),
+        ("found", TensorProto.INT64, ["R", "count"]),
     ]
     made = helper.make_graph(
         _best_token_nodes(padded=padded),

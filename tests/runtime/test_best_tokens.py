@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgeformer_runtime.decoding.best_tokens import best_tokens, largest, log_sum_exp, most_probable
-from edgeformer_runtime.decoding.search import BestTokens
-from edgeformer_runtime.decoding.session import FloatArray
+from edgeformer_runtime.decoding.session import BestTokens, FloatArray
 from edgeformer_runtime.engine import onnx_best_tokens
-from edgeformer_runtime.engine.onnx_best_tokens import OnnxBestTokens, chunking
+from edgeformer_runtime.engine.onnx_best_tokens import BestTokensGraphs, OnnxBestTokens, chunking
 
 WIDTHS = [1, 2, 5, 6, 31, 32, 33, 63, 64, 65, 127, 128, 320, 1023, 1024, 1025, 2048, 4093, 4096, 4097, 6000]
 """Around the widths from which rows are taken in chunks, around one, two and many chunks, and primes."""
@@ -42,7 +41,7 @@ def cases(draw: st.DrawFn) -> Case:
 def engine() -> OnnxBestTokens:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    return OnnxBestTokens(options)
+    return OnnxBestTokens(BestTokensGraphs(options))
 
 
 @pytest.fixture(scope="module", params=["numpy", "engine"])
@@ -159,16 +158,27 @@ def test_the_engine_leaves_the_logits_as_they_are(engine: OnnxBestTokens, width:
 
 @pytest.mark.parametrize("sentences", [1, 5, 8])
 @pytest.mark.parametrize("block", [1, 3, 4])
-def test_blocks_of_sentences_give_what_all_together_give(
+def test_blocks_of_rows_give_what_all_together_give(
     engine: OnnxBestTokens, monkeypatch: pytest.MonkeyPatch, sentences: int, block: int
 ) -> None:
     random = np.random.default_rng(0)
     logits = random.normal(size=(sentences * 3, 500)).astype(np.float32)
     log_probability = -random.random((sentences, 3))
     whole = engine(logits, log_probability, 6)
-    monkeypatch.setattr(onnx_best_tokens, "CACHED", block * logits[:3].size + 1)
-    for part, reference in zip(whole, engine(logits, log_probability, 6), strict=True):
+    monkeypatch.setattr(onnx_best_tokens, "CACHED", block * logits[0].size + 1)
+    for part, reference in zip(whole, engine(logits.copy(), log_probability, 6), strict=True):
         assert np.array_equal(part, reference)
+
+
+def test_logits_are_read_again_in_every_step(engine: OnnxBestTokens) -> None:
+    random = np.random.default_rng(0)
+    logits = np.empty((4, 500), np.float32)
+    for _ in range(3):
+        logits[:] = random.normal(size=logits.shape)
+        _, token, parent = engine(logits, np.zeros((1, 4)), 1)
+        assert logits[parent[0, 0], token[0, 0]] - np.log(np.exp(logits[parent[0, 0]]).sum()) == pytest.approx(
+            (logits.max(axis=1) - np.log(np.exp(logits).sum(axis=1))).max(), abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("vocab_size", range(1, 3000, 7))

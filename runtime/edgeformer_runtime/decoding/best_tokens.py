@@ -30,13 +30,33 @@ def best_tokens(
         them extends, ``(N, count)``, from 0 to K - 1. Ties go to the first hypothesis, then to the lowest token. If a
         row has a NaN logit or no finite one, all log-probabilities of its sentence are NaN.
     """
-    best, token = most_probable(logits, count)
-    sentences = len(log_probability)
-    total = (log_probability.reshape(-1, 1) + best).reshape(sentences, -1)
+    return best_extensions(*most_probable(logits, count), log_probability, count)
+
+
+def best_extensions(
+    value: FloatArray, token: IntArray, log_probability: NDArray[np.float64], count: int
+) -> tuple[NDArray[np.float64], IntArray, IntArray]:
+    """Find each sentence's ``count`` most probable extensions among the most probable tokens of each hypothesis.
+
+    Args:
+        value: log-probabilities of tokens, ``(N * K, C)``, best first.
+        token: the tokens, ``(N * K, C)``.
+        log_probability: see :func:`best_tokens`.
+        count: see :func:`best_tokens`.
+
+    Returns:
+        See :func:`best_tokens`.
+    """
+    sentences, width = len(log_probability), value.shape[1]
+    total = (log_probability.reshape(-1, 1) + value).reshape(sentences, -1)
     index = np.argsort(-total, axis=1, kind="stable")[:, :count]
-    value = np.take_along_axis(total, index, axis=1)
-    value[~np.isfinite(best[:, 0]).reshape(sentences, -1).all(axis=1)] = np.nan
-    return value, np.take_along_axis(token.reshape(sentences, -1), index, axis=1), index // token.shape[1]
+    parent = index // width
+    if sentences > 1:
+        index += np.arange(sentences)[:, None] * total.shape[1]
+    best = total.ravel()[index]
+    if not np.isfinite(value[:, 0]).all():
+        best[~np.isfinite(value[:, 0]).reshape(sentences, -1).all(axis=1)] = np.nan
+    return best, token.ravel()[index], parent
 
 
 def most_probable(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:

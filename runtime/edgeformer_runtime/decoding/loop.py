@@ -209,7 +209,6 @@ def search_steps(
         counters.decoder_seconds += clock() - step_begin
         counters.steps += 1
         counters.row_steps += len(logits)
-        counters.peak_state_bytes = max(counters.peak_state_bytes, state.nbytes)
         return logits
 
     for token in search.before:
@@ -223,7 +222,10 @@ def search_steps(
         if is_first:
             counters.first_token_seconds += clock() - begin
             is_first = False
-        if advance.rows is not None and not search.is_finished:
+        is_finished = search.is_finished
+        if is_finished or advance.rows is not None:  # a state is largest before its rows are selected
+            counters.peak_state_bytes = max(counters.peak_state_bytes, state.nbytes)
+        if advance.rows is not None and not is_finished:
             state.select(advance.rows, advance.sentences)
         yield search
     counters.batch_seconds += clock() - begin

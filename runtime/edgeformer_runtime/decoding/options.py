@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any, Protocol, TypedDict
 
 from edgeformer_runtime.errors import OptionError
@@ -212,16 +213,21 @@ class DecodeOptions:
         Raises:
             OptionError: lists every value that is out of range.
         """
-        problems = list(self._problems()) or list(self._conflicts())
-        if problems:
-            raise OptionError("; ".join(problems) + ".")
+        if self._all_problems:
+            raise OptionError("; ".join(self._all_problems) + ".")
+
+    @cached_property
+    def _all_problems(self) -> list[str]:
+        return list(self._problems()) or list(self._conflicts())
 
     def _problems(self) -> Iterator[str]:
         """Values that are wrong by themselves."""
         for option in fields(self):
             value = getattr(self, option.name)
+            if value is option.default:
+                continue
             problem = option.metadata["values"].problem(value)
-            if problem and not (value is None and option.default is None):
+            if problem:
                 yield f"`{option.name}` {problem}, but is {value!r}"
 
     def _conflicts(self) -> Iterator[str]:

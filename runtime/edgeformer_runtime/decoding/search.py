@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,11 +15,11 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.repeats import ends_in_repeats
 from edgeformer_runtime.decoding.requests import Request
 from edgeformer_runtime.decoding.sampling import Sampler
-from edgeformer_runtime.decoding.session import FloatArray, IntArray
+from edgeformer_runtime.decoding.session import BestTokens, FloatArray, IntArray
 from edgeformer_runtime.errors import ModelError
 
-BestTokens = Callable[[FloatArray, NDArray[np.float64], int], tuple[NDArray[np.float64], IntArray, IntArray]]
-"""Finds the most probable extensions; see :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`."""
+FIRST_COLUMNS = 32
+"""Number of steps for which there is room at first."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,10 @@ class Search(Protocol):
     none if there is no prefix."""
     token: IntArray
     """Last token of each live row, ``(R,)``."""
-    history: IntArray
-    """Tokens of each live row so far, without the start token, ``(R, T)``."""
+
+    @property
+    def history(self) -> IntArray:
+        """Tokens of each live row so far, without the start token, ``(R, T)``; valid until the next step."""
 
     @property
     def sentence(self) -> IntArray:
@@ -100,18 +102,24 @@ class _BatchSearch:
         """Maximum length of each live sentence, ``(N',)``."""
         self._shortest_limit = int(self._limit.min())
         prefix = np.array([request.prefix for request in requests], dtype=np.int64).reshape(len(requests), -1)
-        self.history: IntArray = prefix.repeat(width, axis=0)
-        start = np.full(len(self.history), special.bos, dtype=np.int64)
+        self._tokens = _Columns(prefix.repeat(width, axis=0))
+        start = np.full(len(requests) * width, special.bos, dtype=np.int64)
         self.before: Sequence[IntArray]
         self.token: IntArray
         *self.before, self.token = start, *np.ascontiguousarray(self.history.T)
         self._given = np.array([request.log_probability or 0.0 for request in requests])
         """Log-probability of each sentence before the search, ``(N,)``."""
-        self._trail: NDArray[np.float64] | None = None
-        """Log-probability of each live row after each of its tokens, ``(R, T)``, if token scores are requested."""
+        self._trail: _Columns | None = None
+        """Log-probability of each live row after each of its tokens, if token scores are requested."""
         if options.return_token_scores:
-            self._trail = np.zeros(self.history.shape)
-            self._trail[:, -1:] = self._given.repeat(width)[:, None]
+            trail = np.zeros(self.history.shape)
+            trail[:, -1:] = self._given.repeat(width)[:, None]
+            self._trail = _Columns(trail)
+
+    @property
+    def history(self) -> IntArray:
+        """See :class:`Search`."""
+        return self._tokens.values
 
     @property
     def sentence(self) -> IntArray:
@@ -126,11 +134,11 @@ class _BatchSearch:
     @property
     def token_scores(self) -> NDArray[np.float64]:
         """See :class:`Search`."""
-        return np.zeros(self.history.shape) if self._trail is None else np.diff(self._trail, axis=1, prepend=0.0)
+        return np.zeros(self.history.shape) if self._trail is None else np.diff(self._trail.values, axis=1, prepend=0.0)
 
     def _stopped(self) -> NDArray[np.bool_] | None:
         """Whether each live row may not become longer, ``(R,)``; ``None`` if all may."""
-        rows, length = self.history.shape
+        rows, length = len(self.token), self._tokens.length
         stopped = None
         if length >= self._shortest_limit:
             stopped = (self._limit <= length).repeat(rows // len(self._limit))
@@ -138,6 +146,19 @@ class _BatchSearch:
             repeats = ends_in_repeats(self.history, self._options.max_ngram_repeats)
             stopped = repeats if stopped is None else stopped | repeats
         return stopped if stopped is not None and stopped.any() else None
+
+    def _extend(self, rows: IntArray | None, log_probability: NDArray[np.float64]) -> None:
+        """Continue ``rows`` with the new tokens and their log-probability; ``None`` if all rows stay in place."""
+        self._tokens.extend(rows, self.token)
+        if self._trail is not None:
+            self._trail.extend(rows, log_probability)
+
+    def _keep_rows(self, rows: IntArray) -> None:
+        """Drop all rows but these."""
+        self.token = self.token[rows]
+        self._tokens.keep(rows)
+        if self._trail is not None:
+            self._trail.keep(rows)
 
     def _keep(self, sentences: IntArray) -> None:
         """Drop all sentences but these."""
@@ -159,7 +180,7 @@ class _BatchSearch:
             length = len(ids) + (finished and options.length_includes_end)
             score = normalized_score(log_probability, length, options.length_penalty)
         if self._trail is not None:
-            token_scores = tuple(np.diff([0.0, *self._trail[row], *[log_probability] * finished]).tolist())
+            token_scores = tuple(np.diff([0.0, *self._trail.values[row], *[log_probability] * finished]).tolist())
         hypothesis = Hypothesis(tuple(ids.tolist()), score, finished, token_scores)
         self._results[self._origin[sentence]].append(hypothesis)
 
@@ -176,35 +197,35 @@ class GreedySearch(_BatchSearch):
     def __init__(self, requests: Sequence[Request], options: DecodeOptions, special: SpecialTokens) -> None:
         super().__init__(requests, options, special, width=1)
         self._log_probability = self._given.copy()
+        self._rows = np.arange(len(requests))
         self._sampler = Sampler(requests, options) if options.is_sampling else None
 
     def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
-        rows = np.arange(len(logits))
         if self._forbidden:
             forbidden = logits[:, self._forbidden]  # a copy
             logits[:, self._forbidden] = -np.inf
         self.token = logits.argmax(axis=1)
-        peak = chosen = logits[rows, self.token, None]
-        check_finite(peak, self.history)
+        rows = self._rows[: len(logits)]
+        peak = chosen = logits[rows, self.token]
+        check_finite(peak, self._tokens.length)
         if self._sampler is not None:
             self.token = self._sampler(logits)
-            chosen = logits[rows, self.token, None]
+            chosen = logits[rows, self.token]
         if self._options.needs_scores:
-            total = log_sum_exp(logits, peak)
+            total = log_sum_exp(logits, peak[:, None])
             if self._forbidden:
                 total = np.logaddexp(total, np.logaddexp.reduce(forbidden, axis=1, keepdims=True))
-            self._log_probability += (chosen - total)[:, 0]
-        ended = self.token == self._eos
-        if any_ended := bool(ended.any()):
-            for row in np.flatnonzero(ended).tolist():
+            self._log_probability += chosen - total[:, 0]
+        any_ended = self._eos in (tokens := self.token.tolist())
+        for row, token in enumerate(tokens) if any_ended else ():
+            if token == self._eos:
                 self._collect(row, row, float(self._log_probability[row]), finished=True)
-        self.history = np.concatenate((self.history, self.token[:, None]), axis=1)
-        if self._trail is not None:
-            self._trail = np.concatenate((self._trail, self._log_probability[:, None]), axis=1)
+        self._extend(None, self._log_probability)
         stopped = self._stopped()
         if stopped is None and not any_ended:
             return Advance(None, None)
+        ended = self.token == self._eos
         if stopped is not None:
             for row in np.flatnonzero(stopped & ~ended).tolist():
                 self._collect(row, row, float(self._log_probability[row]), finished=False)
@@ -219,10 +240,8 @@ class GreedySearch(_BatchSearch):
 
     def _keep(self, sentences: IntArray) -> None:
         super()._keep(sentences)
-        self.token, self.history = self.token[sentences], self.history[sentences]
+        self._keep_rows(sentences)
         self._log_probability = self._log_probability[sentences]
-        if self._trail is not None:
-            self._trail = self._trail[sentences]
         if self._sampler is not None:
             self._sampler.keep(sentences)
 
@@ -261,6 +280,8 @@ class BeamSearch(_BatchSearch):
         self._best, self._beams = best, options.beam_size
         self._width = -(-self._beams // row_multiple) * row_multiple
         """Rows per sentence after the first step."""
+        self._in_place = list(range(len(requests) * self._width))
+        """The rows of a step in which all stay in place."""
         width = self._width if row_multiple > 1 else 1
         super().__init__(requests, options, special, width)
         self._follows_prefix = self.history.shape[1] > 0 and requests[0].log_probability is None
@@ -274,14 +295,14 @@ class BeamSearch(_BatchSearch):
         beams, (sentences, width) = self._beams, self._log_probability.shape
         # (N, 2K) extensions, best first: at most K of them end, so at least K continue
         value, token, parent = self._extensions(logits, 2 * beams)
-        check_finite(value[:, 0], self.history)
+        check_finite(value[:, 0], self._tokens.length)
         if (missing := 2 * beams - value.shape[1]) > 0:
             value = np.pad(value, ((0, 0), (0, missing)), constant_values=-np.inf)
             token, parent = (np.pad(array, ((0, 0), (0, missing))) for array in (token, parent))
-        ends = token == self._eos
         if self._options.beam_shrinks:
             room = beams - np.array([len(self._results[origin]) for origin in self._origin])
             value[np.arange(2 * beams) >= room[:, None]] = -np.inf
+        ends = token == self._eos
         if self._follows_prefix:
             value[:, 1:][ends[:, 1:]] = -np.inf
             ends[:, 1:] = self._follows_prefix = False
@@ -296,18 +317,18 @@ class BeamSearch(_BatchSearch):
             token, parent = (np.take_along_axis(array, order, axis=1) for array in (token, parent))
         self._log_probability, self.token = value[:, : self._width], token[:, : self._width].ravel()
         self._log_probability[:, beams:] = -np.inf
-        rows = (np.arange(sentences)[:, None] * width + parent[:, : self._width]).ravel()
-        self.history = np.concatenate((self.history[rows], self.token[:, None]), axis=1)
-        if self._trail is not None:
-            self._trail = np.concatenate((self._trail[rows], self._log_probability.reshape(-1, 1)), axis=1)
+        rows = parent[:, : self._width]
+        if sentences > 1:
+            rows = rows + np.arange(0, sentences * width, width)[:, None]
+        rows = rows.ravel()
+        stay = width == self._width and rows.tolist() == self._in_place[: len(rows)]
+        self._extend(None if stay else rows, self._log_probability.ravel())
         stopped = self._stopped()
         if any_ends or stopped is not None or not self._options.early_stopping:
             alive = self._alive(stopped)
             if alive is not None:
-                rows = rows.reshape(sentences, self._width)[alive].ravel()
-                return Advance(rows, alive)
-        in_place = width == self._width and bool((rows == np.arange(len(rows))).all())
-        return Advance(None if in_place else rows, None)
+                return Advance(rows.reshape(sentences, self._width)[alive].ravel(), alive)
+        return Advance(None if stay else rows, None)
 
     def _extensions(self, logits: FloatArray, count: int) -> tuple[NDArray[np.float64], IntArray, IntArray]:
         """The ``count`` most probable extensions of each sentence by a token that may be generated."""
@@ -349,9 +370,7 @@ class BeamSearch(_BatchSearch):
             return None
         alive = packed(live)
         kept = (alive[:, None] * width + np.arange(width)).ravel()
-        self.history, self.token = self.history[kept], self.token[kept]
-        if self._trail is not None:
-            self._trail = self._trail[kept]
+        self._keep_rows(kept)
         self._log_probability = self._log_probability[alive]
         self._keep(alive)
         return alive
@@ -365,7 +384,7 @@ class BeamSearch(_BatchSearch):
             return False
         worst = sorted((hypothesis.score or 0.0 for hypothesis in results), reverse=True)[options.places - 1]
         best = float(self._log_probability[sentence].max())
-        return normalized_score(best, self.history.shape[1], options.length_penalty) > worst
+        return normalized_score(best, self._tokens.length, options.length_penalty) > worst
 
     def _collect_if_room(self, sentence: int, row: int, log_probability: float, *, finished: bool) -> None:
         # With a coverage penalty, which comes later, any of those that end in one step may be the best.
@@ -375,19 +394,47 @@ class BeamSearch(_BatchSearch):
             self._collect(sentence, row, log_probability, finished=finished)
 
 
-def check_finite(values: NDArray[np.floating[Any]], history: IntArray) -> None:
+class _Columns:
+    """An array that grows by one column per step, in place: ``(R, T)``."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.length = values.shape[1]
+        self._buffer = np.empty((len(values), self.length + FIRST_COLUMNS), values.dtype)
+        self._buffer[:, : self.length] = values
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """The columns so far, ``(R, T)``; changed by the next step."""
+        return self._buffer[:, : self.length]
+
+    def extend(self, rows: IntArray | None, column: NDArray[Any]) -> None:
+        """Continue ``rows`` with ``column`` ``(R',)``; ``None`` if all rows stay in place."""
+        length, capacity = self.length, self._buffer.shape[1]
+        if rows is not None:
+            self._buffer = self._buffer[rows]
+        if length == capacity:
+            self._buffer = np.pad(self._buffer, ((0, 0), (0, capacity)))
+        self._buffer[:, length] = column
+        self.length += 1
+
+    def keep(self, rows: IntArray) -> None:
+        """Drop all rows but these."""
+        self._buffer = self._buffer[rows]
+
+
+def check_finite(values: NDArray[np.floating[Any]], length: int) -> None:
     """Check that the best value of each row is finite.
 
     Args:
         values: largest logit or log-probability of each row.
-        history: tokens of each row so far, ``(R, T)``.
+        length: number of tokens so far.
 
     Raises:
         ModelError: a value is infinite or NaN.
     """
     if not np.isfinite(values).all():
         raise ModelError(
-            f"At step {history.shape[1] + 1} no token has a finite logit: the model's weights are damaged, or "
+            f"At step {length + 1} no token has a finite logit: the model's weights are damaged, or "
             "decoding options such as `min_length`, `no_repeat_ngram_size` and `suppress_tokens` together forbid every "
             "token."
         )

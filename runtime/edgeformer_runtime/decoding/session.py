@@ -9,6 +9,7 @@ The loop is independent of model family and engine. State changes in place, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -18,6 +19,8 @@ from edgeformer_runtime.bundle.manifest import SpecialTokens
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
+BestTokens = Callable[[FloatArray, NDArray[np.float64], int], tuple[NDArray[np.float64], IntArray, IntArray]]
+"""Finds the most probable extensions; see :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`."""
 
 
 class DecoderState(Protocol):
@@ -96,10 +99,10 @@ class StepSession(Protocol):
             A state with one row per sentence, before the first step.
         """
 
-    def best_tokens(
-        self, logits: FloatArray, log_probability: NDArray[np.float64], count: int
-    ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
-        """Find the most probable extensions; see :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`."""
+    @property
+    def best_tokens(self) -> BestTokens:
+        """Finds the most probable extensions in one search; see
+        :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`."""
 
 
 @runtime_checkable

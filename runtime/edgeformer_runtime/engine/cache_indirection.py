@@ -38,15 +38,17 @@ class CacheIndirection:
             sentences: for each sentence to keep, its current index, ``(N',)``; ``None`` keeps all.
             length: number of positions written so far.
         """
-        kept = np.arange(self._sentences) if sentences is None else sentences
-        parent = rows.reshape(len(kept), self._beams) - kept[:, None] * self._beams  # (N', K): beam to continue
+        parent = rows % self._beams  # (N' * K,): beam to continue
         if sentences is not None:
-            self._sentences = len(kept)
-            self.table = np.ascontiguousarray(self.table[kept])
+            self._sentences = len(sentences)
+            self.table = np.ascontiguousarray(self.table[sentences])
+            rows = parent.reshape(-1, self._beams) + np.arange(0, len(rows), self._beams)[:, None]
+            rows = rows.ravel()
         if self._beams > 1 and length:
             last = length - 1
-            self.table[:, :, :last] = self.table[np.arange(len(kept))[:, None], parent, :last]
-            self.table[:, :, last] = parent  # each row wrote its own last entry, so it is in the parent's row
+            table = self.table.reshape(len(rows), -1)  # a view
+            table[:, :last] = table[rows, :last]
+            table[:, last] = parent  # each row wrote its own last entry, so it is in the parent's row
 
     def widen(self, capacity: int) -> None:
         """Enlarge the table to a larger cache capacity."""

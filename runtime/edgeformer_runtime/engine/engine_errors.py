@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import onnxruntime as ort
 
 from edgeformer_runtime.bundle.plain_files import shortened
@@ -18,10 +15,23 @@ def engine_message(error: Exception) -> str:
     return shortened(error, _MAX_MESSAGE)
 
 
-@contextmanager
-def engine_errors(file: str) -> Iterator[None]:
-    """Convert any exception raised by the engine while opening or running graph ``file`` to :class:`ModelError`."""
-    try:
-        yield
-    except Exception as error:  # onnxruntime's own exceptions share no base class
-        raise ModelError(f"onnxruntime {ort.__version__} failed in `{file}`: {engine_message(error)}") from None
+class EngineErrors:
+    """Converts any exception raised by the engine in the ``with`` block to :class:`ModelError`.
+
+    Args:
+        file: the graph that the block opens or runs.
+    """
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):  # onnxruntime's own exceptions share no base class
+            raise ModelError(
+                f"onnxruntime {ort.__version__} failed in `{self._file}`: {engine_message(error)}"
+            ) from None

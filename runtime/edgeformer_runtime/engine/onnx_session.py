@@ -30,9 +30,9 @@ try:
 
     from edgeformer_runtime.engine.bindings import StepGraph
     from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
-    from edgeformer_runtime.engine.engine_errors import engine_errors, engine_message
+    from edgeformer_runtime.engine.engine_errors import EngineErrors, engine_message
     from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
-    from edgeformer_runtime.engine.onnx_best_tokens import OnnxBestTokens
+    from edgeformer_runtime.engine.onnx_best_tokens import BestTokensGraphs, OnnxBestTokens
     from edgeformer_runtime.engine.onnx_state import OnnxState
     from edgeformer_runtime.engine.state_tensors import StateTensors, batch_bytes
 except ModuleNotFoundError:
@@ -98,7 +98,7 @@ class OnnxSession:
             dtypes = {tensor.dtype for tensor in self._table}
             rows = DeviceRows(dtypes, device, options, [(PROVIDERS[device], SETTINGS[device])])
             self.make_tensors = partial(DeviceTensors, rows=rows)
-        self.best_tokens = OnnxBestTokens(options)
+        self._best_tokens = BestTokensGraphs(options)
         self._attention: StepGraph | None = None
         self._lock = Lock()
 
@@ -112,6 +112,12 @@ class OnnxSession:
         """2 for weights quantized in blocks, whose kernels compute two rows at a time; otherwise 1. See
         :attr:`~edgeformer_runtime.decoding.session.StepSession.row_multiple`."""
         return max(PRECISIONS[name].row_multiple for name in self._manifest.precision.values())
+
+    @property
+    def best_tokens(self) -> OnnxBestTokens:
+        """Finds the most probable extensions in one search; see
+        :attr:`~edgeformer_runtime.decoding.session.StepSession.best_tokens`."""
+        return OnnxBestTokens(self._best_tokens)
 
     @property
     def special(self) -> SpecialTokens:
@@ -144,7 +150,7 @@ class OnnxSession:
         emitted = [tensor.name for tensor in self._table if tensor.from_encoder]
         for name in emitted:
             binding.bind_output(name, self._device)
-        with engine_errors(contract.ENCODER_FILE):
+        with EngineErrors(contract.ENCODER_FILE):
             encoder.run_with_iobinding(binding)
             tensors = self.make_tensors(
                 dict(zip(emitted, binding.get_outputs(), strict=True)),

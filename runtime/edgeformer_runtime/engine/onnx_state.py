@@ -33,7 +33,7 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.engine.bindings import Binding, StepGraph
 from edgeformer_runtime.engine.cache_indirection import CacheIndirection
-from edgeformer_runtime.engine.engine_errors import engine_errors
+from edgeformer_runtime.engine.engine_errors import EngineErrors
 from edgeformer_runtime.engine.state_tensors import StateTensors
 
 
@@ -111,7 +111,7 @@ class OnnxState:
         tensors = self._tensors
         if tensors.length >= tensors.capacity:
             self._widen()
-        with engine_errors(graph.file):
+        with EngineErrors(graph.file):
             binding = self._bindings.get(graph.file)
             if binding is None:
                 binding = self._bindings[graph.file] = self._bind(graph)

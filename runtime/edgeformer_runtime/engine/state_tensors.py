@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -196,8 +198,19 @@ def batch_bytes(
         contract.CAPACITY_AXIS: length,
     }
     copies = 2  # old and new, while a step or a selection replaces one by the other
-    state = sum(math.prod(tensor.shape(sizes)) * np.dtype(tensor.dtype).itemsize for tensor in table)
+    state = sum(nbytes * math.prod(sizes[axis] for axis in axes) for axes, nbytes in _sizes(table))
     return copies * (state + rows * vocab_size * np.dtype(np.float32).itemsize)
+
+
+@cache
+def _sizes(table: tuple[StateTensor, ...]) -> list[tuple[tuple[str, ...], int]]:
+    """The bytes that tensors with the same letters in their axes have together for each index of these axes."""
+    sizes: Counter[tuple[str, ...]] = Counter()
+    for tensor in table:
+        letters = tuple(axis for axis in tensor.axes if isinstance(axis, str))
+        fixed = math.prod(axis for axis in tensor.axes if isinstance(axis, int))
+        sizes[letters] += fixed * np.dtype(tensor.dtype).itemsize
+    return list(sizes.items())
 
 
 def rows_of(sentences: IntArray, block: int) -> IntArray:

@@ -16,7 +16,7 @@ from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.forced_steps import columns
 from edgeformer_runtime.decoding.session import IntArray
-from edgeformer_runtime.engine.engine_errors import engine_errors
+from edgeformer_runtime.engine.engine_errors import EngineErrors
 from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
 from edgeformer_runtime.engine.onnx_session import PROVIDERS, SETTINGS
 from edgeformer_runtime.limits import MAX_GRAPH_BYTES
@@ -65,7 +65,7 @@ class InnerGraph:
         if folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         providers = [(PROVIDERS[device], SETTINGS[device])]
-        with engine_errors(file):
+        with EngineErrors(file):
             self._session = ort.InferenceSession(with_outputs(graph, names), options, providers=providers)
         self.outputs = [output.name for output in self._session.get_outputs()]
         """Names of all tensors that a run returns."""
@@ -97,7 +97,7 @@ class InnerGraph:
                 binding.bind_ortvalue_output(name, buffers[name])
             else:
                 binding.bind_output(name)
-        with engine_errors(self.file):
+        with EngineErrors(self.file):
             self._session.run_with_iobinding(binding)
             return dict(zip(self.outputs, binding.get_outputs(), strict=True))
 
@@ -201,7 +201,7 @@ class InnerGraphs:
     def _shown(self, graph: InnerGraph, outputs: Values) -> Stage:
         hidden = {*graph.names, *(tensor.output_name for tensor in self._table if tensor.kind == "cache")}
         names = [*graph.names, *(name for name in graph.outputs if name not in hidden)]
-        with engine_errors(graph.file):  # raised for values that are not arrays, such as sequences
+        with EngineErrors(graph.file):  # raised for values that are not arrays, such as sequences
             return {name: outputs[name].numpy() for name in names}
 
 
