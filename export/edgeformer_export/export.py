@@ -27,13 +27,14 @@ from edgeformer_export.passes.strip import Strip
 from edgeformer_export.passes.structure import operator_counts
 from edgeformer_export.quantize.assignment import assign, tensor_reports
 from edgeformer_export.sample import SamplePair, spread
+from edgeformer_export.shortlist.graphs import output_projection, restricted
 from edgeformer_export.stages import COMPARE, EXAMPLES, WRITE, StageProgress, silent
 from edgeformer_export.tracing.to_onnx import Graphs, split_attention
 from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.choice import Choice
-from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens, Target, TokenizerFiles
+from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialTokens, Target, TokenizerFiles
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.bundle.provenance import Provenance, TrainingRecord
@@ -179,18 +180,24 @@ def write_parts(
     Returns:
         The manifest.
     """
-    passes = dict(passes)
+    passes, shortlist = dict(passes), None
     if model_graphs.model.has_attention:
         graphs |= split_attention(graphs[contract.DECODER_FILE])
     for file in graphs:
         graphs[file], records = run_passes(graphs[file], [Strip()])
         passes[file] = (*passes.get(file, ()), *records)
+    if model_graphs.shortlist is not None:
+        projection = output_projection(model_graphs.optimized(precision).graphs[contract.DECODER_FILE])
+        features, width = str(projection.activation.name), projection.weight.shape[0]
+        graphs[contract.SHORTLIST_DECODER_FILE] = restricted(graphs[contract.DECODER_FILE], features, width)
+        (folder / contract.SHORTLIST_FILE).write_bytes(model_graphs.shortlist.to_bytes())
+        shortlist = ShortlistInfo(width=width)
     write_weights(graphs.values(), folder / contract.WEIGHTS_FILE)
     for file, graph in graphs.items():
         ir.save(graph, folder / file)
     operators = {file: dict(operator_counts(graph).most_common()) for file, graph in graphs.items()}
     report = Report(passes=passes, operators=operators, quantization=quantization)
-    manifest = _manifest(model_graphs, graphs, precision, report)
+    manifest = msgspec.structs.replace(_manifest(model_graphs, graphs, precision, report), shortlist=shortlist)
     for name in {manifest.tokenizers.source, manifest.tokenizers.target}:
         shutil.copyfile(model_graphs.run.path / name, folder / name)
     return write_manifest(folder, manifest)

@@ -25,6 +25,7 @@ from edgeformer_export.quantize.calibration import QuantizationRange, calibrate
 from edgeformer_export.quantize.layers import Layer, find_layers, given_scales, parameters, parts
 from edgeformer_export.quantize.static import GivenScales, QuantizeStatic, activations, projection_digests
 from edgeformer_export.sample import sample_pairs, spread
+from edgeformer_export.shortlist.graphs import weight_graph
 from edgeformer_export.stages import CALIBRATE, OPTIMIZE, TRACE, StageProgress, silent
 from edgeformer_export.tracing.mistakes import unsupported
 from edgeformer_export.tracing.to_onnx import Graphs, Traced, to_onnx
@@ -33,6 +34,7 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.report import PassRecord
 from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.shortlist import Shortlist
 
 CALIBRATION_PAIRS = 256
 
@@ -71,6 +73,7 @@ class ModelGraphs:
         run: an opened run folder.
         target: which operators may be used.
         for_cuda: trace for CUDA in half precision.
+        shortlist: target tokens by source token; adds the graph that reads their weights.
         progress: called during the work.
 
     Raises:
@@ -84,9 +87,10 @@ class ModelGraphs:
         target: Target = "ort",
         *,
         for_cuda: bool = False,
+        shortlist: Shortlist | None = None,
         progress: StageProgress = silent,
     ) -> None:
-        self.run, self.target = run, target
+        self.run, self.target, self.shortlist = run, target, shortlist
         self._for_cuda, self._progress = for_cuda, progress
         self.special = run.target_tokenizer.special
         self.model = run.load_model()
@@ -167,6 +171,9 @@ class ModelGraphs:
             for_cuda=self._for_cuda,
             merge=MergeLinears(self._given_activation) if self.run.info.quantization else None,
         )
+        if self.shortlist is not None:
+            graphs[contract.SHORTLIST_WEIGHT_FILE] = weight_graph(graphs[contract.DECODER_FILE])
+            passes = {**passes, contract.SHORTLIST_WEIGHT_FILE: ()}
         layers = () if self._for_cuda else tuple(find_layers(self._parameters, graphs))
         return OptimizedGraphs(graphs, passes, layers)
 

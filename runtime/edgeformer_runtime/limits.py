@@ -28,6 +28,8 @@ MAX_GOLDEN_BYTES = 64 * MIB
 """Size of the file of golden examples."""
 MAX_SIGNATURE_BYTES = 4096
 """Size of the signature."""
+MAX_SHORTLIST_BYTES = 256 * MIB
+"""Size of the file of shortlists."""
 MAX_FILE_BYTES = 64 * GIB
 """Size of any other file, such as the weights."""
 

@@ -59,7 +59,7 @@ def assign(layers: Sequence[Layer], precision: Precision, keep: Mapping[str, Pre
     assigned: dict[str, dict[str, Precision]] = {contract.ENCODER_FILE: {}, contract.DECODER_FILE: {}}
     for layer in layers:
         for use in layer.uses:
-            assigned[use.file][use.name] = precision_of(use, keep.get(layer.name, precision))
+            assigned.setdefault(use.file, {})[use.name] = precision_of(use, keep.get(layer.name, precision))
     return assigned
 
 

@@ -68,7 +68,7 @@ def find_layers(known: Sequence[Parameter], graphs: Graphs) -> list[Layer]:
         graphs: its optimized graphs, before quantization.
     """
     shared: dict[str, list[Use]] = defaultdict(list)
-    for file in (contract.ENCODER_FILE, contract.DECODER_FILE):
+    for file in sorted(graphs, key=[*contract.GRAPH_FILES].index):
         for use in _uses(file, graphs[file].graph):
             shared[digest(use.rows)].append(use)
     layers: list[Layer] = []

@@ -14,11 +14,13 @@ from edgeformer_runtime.bundle.provenance import Provenance
 from edgeformer_runtime.bundle.report import Report
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.contract import (
-    ATTENTION_FILE,
     DECODER_FILE,
     ENCODER_FILE,
     GOLDEN_FILE,
     GRAPH_FILES,
+    SHORTLIST_DECODER_FILE,
+    SHORTLIST_FILE,
+    SHORTLIST_WEIGHT_FILE,
     SCHEMA_REVISION,
     WEIGHTS_FILE,
     StateTensor,
@@ -26,6 +28,7 @@ from edgeformer_runtime.contract import (
 )
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import (
+    MAX_AXIS,
     MAX_BEAM_SIZE,
     MAX_COUNT,
     MAX_FILE_BYTES,
@@ -36,6 +39,7 @@ from edgeformer_runtime.limits import (
     MAX_LENGTH_PENALTY,
     MAX_OPERATOR_SETS,
     MAX_OPSET,
+    MAX_SHORTLIST_BYTES,
     MAX_TEXT,
     MAX_TOKENIZER_BYTES,
     MAX_VOCAB_SIZE,
@@ -87,6 +91,13 @@ class FileEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
     """Lower-case hexadecimal SHA-256 of the content."""
 
 
+class ShortlistInfo(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Sizes of the bundle's shortlist."""
+
+    width: Number
+    """Width of what is projected to logits (D)."""
+
+
 class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Content of ``manifest.json``."""
 
@@ -124,6 +135,8 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """Decoding defaults."""
     text: TextFormat = TextFormat()
     """Names of special tokens, and what is around the tokens of a text."""
+    shortlist: ShortlistInfo | None = None
+    """The bundle's shortlist, if it has one."""
     opsets: dict[str, Number]
     """Operator-set versions by domain; the empty domain is the ONNX standard."""
     min_onnxruntime: Text
@@ -178,6 +191,8 @@ def manifest_problems(manifest: Manifest) -> list[str]:
     """List every manifest value that contradicts the contract, a limit or another value; empty if the manifest is
     valid."""
     problems = [*state_problems(manifest.state), *_size_problems(manifest), *_file_problems(manifest)]
+    if manifest.shortlist is not None and not 1 <= manifest.shortlist.width <= MAX_AXIS:
+        problems.append(f"the width of the shortlist must be from 1 to {MAX_AXIS:,}, but is {manifest.shortlist.width}")
     sizes = {"pad": min(manifest.source_vocab_size, manifest.target_vocab_size)}
     for name in ("bos", "eos", "pad", "unk"):
         index, vocab_size = getattr(manifest.special, name), sizes.get(name, manifest.target_vocab_size)
@@ -224,16 +239,19 @@ def _file_problems(manifest: Manifest) -> Iterator[str]:
     tokenizers = {manifest.tokenizers.source, manifest.tokenizers.target}
     most = dict.fromkeys(tokenizers, MAX_TOKENIZER_BYTES)
     most |= {**dict.fromkeys(GRAPH_FILES, MAX_GRAPH_BYTES), GOLDEN_FILE: MAX_GOLDEN_BYTES}
+    most[SHORTLIST_FILE] = MAX_SHORTLIST_BYTES
     for name, entry in manifest.files.items():
         plain = name.isprintable() and name not in {"", ".", ".."} and not set(name) & set("/\\:")
         if not plain or len(name.encode()) > MAX_TEXT:
             yield f"file `{shortened(name)}` must be a plain name inside the bundle"
         elif not 0 <= entry.size <= most.get(name, MAX_FILE_BYTES):
             yield f"file `{name}` must have at most {most.get(name, MAX_FILE_BYTES):,} bytes, but has {entry.size}"
-    graphs = {ENCODER_FILE, DECODER_FILE, *({ATTENTION_FILE} & manifest.files.keys())}
+    graphs = {ENCODER_FILE, DECODER_FILE, *(set(GRAPH_FILES) & manifest.files.keys())}
     yield from (f"`precision` lacks `{name}`" for name in sorted(graphs - manifest.precision.keys()))
     yield from (
         f"`precision` has `{name[:MAX_TEXT]}`, which is no graph" for name in manifest.precision.keys() - graphs
     )
     used = {*graphs, WEIGHTS_FILE, *tokenizers}
+    if manifest.shortlist is not None:
+        used |= {SHORTLIST_FILE, SHORTLIST_WEIGHT_FILE, SHORTLIST_DECODER_FILE}
     yield from (f"file `{name}` is used but not listed with a hash" for name in sorted(used - manifest.files.keys()))

@@ -9,15 +9,24 @@ from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from msgspec.structs import replace as replace_field
 
 from edgeformer_runtime.decoding.alternatives import decode_alternatives
 from edgeformer_runtime.decoding.batching import pad
 from edgeformer_runtime.decoding.coverage import ranked_by_coverage
 from edgeformer_runtime.decoding.options import DecodeOptions, check_count
-from edgeformer_runtime.decoding.processors import build_processors
+from edgeformer_runtime.decoding.processors import build_processors, spread
 from edgeformer_runtime.decoding.requests import Request, length_limit, make_requests, request_batches
 from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, Hypothesis, Search
-from edgeformer_runtime.decoding.session import FloatArray, IntArray, SizedSession, StepSession
+from edgeformer_runtime.decoding.session import (
+    DecoderState,
+    FloatArray,
+    IntArray,
+    ListedState,
+    SearchSession,
+    SizedSession,
+    StepSession,
+)
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES, MAX_WORKERS
 
@@ -189,15 +198,22 @@ def search_steps(
         The search after each of its steps, always the same object.
     """
     clock = time.perf_counter
-    processors = build_processors(options, session.special, requests)
     begin = clock()
-    state = session.start(*pad([request.source for request in requests], session.special.pad))
+    sources, special = pad([request.source for request in requests], session.special.pad), session.special
+    state: DecoderState
+    listing: ListedState | None = None
+    if isinstance(session, SearchSession) and (searched := session.start_search(*sources)).listed is not None:
+        # What may not be generated is not listed.
+        state, listing, special = searched, searched, replace_field(special, suppress=(), forbid=())
+    else:
+        state = session.start(*sources)
+    processors = build_processors(options, special, requests)
     search: Search
     if options.beam_size == 1:
-        search = GreedySearch(requests, options, session.special)
+        search = GreedySearch(requests, options, special)
     else:
         best, multiple = session.best_tokens, session.row_multiple
-        search = BeamSearch(requests, options, session.special, best, row_multiple=multiple)
+        search = BeamSearch(requests, options, special, best, row_multiple=multiple)
     if len(search.token) > len(requests):  # the search starts with several rows per sentence
         state.select(np.arange(len(requests)).repeat(len(search.token) // len(requests)), None)
     counters.encoder_seconds += clock() - begin
@@ -215,10 +231,12 @@ def search_steps(
         step(token)
     is_first = True
     while not search.is_finished:
-        logits = step(search.token)
+        logits, listed = step(search.token), None if listing is None else listing.listed
+        if listed is not None and processors:
+            logits, listed = spread(logits, listed, session.vocab_size), None
         for process in processors:
             process(search, logits)
-        advance = search.advance(logits)
+        advance = search.advance(logits, listed)
         if is_first:
             counters.first_token_seconds += clock() - begin
             is_first = False

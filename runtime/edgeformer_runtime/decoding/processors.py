@@ -135,10 +135,26 @@ class PrefixBias:
                 np.log(probability, out=logits[row])
 
 
+def spread(logits: FloatArray, listed: IntArray, vocab_size: int) -> FloatArray:
+    """Spread the logits of listed tokens over the whole vocabulary, with ``-inf`` for all others.
+
+    Args:
+        logits: ``(R, C)``.
+        listed: the tokens, ``(C,)``.
+        vocab_size: entries of the vocabulary (V).
+
+    Returns:
+        ``(R, V)``.
+    """
+    whole = np.full((len(logits), vocab_size), -np.inf, np.float32)
+    whole[:, listed] = logits
+    return whole
+
+
 def build_processors(
     options: DecodeOptions, special: SpecialTokens, requests: Sequence[Request] = ()
 ) -> list[LogitsProcessor]:
-    """Create the processors that the options require; padding and start tokens are always suppressed.
+    """Create the processors that the options require; tokens that ``special`` suppresses are always suppressed.
 
     Args:
         options: verified options, whose tokens are ids.
@@ -157,7 +173,8 @@ def build_processors(
     never = {*special.suppress, *cast(Sequence[int], options.suppress_tokens)}
     if options.disable_unk and special.unk is not None:
         never.add(special.unk)
-    processors.append(Suppress(sorted(never)))
+    if never:
+        processors.append(Suppress(sorted(never)))
     if options.prefix_bias_beta and any(request.bias for request in requests):
         processors.append(PrefixBias([request.bias for request in requests], options.prefix_bias_beta))
     return processors

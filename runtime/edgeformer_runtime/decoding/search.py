@@ -71,8 +71,12 @@ class Search(Protocol):
     def token_scores(self) -> NDArray[np.float64]:
         """Log-probability of each token of the live rows, ``(R, T)``; zeros if token scores are not requested."""
 
-    def advance(self, logits: FloatArray) -> Advance:
-        """Extend the live rows by one token, given logits ``(R, V)``, float32, which may be overwritten.
+    def advance(self, logits: FloatArray, listed: IntArray | None = None) -> Advance:
+        """Extend the live rows by one token.
+
+        Args:
+            logits: ``(R, V)``, float32; may be overwritten. If tokens are listed, ``(R, C)``.
+            listed: the tokens that the logits are of, ``(C,)``; ``None`` for the whole vocabulary.
 
         Raises:
             ModelError: the best logit of a row is not finite.
@@ -200,7 +204,7 @@ class GreedySearch(_BatchSearch):
         self._rows = np.arange(len(requests))
         self._sampler = Sampler(requests, options) if options.is_sampling else None
 
-    def advance(self, logits: FloatArray) -> Advance:
+    def advance(self, logits: FloatArray, listed: IntArray | None = None) -> Advance:
         """See :class:`Search`."""
         if self._forbidden:
             forbidden = logits[:, self._forbidden]  # a copy
@@ -217,6 +221,8 @@ class GreedySearch(_BatchSearch):
             if self._forbidden:
                 total = np.logaddexp(total, np.logaddexp.reduce(forbidden, axis=1, keepdims=True))
             self._log_probability += chosen - total[:, 0]
+        if listed is not None:
+            self.token = listed[self.token]
         any_ended = self._eos in (tokens := self.token.tolist())
         for row, token in enumerate(tokens) if any_ended else ():
             if token == self._eos:
@@ -290,12 +296,14 @@ class BeamSearch(_BatchSearch):
         self._log_probability = np.full((len(requests), width), -np.inf, dtype=np.float64)
         self._log_probability[:, 0] = self._given
 
-    def advance(self, logits: FloatArray) -> Advance:
+    def advance(self, logits: FloatArray, listed: IntArray | None = None) -> Advance:
         """See :class:`Search`."""
         beams, (sentences, width) = self._beams, self._log_probability.shape
         # (N, 2K) extensions, best first: at most K of them end, so at least K continue
         value, token, parent = self._extensions(logits, 2 * beams)
         check_finite(value[:, 0], self._tokens.length)
+        if listed is not None:
+            token = listed[token]
         if (missing := 2 * beams - value.shape[1]) > 0:
             value = np.pad(value, ((0, 0), (0, missing)), constant_values=-np.inf)
             token, parent = (np.pad(array, ((0, 0), (0, missing))) for array in (token, parent))

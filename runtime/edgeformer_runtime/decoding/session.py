@@ -50,6 +50,15 @@ class DecoderState(Protocol):
         """
 
 
+class ListedState(DecoderState, Protocol):
+    """A state whose logits may be of some tokens only."""
+
+    @property
+    def listed(self) -> IntArray | None:
+        """Tokens that the logits are of, in ascending order, ``(C,)``; the logits of a step are ``(R, C)``, ``-inf`` for
+        tokens that a row's sentence may not use. ``None`` if the logits are of the whole vocabulary."""
+
+
 class AttentiveState(DecoderState, Protocol):
     """A state whose model can also return attention weights."""
 
@@ -121,6 +130,21 @@ class SizedSession(Protocol):
 
         Returns:
             Size in bytes after the last step.
+        """
+
+
+@runtime_checkable
+class SearchSession(Protocol):
+    """A session that can restrict a search to tokens that the source makes likely."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the target vocabulary (V)."""
+
+    def start_search(self, source: IntArray, source_length: IntArray) -> ListedState:
+        """Run the encoder as :meth:`StepSession.start` does, for a search.
+
+        The tokens of a sentence depend on the sentence only. Tokens that are never generated are not among them.
         """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import onnxruntime as ort
@@ -25,6 +26,11 @@ class StepGraph:
     """Name of the output that the host reads; all others are state."""
     width: int | None
     """Size of the last axis of :attr:`output`; ``None`` if it varies."""
+
+    @cached_property
+    def inputs(self) -> frozenset[str]:
+        """Names of the inputs."""
+        return frozenset(argument.name for argument in self.session.get_inputs())
 
 
 class Binding:
@@ -54,7 +60,7 @@ class Binding:
             binding.bind_ortvalue_input(name, value)
         for tensor in tensors.table:
             value = tensors.values[tensor.name]
-            if tensor.kind == "constant" or tensor.in_place:
+            if (tensor.kind == "constant" or tensor.in_place) and tensor.input_name in graph.inputs:
                 binding.bind_ortvalue_input(tensor.input_name, value)
         in_place = {tensor.output_name: tensor.name for tensor in tensors.table if tensor.in_place}
         for name in self._outputs:  # in the graph's order, the order in which a binding returns outputs

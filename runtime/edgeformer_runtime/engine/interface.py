@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Manifest
-from edgeformer_runtime.contract import DType
+from edgeformer_runtime.contract import DType, StateTensor
 
 TYPE_NAMES: dict[DType, str] = {
     "float32": "tensor(float)",
@@ -39,14 +39,24 @@ Forms = dict[str, Form]
 
 def host_output(file: str) -> str:
     """The output of a step graph that the host reads; all others are state."""
-    return contract.LOGITS if file == contract.DECODER_FILE else contract.ATTENTION
+    return contract.ATTENTION if file == contract.ATTENTION_FILE else contract.LOGITS
+
+
+def listed_state(manifest: Manifest) -> tuple[StateTensor, ...]:
+    """The constants of the shortlist's decoder besides those of the state table; none without a shortlist."""
+    return () if manifest.shortlist is None else contract.listed_state(manifest.shortlist.width)
 
 
 def interface_problems(
     manifest: Manifest, file: str, inputs: Sequence[Argument], outputs: Sequence[Argument]
 ) -> list[str]:
     """List differences between a graph's inputs and outputs and the manifest: names, types, axes and their sizes."""
-    forms = _encoder_forms(manifest) if file == contract.ENCODER_FILE else _step_forms(manifest, file)
+    if file == contract.ENCODER_FILE:
+        forms = _encoder_forms(manifest)
+    elif file == contract.SHORTLIST_WEIGHT_FILE:
+        forms = _weight_forms(manifest)
+    else:
+        forms = _step_forms(manifest, file)
     return [
         problem
         for what, expected, found in (("inputs", forms[0], inputs), ("outputs", forms[1], outputs))
@@ -67,6 +77,16 @@ def _encoder_forms(manifest: Manifest) -> tuple[Forms, Forms]:
     return inputs, outputs
 
 
+def _weight_forms(manifest: Manifest) -> tuple[Forms, Forms]:
+    weight, bias = listed_state(manifest)
+    listed = weight.axes[1:]
+    inputs = {contract.LISTED: Form("int64", listed)}
+    return inputs, {
+        weight.name: Form(weight.dtype, weight.axes),
+        contract.PROJECTION_BIAS: Form(bias.dtype, listed),
+    }
+
+
 def _step_forms(manifest: Manifest, file: str) -> tuple[Forms, Forms]:
     fixed = {
         contract.TOKEN: Form("int64", (contract.ROWS,)),
@@ -74,9 +94,11 @@ def _step_forms(manifest: Manifest, file: str) -> tuple[Forms, Forms]:
         contract.CACHE_INDIRECTION: Form("int32", (contract.SENTENCES, contract.BEAMS, contract.CAPACITY_AXIS)),
         contract.BEAM_WIDTH: Form("int32", (1,)),
     }
-    fixed |= {tensor.input_name: Form(tensor.dtype, tensor.axes) for tensor in manifest.state}
-    inputs = {name: fixed[name] for name in contract.decoder_inputs(manifest.state)}
-    width = manifest.target_vocab_size if file == contract.DECODER_FILE else contract.SOURCE_AXIS
+    state = manifest.state + (listed_state(manifest) if file == contract.SHORTLIST_DECODER_FILE else ())
+    fixed |= {tensor.input_name: Form(tensor.dtype, tensor.axes) for tensor in state}
+    inputs = {name: fixed[name] for name in contract.decoder_inputs(state)}
+    widths = {contract.DECODER_FILE: manifest.target_vocab_size, contract.SHORTLIST_DECODER_FILE: contract.LISTED_AXIS}
+    width = widths.get(file, contract.SOURCE_AXIS)
     outputs = {host_output(file): Form("float32", (contract.ROWS, width))}
     outputs |= {
         tensor.output_name: Form(tensor.dtype, tensor.axes) for tensor in manifest.state if tensor.kind != "constant"

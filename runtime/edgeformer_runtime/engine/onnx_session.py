@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from functools import partial
@@ -20,10 +20,11 @@ from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.huge_pages import MIN_BYTES, huge_pages
-from edgeformer_runtime.engine.interface import interface_problems
+from edgeformer_runtime.engine.interface import host_output, interface_problems, listed_state
 from edgeformer_runtime.errors import BundleError, DeviceError, SessionError
-from edgeformer_runtime.limits import MAX_THREADS
+from edgeformer_runtime.limits import MAX_SHORTLIST_BYTES, MAX_THREADS
 from edgeformer_runtime.precision import PRECISIONS
+from edgeformer_runtime.shortlist import read_shortlist
 
 try:
     import onnxruntime as ort
@@ -32,6 +33,7 @@ try:
     from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
     from edgeformer_runtime.engine.engine_errors import EngineErrors, engine_message
     from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
+    from edgeformer_runtime.engine.listing import Listing
     from edgeformer_runtime.engine.onnx_best_tokens import BestTokensGraphs, OnnxBestTokens
     from edgeformer_runtime.engine.onnx_state import OnnxState
     from edgeformer_runtime.engine.state_tensors import StateTensors, batch_bytes
@@ -62,13 +64,14 @@ class OnnxSession:
     bundle with its manifest, which unpickling opens again.
     """
 
-    def __init__(self, bundle: Bundle, *, device: str = "cpu", threads: int = 0) -> None:
+    def __init__(self, bundle: Bundle, *, device: str = "cpu", threads: int = 0, shortlist: bool = True) -> None:
         """Open the graphs.
 
         Args:
             bundle: a checked bundle.
             device: ``cpu`` or ``cuda``.
             threads: CPU threads per operator; 0 uses every CPU available to the process.
+            shortlist: restrict searches by the bundle's shortlist, if it has one.
 
         Raises:
             DeviceError: the device is unknown, unsupported by the installed onnxruntime, or unsuitable for the bundle.
@@ -87,11 +90,12 @@ class OnnxSession:
         self._threads, self._process, self._is_closed = threads, os.getpid(), False
         with huge_pages() if device == "cpu" and bundle.nbytes >= MIN_BYTES else nullcontext():
             # Open the larger graph first: while loading it, the engine holds three copies of the output projection.
-            self._decoder, self._encoder = self._open(contract.DECODER_FILE, contract.ENCODER_FILE)
-        vocab_size = self._manifest.target_vocab_size
-        self._step_graph: StepGraph | None = StepGraph(
-            contract.DECODER_FILE, self._decoder, contract.LOGITS, vocab_size
-        )
+            uses_shortlist = shortlist and device == "cpu" and bundle.manifest.shortlist is not None
+            searcher = contract.SHORTLIST_DECODER_FILE if uses_shortlist else contract.DECODER_FILE
+            decoder, self._encoder = self._open(searcher, contract.ENCODER_FILE)
+        self._step_graphs = {searcher: self._step_graph(searcher, decoder)}
+        """Opened step graphs by file."""
+        self._listing = self._open_listing() if uses_shortlist else None
         self.make_tensors: Callable[..., StateTensors] = StateTensors
         """Creates the tensors of a new state; takes the arguments of :class:`StateTensors`."""
         if device != "cpu":
@@ -99,7 +103,6 @@ class OnnxSession:
             rows = DeviceRows(dtypes, device, options, [(PROVIDERS[device], SETTINGS[device])])
             self.make_tensors = partial(DeviceTensors, rows=rows)
         self._best_tokens = BestTokensGraphs(options)
-        self._attention: StepGraph | None = None
         self._lock = Lock()
 
     @property
@@ -118,6 +121,11 @@ class OnnxSession:
         """Finds the most probable extensions in one search; see
         :attr:`~edgeformer_runtime.decoding.session.StepSession.best_tokens`."""
         return OnnxBestTokens(self._best_tokens)
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the target vocabulary (V)."""
+        return self._manifest.target_vocab_size
 
     @property
     def special(self) -> SpecialTokens:
@@ -141,9 +149,35 @@ class OnnxSession:
             ModelError: the engine fails.
             SessionError: the session is closed, or was opened before a fork.
         """
-        encoder, step_graph = self._encoder, self._step_graph
+        decoder = self._opened(contract.DECODER_FILE)
+        return OnnxState(self._encoded(source, source_length), decoder, self._opened_attention)
+
+    def start_search(self, source: IntArray, source_length: IntArray) -> OnnxState:
+        """Run the encoder for a search, with the tokens of the shortlist if there is one; see
+        :meth:`~edgeformer_runtime.decoding.session.SearchSession.start_search`.
+
+        Raises:
+            ModelError: the engine fails.
+            SessionError: the session is closed, or was opened before a fork.
+        """
+        if self._listing is None:
+            return self.start(source, source_length)
+        decoder = self._opened(contract.SHORTLIST_DECODER_FILE)
+        listed, constants = self._listing(source, source_length)
+        return OnnxState(self._encoded(source, source_length, constants), decoder, self._opened_attention, listed)
+
+    def _encoded(
+        self, source: IntArray, source_length: IntArray, constants: Mapping[str, ort.OrtValue] | None = None
+    ) -> StateTensors:
+        """Run the encoder.
+
+        Args:
+            source: ``(N, S)``.
+            source_length: ``(N,)``.
+            constants: those of the shortlist's decoder; ``None`` for other step graphs.
+        """
+        encoder = self._encoder
         self._verify_open()
-        assert step_graph is not None
         binding = encoder.io_binding()
         binding.bind_cpu_input(contract.SOURCE, source)
         binding.bind_cpu_input(contract.SOURCE_LENGTH, source_length)
@@ -152,14 +186,13 @@ class OnnxSession:
             binding.bind_output(name, self._device)
         with EngineErrors(contract.ENCODER_FILE):
             encoder.run_with_iobinding(binding)
-            tensors = self.make_tensors(
-                dict(zip(emitted, binding.get_outputs(), strict=True)),
-                self._table,
+            return self.make_tensors(
+                dict(zip(emitted, binding.get_outputs(), strict=True)) | dict(constants or {}),
+                self._table if constants is None else self._table + listed_state(self._manifest),
                 self._device,
                 sentences=len(source),
                 max_length=self.max_target_length,
             )
-        return OnnxState(tensors, step_graph, self._opened_attention)
 
     def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
         """Estimate the memory of a batch; see
@@ -182,11 +215,12 @@ class OnnxSession:
         """Free the graphs, once the batches that other threads have begun are done."""
         self._is_closed = True
         with self._lock:
-            self._decoder = self._encoder = self._step_graph = self._attention = None
+            self._encoder = self._listing = None
+            self._step_graphs.clear()
 
-    def __reduce__(self) -> tuple[Callable[..., OnnxSession], tuple[Bundle, str, int]]:
+    def __reduce__(self) -> tuple[Callable[..., OnnxSession], tuple[Bundle, str, int, bool]]:
         bundle = replace(self.bundle, path=self.bundle.path.absolute())
-        return _reopened, (bundle, self._device, self._threads)
+        return _reopened, (bundle, self._device, self._threads, self._listing is not None)
 
     def _verify_open(self) -> None:
         if self._is_closed:
@@ -214,20 +248,32 @@ class OnnxSession:
         return options
 
     def _opened_attention(self) -> StepGraph:
-        self._verify_open()
-        with self._lock:
-            if self._attention is None:
-                self._attention = StepGraph(contract.ATTENTION_FILE, self._open_attention(), contract.ATTENTION, None)
-            return self._attention
-
-    def _open_attention(self) -> ort.InferenceSession:
         if not self.bundle.has_attention:
             raise BundleError(
                 f"Bundle `{self.bundle.path}` has no attention weights: its model, of family "
                 f"`{self._manifest.family}`, does not attend to source positions, or an earlier version exported it."
             )
-        self.bundle.check(contract.ATTENTION_FILE, contract.WEIGHTS_FILE)
-        return self._open(contract.ATTENTION_FILE)[0]
+        return self._opened(contract.ATTENTION_FILE)
+
+    def _opened(self, file: str) -> StepGraph:
+        """Return a step graph, which is opened now if it was not needed before."""
+        self._verify_open()
+        with self._lock:
+            if file not in self._step_graphs:
+                self.bundle.check(file, contract.WEIGHTS_FILE)
+                self._step_graphs[file] = self._step_graph(file, self._open(file)[0])
+            return self._step_graphs[file]
+
+    def _step_graph(self, file: str, session: ort.InferenceSession) -> StepGraph:
+        width = self._manifest.target_vocab_size if file == contract.DECODER_FILE else None
+        return StepGraph(file, session, host_output(file), width)
+
+    def _open_listing(self) -> Listing:
+        """Open the shortlist."""
+        manifest = self._manifest
+        data = self.bundle.read(contract.SHORTLIST_FILE, MAX_SHORTLIST_BYTES)
+        shortlist = read_shortlist(data, manifest.source_vocab_size, manifest.target_vocab_size)
+        return Listing(shortlist, self._open(contract.SHORTLIST_WEIGHT_FILE)[0])
 
     def _open(self, *files: str) -> list[ort.InferenceSession]:
         """Check graphs, open them, and compare all of them with the manifest."""
@@ -244,7 +290,7 @@ class OnnxSession:
         return graphs
 
 
-def _reopened(bundle: Bundle, device: str, threads: int) -> OnnxSession:
+def _reopened(bundle: Bundle, device: str, threads: int, shortlist: bool) -> OnnxSession:
     """Open a session that was pickled; see :class:`OnnxSession`.
 
     Raises:
@@ -253,7 +299,7 @@ def _reopened(bundle: Bundle, device: str, threads: int) -> OnnxSession:
     opened = open_bundle(bundle.path)
     if opened.manifest != bundle.manifest:
         raise BundleError(f"Bundle `{bundle.path}` has changed since it was opened; open it again.")
-    return OnnxSession(opened, device=device, threads=threads)
+    return OnnxSession(opened, device=device, threads=threads, shortlist=shortlist)
 
 
 def _checked_device(device: str) -> str:

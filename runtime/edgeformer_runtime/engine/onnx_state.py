@@ -44,10 +44,19 @@ class OnnxState:
         tensors: the state's tensors.
         decoder: the step decoder.
         attention: returns the attention graph, which is opened on first use.
+        listed: tokens that the logits are of, ``(C,)``; ``None`` if they are of the whole vocabulary.
     """
 
-    def __init__(self, tensors: StateTensors, decoder: StepGraph, attention: Callable[[], StepGraph]) -> None:
+    def __init__(
+        self,
+        tensors: StateTensors,
+        decoder: StepGraph,
+        attention: Callable[[], StepGraph],
+        listed: IntArray | None = None,
+    ) -> None:
         self._tensors, self._decoder, self._attention = tensors, decoder, attention
+        self.listed = listed
+        """See :attr:`~edgeformer_runtime.decoding.session.ListedState.listed`."""
         self._position = np.zeros((), np.int64)
         self._rebuild()
 
@@ -141,11 +150,13 @@ class OnnxState:
             self._bindings.clear()
 
     def _bind(self, graph: StepGraph) -> Binding:
-        buffer = None
-        if graph.width is not None:
+        buffer, width = None, graph.width
+        if graph is self._decoder and self.listed is not None:
+            width = len(self.listed)
+        if width is not None:
             rows = self._tensors.rows
             # While the number of beams is unchanged, rows only become fewer, so the first buffer is large enough.
-            largest = self._buffers.setdefault(graph.file, np.empty((rows, graph.width), np.float32))
+            largest = self._buffers.setdefault(graph.file, np.empty((rows, width), np.float32))
             buffer = largest[:rows]
         host: dict[str, NDArray[Any]] = {contract.TOKEN: self._token, contract.POSITION: self._position}
         resent = [] if self._tensors.read_in_place else [contract.TOKEN, contract.POSITION]

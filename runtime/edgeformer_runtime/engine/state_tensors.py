@@ -51,6 +51,8 @@ class StateTensors:
         self.values: dict[str, ort.OrtValue] = dict(emitted)
         """The tensors by name."""
         self.table, self.device = table, device
+        self._of_rows = [tensor for tensor in table if isinstance(tensor.axes[0], str)]
+        """Tensors that are not the same for all sentences."""
         self.replaced = [tensor for tensor in table if tensor.kind != "constant" and not tensor.in_place]
         """Tensors for which each step returns a new buffer: growing caches and recurrent tensors."""
         self.has_in_place = any(tensor.in_place for tensor in table)
@@ -95,7 +97,7 @@ class StateTensors:
             self._take(tensor, rows)
         if sentences is None:
             return
-        for tensor in self.table:
+        for tensor in self._of_rows:
             if tensor.axes[0] == contract.SENTENCES:
                 self._drop(tensor, sentences, 1)
             elif tensor.in_place:
@@ -128,7 +130,7 @@ class StateTensors:
 
     def _change_beams(self, rows: IntArray, sentences: IntArray | None) -> None:
         """Change K for all sentences; each new row gets a copy of the past of the row it continues."""
-        for tensor in self.table:
+        for tensor in self._of_rows:
             if tensor.axes[0] == contract.SENTENCES:
                 if sentences is not None:
                     self._drop(tensor, sentences, 1)

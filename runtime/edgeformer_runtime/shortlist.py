@@ -1,0 +1,109 @@
+"""A bundle's shortlist: the target tokens that a sentence may use, so that a step need not score the whole vocabulary.
+
+``shortlist.bin`` is little-endian. Its header is four u32: the number of source tokens, of target tokens, of those that
+every sentence may use, and of list entries. Then follow the end of each source token's list, as u32; all target tokens
+by falling frequency; and the lists, best first. Target tokens are u16, or u32 if there are more than 65,536 of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeformer_runtime.errors import BundleError
+
+HEADER = 4
+"""Numbers in the header."""
+MULTIPLE = 128
+"""The number of tokens of a sentence is a multiple of this, so that kernels compute whole vectors."""
+_NUMBER = np.dtype("<u4")
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """Lists of target tokens by source token."""
+
+    always: int
+    """Number of :attr:`frequent` tokens that every sentence may use."""
+    ends: NDArray[np.int64]
+    """Where each source token's list ends in :attr:`tokens`, ``(V,)``, V being that of the source."""
+    frequent: NDArray[np.int64]
+    """All target tokens by falling frequency, ``(V,)``."""
+    tokens: NDArray[np.int64]
+    """Target tokens of all lists, best first within a list."""
+
+    def listed(self, source: Sequence[int]) -> NDArray[np.int64]:
+        """Return the target tokens that a sentence may use, in ascending order.
+
+        Args:
+            source: token ids of the sentence.
+        """
+        unique = sorted(set(source))
+        starts = [int(self.ends[token - 1]) if token else 0 for token in unique]
+        lists = [self.tokens[start : self.ends[token]] for start, token in zip(starts, unique, strict=True)]
+        return np.unique(np.concatenate((self.frequent[: self.always], *lists)))
+
+    def listed_together(self, sources: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the target tokens that any sentence of a batch may use.
+
+        Args:
+            sources: token ids of each sentence.
+
+        Returns:
+            The tokens in ascending order, ``(C,)``, C being a multiple of :data:`MULTIPLE` unless that is more than the
+            vocabulary has; and whether each sentence may use each of them, ``(N, C)``.
+        """
+        lists = [self.listed(source) for source in sources]
+        chosen = np.unique(np.concatenate(lists)) if len(lists) > 1 else lists[0]
+        surplus = -len(chosen) % MULTIPLE
+        others = self.frequent[: len(chosen) + surplus]
+        others = others[np.isin(others, chosen, assume_unique=True, invert=True)][:surplus]
+        together = np.sort(np.concatenate((chosen, others)))
+        usable = np.zeros((len(lists), len(together)), np.bool_)
+        for row, tokens in zip(usable, lists, strict=True):
+            row[np.searchsorted(together, tokens)] = True
+        return together, usable
+
+    def to_bytes(self) -> bytes:
+        """Return the content of ``shortlist.bin``."""
+        header = np.array([len(self.ends), len(self.frequent), self.always, len(self.tokens)])
+        numbers = np.concatenate((header, self.ends)).astype(_NUMBER)
+        return numbers.tobytes() + np.concatenate((self.frequent, self.tokens)).astype(_id_type(len(self.frequent))).tobytes()
+
+
+def read_shortlist(data: bytes, source_vocab_size: int, target_vocab_size: int) -> Shortlist:
+    """Read the content of ``shortlist.bin``.
+
+    Args:
+        data: the content.
+        source_vocab_size: entries of the source vocabulary.
+        target_vocab_size: entries of the target vocabulary.
+
+    Raises:
+        BundleError: it is damaged, or is for other vocabularies.
+    """
+    begin = _NUMBER.itemsize * HEADER
+    sources, targets, always, entries = np.frombuffer(data.ljust(begin, b"\0"), _NUMBER, HEADER).tolist()
+    if (sources, targets) != (source_vocab_size, target_vocab_size):
+        raise BundleError("The bundle's shortlist is damaged or for other vocabularies; export the bundle again.")
+    kind = _id_type(targets)
+    middle = begin + _NUMBER.itemsize * sources
+    if len(data) != middle + kind.itemsize * (targets + entries) or always > targets:
+        raise BundleError("The bundle's shortlist is damaged: its size is wrong; copy or export the bundle again.")
+    ends = np.frombuffer(data, _NUMBER, sources, begin).astype(np.int64)
+    frequent, tokens = np.split(np.frombuffer(data, kind, offset=middle).astype(np.int64), [targets])
+    if (
+        ends[-1] != entries
+        or np.any(np.diff(ends) < 0)
+        or not np.array_equal(np.sort(frequent), np.arange(targets))
+        or np.any(tokens >= targets)
+    ):
+        raise BundleError("The bundle's shortlist is damaged: its lists are wrong; copy or export the bundle again.")
+    return Shortlist(always, ends, frequent, tokens)
+
+
+def _id_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
