@@ -154,28 +154,32 @@ def _conditions(result: BenchmarkResult | Comparison) -> str:
 
 
 def _print_comparison(result: Comparison) -> None:
+    from edgeformer_bench.rounds import speed_cells
     from edgeformer_runtime.cli.output import console, plural, table
 
     out = console()
     sentences = plural(result.sentences, "sentence") + (", text to text" if result.text_to_text else "")
-    rows = table(
-        f"{sentences}, {_conditions(result)}, {plural(result.rounds, 'round')}; speed relative to {result.reference}",
-        *("", "median ms", "p25 ms", "p75 ms", "sentences/s", "speed", "same output"),
-    )
+    columns = ("", "median ms", "sentences/s", "speed", "95 % interval", "same")
+    rows = table(f"{sentences}, {_conditions(result)}, {plural(result.rounds, 'round')}", *columns)
     rows.columns[0].overflow = "fold"  # bundle paths often differ only at the end
     for entry in result.systems:
         timing = entry.timing
         if timing is None:
-            rows.add_row(entry.system, *"–" * 6)
+            rows.add_row(entry.system, *"–" * (len(columns) - 1))
             continue
         rows.add_row(
             entry.system,
-            *(f"{value:.2f}" for value in (timing.median_ms, timing.p25_ms, timing.p75_ms)),
+            f"{timing.median_ms:.2f}",
             f"{entry.sentences_per_second:,.1f}",
-            "–" if entry.speed is None else f"{entry.speed:.2f}",
+            *speed_cells(entry.speed),
             f"{entry.identical}",
         )
     out.print(rows)
+    out.print(
+        f"Speed: time of {result.reference} divided by the system's, for the same call in the same round; median, with "
+        "its 95 % confidence interval by bootstrap over rounds and calls. Same: sentences with the output of "
+        f"{result.systems[0].system}."
+    )
     for entry in result.systems:
         if entry.error:
             out.print(f"{entry.system} was not measured: {entry.error}")
@@ -192,21 +196,19 @@ def _print_bundle(result: BenchmarkResult) -> None:
     for name, timing in (("call", result.call), ("first token", result.first_token)):
         values = (timing.median_ms, timing.p95_ms, timing.p99_ms, timing.mean_ms)
         times.add_row(name, *(f"{value:.2f}" for value in values))
-    facts = table("", "", "", "")
-    facts.columns[2].justify = "left"
-    memory = "–" if result.peak_memory_mb is None else f"{result.peak_memory_mb:.0f}"
-    for row in (
-        ("throughput", f"{result.tokens_per_second:,.0f}", "tokens/s"),
-        ("", f"{result.sentences_per_second:,.1f}", "sentences/s"),
-        ("decoder step", f"{result.decoder_step_ms:.3f}", "ms"),
-        ("time in the encoder", f"{100 * result.encoder_share:.0f}", "%"),
-        ("time in the decoder", f"{100 * result.decoder_share:.0f}", "%"),
-        ("time in search and copies", f"{100 * result.host_share:.0f}", "%"),
-        ("load, hashes checked", f"{result.load_ms:.0f}", "ms"),
-        ("peak memory", memory, "MB"),
-        ("bundle", f"{result.bytes / 1e6:.2f}", "MB"),
-    ):
-        facts.add_row(*row)
-    out.print(times)
-    out.print(facts)
+    times.add_row("decoder step", "–", "–", "–", f"{result.decoder_step_ms:.3f}")
+    times.add_row("opening, hashes checked", "–", "–", "–", f"{result.load_ms:.2f}")
+    shares = table("Share of the time", "encoder %", "decoder %", "search and copies %")
+    shares.columns[0].justify = "right"
+    shares.add_row(*(f"{100 * share:.0f}" for share in (result.encoder_share, result.decoder_share, result.host_share)))
+    totals = table("Throughput and size", "tokens/s", "sentences/s", "peak memory MB", "bundle MB")
+    totals.columns[0].justify = "right"
+    totals.add_row(
+        f"{result.tokens_per_second:,.0f}",
+        f"{result.sentences_per_second:,.1f}",
+        "–" if result.peak_memory_mb is None else f"{result.peak_memory_mb:.0f}",
+        f"{result.bytes / 1e6:.2f}",
+    )
+    for rows in (times, shares, totals):
+        out.print(rows)
     out.print(f"{result.machine}; onnxruntime {result.onnxruntime}")

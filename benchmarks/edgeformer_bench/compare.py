@@ -14,7 +14,7 @@ from edgeformer.errors import ConfigError
 from edgeformer_bench.latency import BenchmarkOptions
 from edgeformer_bench.peers.base import Contender, PeerError
 from edgeformer_bench.peers.systems import PeerOptions, ours, peer
-from edgeformer_bench.rounds import Contest, Workload, speedups
+from edgeformer_bench.rounds import Contest, Speed, Workload, speeds
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
@@ -48,8 +48,8 @@ class SystemResult(msgspec.Struct, kw_only=True):
     """Times of a call with one batch; ``None`` if the system failed."""
     sentences_per_second: float = 0.0
     """Number of sentences divided by the time of all calls."""
-    speed: float | None = None
-    """Speed relative to the reference, by median time."""
+    speed: Speed | None = None
+    """Speed relative to the reference; ``None`` if one of the two failed."""
     identical: int | None = None
     """Number of sentences with the same output as the first bundle's."""
     error: str = ""
@@ -102,7 +102,7 @@ def compare(
         progress: called with ``convert`` or ``bench`` and the fraction done.
 
     Raises:
-        ConfigError: text or run is missing, or the tokenizers of bundles and run differ.
+        ConfigError: text or run is missing, a bundle is given twice, or the tokenizers of bundles and run differ.
         InputTooLongError: a text has more tokens than the model supports.
         PeerError: a peer does not support the model, or its packages are missing.
     """
@@ -120,11 +120,10 @@ def compare(
             progress("convert", done / len(against.peers))
             contenders += peer(name, against.run, Path(work), settings)
         progress("bench", 0.0)
-        results = _measure(contenders, workloads, options.repeat, lambda fraction: progress("bench", fraction))
-    reference = contenders[len(bundles) if against.peers else 0].name
-    speed = speedups({result.system: result.timing for result in results if result.timing is not None}, reference)
-    for result in results:
-        result.speed = speed.get(result.system)
+        reference = contenders[len(bundles) if against.peers else 0].name
+        results = _measure(
+            contenders, workloads, options.repeat, reference, lambda fraction: progress("bench", fraction)
+        )
     return Comparison(
         machine=machine_summary(),
         sentences=len(sources),
@@ -143,26 +142,28 @@ def _measure(
     contenders: Sequence[Contender],
     workloads: Sequence[Workload],
     rounds: int,
+    reference: str,
     progress: Callable[[float], None],
 ) -> list[SystemResult]:
     """Measure times and outputs of all systems. A peer may fail, which is recorded as its error; a bundle must not."""
     with closing(Contest(contenders)) as contest:
         scores = contest.run(workloads, rounds=rounds, progress=progress)
         outputs = [contest.outputs(workload) for workload in workloads]
+    speed, sentences = speeds(scores, reference), sum(len(workload.sources or workload.texts) for workload in workloads)
     results = []
     for contender in contenders:
-        score = scores[contender.name]
-        if score.error and contender.kind == "bundle":
-            raise PeerError(f"`{contender.name}` failed: {score.error}")
+        error, score = contest.errors.get(contender.name, ""), scores[contender.name]
+        if error and contender.kind == "bundle":
+            raise PeerError(f"`{contender.name}` failed: {error}")
         result = SystemResult(
             system=contender.name,
             version=contest.versions.get(contender.name, ""),
             variant=score.variant if len(contender.specs) > 1 else "",
-            error=score.error,
+            error=error,
         )
-        if not score.error:
+        if not error:
             result.timing = Timing.of(score.seconds)
-            sentences = sum(len(workload.sources or workload.texts) for workload in workloads)
+            result.speed = speed.get(contender.name)
             result.sentences_per_second = rounds * sentences / sum(score.seconds)
             result.identical = sum(
                 mine == first
@@ -188,6 +189,8 @@ def _names(bundles: Sequence[Path]) -> dict[str, Path]:
     names = [path.name for path in bundles]
     if len({*names}) < len(names):
         names = [str(path) for path in bundles]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"Bundle `{repeated[0]}` is given twice; name each bundle once.")
     return dict(zip(names, bundles, strict=True))
 
 

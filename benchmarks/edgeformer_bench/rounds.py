@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from edgeformer.quality.bootstrap import median_interval
 from edgeformer_bench.peers.base import Contender, PeerError
 from edgeformer_bench.peers.process import PeerProcess
-from edgeformer_bench.timer import Timing, alternate
+from edgeformer_bench.timer import alternate_heats
 from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.interval import Interval
 
 PROBES = 3
 """Number of calls of each variant before the fastest is chosen."""
@@ -50,14 +54,33 @@ class Workload:
 class Score:
     """A system's result in a contest."""
 
-    seconds: list[float] = field(default_factory=list)
-    """Times of the calls."""
+    turns: list[list[list[float]]] = field(default_factory=list)
+    """Times in seconds of the calls in each turn, for each workload and each of its rounds."""
     first_seconds: list[float] = field(default_factory=list)
     """Times of calls that decode a single token; empty unless requested."""
     variant: str = ""
     """The variant that was kept."""
     error: str = ""
     """Why the system could not take part or dropped out."""
+
+    @property
+    def seconds(self) -> list[float]:
+        """Times of all calls."""
+        return [seconds for rounds in self.turns for turn in rounds for seconds in turn]
+
+    def paired(self) -> NDArray[np.float64]:
+        """Return the median time of the calls in each turn, ``(rounds, workloads)``."""
+        return np.array([[np.median(turn) for turn in rounds] for rounds in self.turns]).T
+
+
+class Speed(msgspec.Struct, kw_only=True, frozen=True):
+    """Speed of a system relative to another: the ratio of that system's time to its own, 2 if it is twice as fast."""
+
+    median: float
+    """Median of the ratios of times for the same workload in the same round."""
+    interval: Interval | None
+    """Its confidence interval, by bootstrap over rounds and workloads; ``None`` for the system that others are compared
+    with, and if there is only one round of one workload."""
 
 
 class Contest:
@@ -76,6 +99,7 @@ class Contest:
         self.versions: dict[str, str] = {}
         """Engines and their versions by system."""
         self._variants: dict[str, list[PeerProcess]] = {}
+        self._chosen: dict[str, PeerProcess] = {}
         try:
             for contender in contenders:
                 progress(contender.name)
@@ -99,7 +123,7 @@ class Contest:
         Args:
             workloads: workloads of one kind; every system does each of them once per round.
             rounds: measured rounds.
-            seconds: time limit; see :func:`~edgeformer_bench.timer.alternate`.
+            seconds: time limit; see :func:`~edgeformer_bench.timer.alternate_heats`.
             turn_seconds: repeat a call until this much time has passed.
             first_token: in each turn, also time a call that decodes one token.
             progress: called with the fraction done, 0 … 1.
@@ -107,38 +131,36 @@ class Contest:
         Returns:
             Scores by system, failed ones included.
         """
-        scores = {name: Score(error=error) for name, error in self.errors.items()}
-        chosen: dict[str, PeerProcess] = {}
         for name in list(self._variants):
-            scores[name] = Score()
-            with self._watched(name, scores[name]):
-                chosen[name] = self._fastest(name, workloads[0].probe)
-                scores[name].variant = chosen[name].spec.variant
+            with self._watched(name):
+                self._chosen[name] = self._fastest(name, workloads[0].probe)
+        scores = {name: Score(variant=process.spec.variant) for name, process in self._chosen.items()}
 
-        def turn(name: str, workload: Workload) -> Score:
-            result = Score()
-            if not scores[name].error:
-                with self._watched(name, scores[name]):
-                    result.seconds = ask(chosen[name], workload, turn_seconds)["seconds"]
+        def turn(name: str, workload: Workload) -> tuple[list[float], list[float]]:
+            calls: list[float] = []
+            first_calls: list[float] = []
+            if name not in self.errors:
+                with self._watched(name):
+                    calls = ask(self._chosen[name], workload, turn_seconds)["seconds"]
                     if first_token:
                         one_token = Workload(beam_size=workload.beam_size, sources=workload.sources, length=1)
-                        result.first_seconds = ask(chosen[name], one_token)["seconds"]
-            return result
+                        first_calls = ask(self._chosen[name], one_token)["seconds"]
+            return calls, first_calls
 
-        turns = {
-            (index, name): partial(turn, name, workload) for index, workload in enumerate(workloads) for name in chosen
-        }
-        for (_, name), results in alternate(turns, rounds=rounds, seconds=seconds, progress=progress).items():
-            scores[name].seconds += [time for result in results for time in result.seconds]
-            scores[name].first_seconds += [time for result in results for time in result.first_seconds]
-        return scores
+        heats = [{name: partial(turn, name, workload) for name in scores} for workload in workloads]
+        for heat in alternate_heats(heats, rounds=rounds, seconds=seconds, progress=progress):
+            for name, turns in heat.items():
+                scores[name].turns.append([calls for calls, _ in turns])
+                scores[name].first_seconds += [first for _, first_calls in turns for first in first_calls]
+        return scores | {name: Score(error=error) for name, error in self.errors.items()}
 
     def outputs(self, workload: Workload) -> dict[str, Any]:
-        """Return the output of each system for a workload, without systems that fail."""
+        """Return the output of each system for a workload, without systems that fail; of a system with several
+        variants, that of the variant measured last."""
         outputs = {}
         for name, variants in list(self._variants.items()):
-            with contextlib.suppress(PeerError):
-                outputs[name] = ask(variants[0], workload)["output"]
+            with self._watched(name):
+                outputs[name] = ask(self._chosen.get(name, variants[0]), workload)["output"]
         return outputs
 
     def close(self) -> None:
@@ -182,15 +204,15 @@ class Contest:
         return best
 
     @contextlib.contextmanager
-    def _watched(self, name: str, score: Score) -> Iterator[None]:
+    def _watched(self, name: str) -> Iterator[None]:
         """Drop a system from the contest if it fails."""
         try:
             yield
         except PeerError as error:
-            score.error = str(error)
+            self.errors[name] = str(error)
+            self._chosen.pop(name, None)
             for process in self._variants.pop(name, []):
                 process.close()
-            self.errors[name] = score.error
 
 
 def ask(process: PeerProcess, workload: Workload, seconds: float = 0.0) -> dict[str, Any]:
@@ -201,11 +223,28 @@ def ask(process: PeerProcess, workload: Workload, seconds: float = 0.0) -> dict[
     return process.ask("translate", **arguments, seconds=seconds)
 
 
-def speedups(timings: Mapping[str, Timing], reference: str) -> dict[str, float]:
-    """Divide the reference's median time by that of each system; empty if the reference was not measured."""
-    if reference not in timings:
+def speeds(scores: Mapping[str, Score], reference: str) -> dict[str, Speed]:
+    """Compute the speeds of all systems relative to one of them; empty if that one failed or did not take part.
+
+    Args:
+        scores: scores of one contest; systems that failed are left out.
+        reference: name of the system to compare with.
+    """
+    if reference not in scores or scores[reference].error:
         return {}
-    return {name: timings[reference].median_ms / timing.median_ms for name, timing in timings.items()}
+    theirs = scores[reference].paired()
+    ratios = {name: theirs / score.paired() for name, score in scores.items() if not score.error}
+    return {
+        name: Speed(median=float(np.median(ratio)), interval=None if name == reference else median_interval(ratio))
+        for name, ratio in ratios.items()
+    }
+
+
+def speed_cells(speed: Speed | None) -> tuple[str, str]:
+    """Format a speed and its confidence interval for a table."""
+    if speed is None:
+        return "–", "–"
+    return f"{speed.median:.2f}", "–" if speed.interval is None else f"{speed.interval:.2f}"
 
 
 def random_sources(random: np.random.Generator, count: int, length: int, vocab_size: int, eos: int) -> list[list[int]]:

@@ -66,29 +66,44 @@ def alternate(
     seconds: float = math.inf,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> dict[Name, list[Result]]:
-    """Let every contestant take one turn per round; each round starts with a different contestant.
+    """Let every contestant take one turn per round; see :func:`alternate_heats`."""
+    (results,) = alternate_heats([turns], rounds=rounds, warmup=warmup, seconds=seconds, progress=progress)
+    return results
+
+
+def alternate_heats(
+    heats: Sequence[Mapping[Name, Callable[[], Result]]],
+    *,
+    rounds: int,
+    warmup: int = 1,
+    seconds: float = math.inf,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> list[dict[Name, list[Result]]]:
+    """Run all heats in every round. In a heat, the contestants take one turn each, one directly after the other; who
+    begins changes from round to round and from heat to heat.
 
     Args:
-        turns: what each contestant does in a turn, by name.
+        heats: what each contestant does in its turn, by name, for each heat.
         rounds: number of measured rounds.
         warmup: number of warm-up rounds, whose results are discarded.
         seconds: time limit, warm-up included; ends the contest early, but not before :data:`MIN_ROUNDS` rounds.
         progress: called with the fraction done, 0 … 1.
 
     Returns:
-        Results of the measured turns, in order, by name.
+        Results of the measured turns, one per round, by name, for each heat.
     """
-    names = list(turns)
-    results: dict[Name, list[Result]] = {name: [] for name in names}
+    results: list[dict[Name, list[Result]]] = [{name: [] for name in turns} for turns in heats]
     begin = time.perf_counter()
     for number in range(-warmup, rounds):
         if number >= MIN_ROUNDS and time.perf_counter() - begin > seconds:
             break
-        first = max(0, number) % max(1, len(names))
-        for name in names[first:] + names[:first]:
-            result = turns[name]()
-            if number >= 0:
-                results[name].append(result)
+        for heat, turns in enumerate(heats):
+            names = list(turns)
+            first = (max(0, number) + heat) % max(1, len(names))
+            for name in names[first:] + names[:first]:
+                result = turns[name]()
+                if number >= 0:
+                    results[heat][name].append(result)
         of_time = (time.perf_counter() - begin) / max(seconds, 1e-9) if number + 1 >= MIN_ROUNDS else 0.0
         progress(min(1.0, max(of_time, (number + warmup + 1) / (rounds + warmup))))
     progress(1.0)

@@ -88,19 +88,19 @@ def _print(model: Path, translator: AnyTranslator, result: Tuning, saved: bool) 
     from edgeformer_runtime.cli.output import console, table
 
     title = f"{model} ({kind_of(translator)}), {result.sentences:,} validation sentences, beam {result.beam_size}"
-    rows = table(title, "length penalty", "BLEU", "±", "length ratio", "")
+    rows = table(title, "length penalty", "BLEU", "below the highest", "length ratio", "")
     before = translator.defaults.length_penalty
     for candidate in result.candidates:
         notes = ["chosen"] * (candidate is result.chosen) + ["default"] * (candidate.length_penalty == before)
         figures = (
             f"{candidate.length_penalty:g}",
             f"{candidate.bleu:.2f}",
-            f"{candidate.error:.2f}",
+            f"{candidate.deficit:.2f}",
             f"{candidate.length_ratio:.3f}",
         )
         rows.add_row(*figures, ", ".join(notes))
     console().print(rows)
-    console().print(f"BLEU {result.bleu_signature}; ±: 95 % confidence interval of the difference from the highest")
+    console().print(f"BLEU {result.bleu_signature}; below the highest: 95 % confidence interval, paired bootstrap")
     if result.too_long:
         sentences = "1 sentence has" if result.too_long == 1 else f"{result.too_long:,} sentences have"
         console().print(f"Left out: {sentences} more tokens than the model accepts.")

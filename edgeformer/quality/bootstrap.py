@@ -1,5 +1,4 @@
-"""Significance of BLEU differences by paired bootstrap resampling (Koehn 2004, "Statistical significance tests for
-machine translation evaluation")."""
+"""Confidence intervals by bootstrap resampling: of BLEU differences, and of medians of times and their ratios."""
 
 from __future__ import annotations
 
@@ -9,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.quality.scores import bleu_metric
+from edgeformer_runtime.interval import Interval
 
 RESAMPLES = 1000
+MAX_VALUES = 1_000_000
+"""Number of times that are resampled at once, which bounds the memory."""
 ORDERS = 4
 """Maximum n-gram length that BLEU counts."""
 
@@ -45,19 +47,57 @@ def corpus_bleu(sums: NDArray[np.int64]) -> NDArray[np.float64]:
     return bleu
 
 
-def difference_error(first: BleuCounts, second: BleuCounts, seed: int = 0) -> float:
-    """Compute half the width of the 95 % confidence interval of the difference between two systems' BLEU.
+def resampled_bleu(counts: BleuCounts, seed: int = 0) -> NDArray[np.float64]:
+    """Compute BLEU on :data:`RESAMPLES` texts of N sentences drawn with replacement, ``(N, 10)`` to ``(RESAMPLES,)``.
 
-    Both systems are scored on the same resampled sentences, :data:`RESAMPLES` times.
+    The draws depend only on N and the seed, so the results of two systems on the same text are paired.
+    """
+    generator = np.random.default_rng(seed)
+    sentences = len(counts)
+    draws = generator.multinomial(sentences, np.full(sentences, 1 / sentences), size=RESAMPLES)
+    return corpus_bleu(draws @ counts)
+
+
+def difference_interval(first: BleuCounts, second: BleuCounts, seed: int = 0) -> Interval:
+    """Compute the confidence interval of the first system's BLEU minus the second's.
+
+    Paired bootstrap (Koehn 2004, "Statistical significance tests for machine translation evaluation"). A difference is
+    significant if the interval does not contain 0.
 
     Args:
         first: statistics of one system.
         second: statistics of the other system on the same sentences.
         seed: seed of the resampling; the same seed gives the same result.
     """
+    return interval_of(resampled_bleu(first, seed) - resampled_bleu(second, seed))
+
+
+def median_interval(values: NDArray[np.float64], seed: int = 0) -> Interval | None:
+    """Compute the confidence interval of the median of times, or of the ratios of paired times.
+
+    Rounds and calls are resampled independently of each other (Owen 2007, "The pigeonhole bootstrap"), since both the
+    state of the machine and the sentence change a time.
+
+    Args:
+        values: one value for each round and call, ``(rounds, calls)``.
+        seed: seed of the resampling; the same seed gives the same result.
+
+    Returns:
+        The interval, or ``None`` for a single value.
+    """
+    if values.size < 2:
+        return None
     generator = np.random.default_rng(seed)
-    sentences = len(first)
-    draws = generator.multinomial(sentences, np.full(sentences, 1 / sentences), size=RESAMPLES)
-    differences = corpus_bleu(draws @ first) - corpus_bleu(draws @ second)
-    low, high = np.percentile(differences, [2.5, 97.5])
-    return float(high - low) / 2
+    medians: list[float] = []
+    chunk = max(1, MAX_VALUES // values.size)
+    for start in range(0, RESAMPLES, chunk):
+        rounds, calls = (generator.integers(size, size=(min(chunk, RESAMPLES - start), size)) for size in values.shape)
+        drawn = values[rounds[:, :, None], calls[:, None, :]]  # (resamples, rounds, calls)
+        medians += np.median(drawn.reshape(len(drawn), -1), axis=1).tolist()
+    return interval_of(np.array(medians))
+
+
+def interval_of(values: NDArray[np.float64]) -> Interval:
+    """Return the central 95 % of a statistic's values on resampled data."""
+    low, high = np.percentile(values, [2.5, 97.5]).tolist()
+    return Interval(low=low, high=high)

@@ -20,7 +20,7 @@ import msgspec
 from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.corpora import load_corpus
 from edgeformer.errors import CheckpointError, ConfigError, DataError
-from edgeformer.quality.bootstrap import difference_error, sentence_counts
+from edgeformer.quality.bootstrap import difference_interval, sentence_counts
 from edgeformer.quality.evaluation import aligned_lines, translate_all
 from edgeformer.quality.scores import bleu_metric
 from edgeformer.quality.translators import is_bundle
@@ -29,6 +29,7 @@ from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import TextOrigin
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.search import normalized_score
+from edgeformer_runtime.interval import Interval
 from edgeformer_runtime.translator import AnyTranslator, Translation
 
 PENALTIES = tuple(tenth / 10 for tenth in range(21))
@@ -43,8 +44,8 @@ class Candidate:
     """Exponent of the length by which scores are divided."""
     bleu: float
     """Corpus BLEU, 0 to 100."""
-    error: float
-    """Half the width of the 95 % confidence interval of the difference from the highest BLEU, by paired bootstrap."""
+    deficit: Interval
+    """Confidence interval of the highest BLEU minus this one, by paired bootstrap."""
     length_ratio: float
     """Number of words in the output divided by that in the references."""
 
@@ -112,12 +113,12 @@ def tune(
         Candidate(
             length_penalty=penalty,
             bleu=result.score,
-            error=difference_error(counts[highest], mine),
+            deficit=difference_interval(counts[highest], mine),
             length_ratio=result.sys_len / max(1, result.ref_len),
         )
         for penalty, result, mine in zip(penalties, results, counts, strict=True)
     ]
-    as_good = [candidate for candidate in candidates if candidates[highest].bleu - candidate.bleu <= candidate.error]
+    as_good = [candidate for candidate in candidates if candidate.deficit.low <= 0]
     return Tuning(
         beam_size=options.beam_size,
         candidates=tuple(candidates),

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 from edgeformer.data.catalog import CORPORA
 from edgeformer.markdown import markdown_table
-from edgeformer_export.choice_table import COLUMNS, explanation, rows, threads_in_words
+from edgeformer_export.choice_table import (
+    LATENCY_COLUMNS,
+    QUALITY_COLUMNS,
+    latency_notes,
+    latency_rows,
+    quality_notes,
+    quality_rows,
+)
 from edgeformer_runtime.bundle.choice import Choice
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.parity import ParityReport
@@ -87,8 +94,8 @@ def _facts(manifest: Manifest, nbytes: int) -> list[str]:
 def _quality(manifest: Manifest) -> list[str]:
     choice = manifest.report.choice
     if choice is not None:
-        lines = markdown_table(COLUMNS, rows(choice))
-        return [*lines, "", *(f"- {line}" for line in [*explanation(choice), *choice.remarks])]
+        lines = markdown_table(QUALITY_COLUMNS, quality_rows(choice))
+        return [*lines, "", *(f"- {line}" for line in [*quality_notes(choice), *choice.remarks])]
     lines = [
         "Not measured for this bundle. `edgeformer evaluate . --source TEXT --reference TRANSLATION` measures it; "
         "`edgeformer export RUN --out BUNDLE --precision auto` measures every precision and exports the best.",
@@ -104,12 +111,11 @@ def _quality(manifest: Manifest) -> list[str]:
 def _latency(choice: Choice | None) -> list[str]:
     if choice is None:
         return ["Not measured for this bundle. `edgeformer bench .` measures it on your machine."]
-    latency = next(candidate for candidate in choice.candidates if candidate.chosen).latency
     return [
-        f"{latency.mean_ms:.2f} ms of {choice.clock} per sentence (mean; quartiles {latency.p25_ms:.2f}, "
-        f"{latency.median_ms:.2f} and {latency.p75_ms:.2f}), beam {choice.beam_size}, "
-        f"{threads_in_words(choice.threads)}, {choice.engine} on {choice.machine}. Other machines differ: `edgeformer "
-        "bench .` measures yours.",
+        *markdown_table(LATENCY_COLUMNS, latency_rows(choice)),
+        "",
+        *(f"- {line}" for line in latency_notes(choice)),
+        "- Other machines differ: `edgeformer bench .` measures yours.",
     ]
 
 

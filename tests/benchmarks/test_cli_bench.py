@@ -64,7 +64,12 @@ def test_table_and_file(small_bundle: Path, tmp_path: Path) -> None:
     content = json.loads(report.read_text(encoding="utf-8"))
     assert f"{content['call']['median_ms']:.2f}" in result.stdout
     assert f"{content['decoder_step_ms']:.3f}" in result.stdout
-    assert "1 thread," in result.stdout
+    assert ", 1 thread, " in result.stdout
+    headers = {
+        cell.strip() for line in result.stdout.splitlines() if line.startswith("┃") for cell in line.split("┃")[1:-1]
+    }
+    units = [header.split()[-1] for header in headers if header]
+    assert {"ms", "%", "tokens/s", "sentences/s", "MB"} == set(units)  # one in each header
     assert content["call"]["calls"] == 2 * len({case.text for case in golden_cases(open_bundle(small_bundle))})
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
@@ -91,11 +96,13 @@ def test_bundles_are_compared_with_torch(small_bundle: Path, small_bundle_int8: 
         "torch eager",
     ]  # of one folder name
     assert result["reference"] == "torch eager"
-    assert (fp32["identical"], torch["identical"], torch["speed"]) == (sentences, sentences, 1)
+    assert (fp32["identical"], torch["identical"]) == (sentences, sentences)
+    assert torch["speed"] == {"median": 1, "interval": None}
     for system in (fp32, int8):
         assert system["version"] == f"onnxruntime {onnxruntime.__version__}"
         assert system["timing"]["calls"] == -(-sentences // 2)
-        assert system["speed"] == pytest.approx(torch["timing"]["median_ms"] / system["timing"]["median_ms"])
+        interval = system["speed"]["interval"]
+        assert 0 < interval["low"] <= system["speed"]["median"] <= interval["high"]
         assert system["sentences_per_second"] > 0
 
 
@@ -114,6 +121,11 @@ def test_bundles_are_compared_with_ctranslate2(small_bundle: Path, taught_run: R
     for name, system in systems.items():
         assert name.split()[0] in result.stdout
         assert f"{system['timing']['median_ms']:.2f}" in result.stdout
+        assert f"{system['speed']['median']:.2f}" in result.stdout
+    (interval,) = [system["speed"]["interval"] for system in systems.values() if system["system"] == small_bundle.name]
+    assert f"{interval['low']:.2f} to {interval['high']:.2f}" in result.stdout
+    assert "Speed: time of CTranslate2 int8 divided by the system's" in result.stdout
+    assert max(map(len, result.stdout.partition("Speed:")[0].splitlines())) <= 80
 
 
 def test_errors_of_comparisons(small_bundle: Path, small_bundle_int8: Path, taught_run: Run, tmp_path: Path) -> None:
@@ -126,6 +138,7 @@ def test_errors_of_comparisons(small_bundle: Path, small_bundle_int8: Path, taug
     assert "--text-to-text needs --against" in error("bench", small_bundle, "--text-to-text", code=2)
     assert "must be one of cpu, cuda" in error("bench", small_bundle, small_bundle_int8, "--device", "npu")
     assert "is not one of" in error("bench", small_bundle, "--against", "moses", code=2)
+    assert "is given twice" in error("bench", small_bundle, small_bundle)
     missing = tmp_path / "missing"
     assert "is not a run folder" in error("bench", small_bundle, *against, "--checkpoint", missing)
     assert "does not exist" in error("bench", small_bundle, missing)

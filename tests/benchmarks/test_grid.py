@@ -24,8 +24,9 @@ from edgeformer_bench.grid.figures import pictures
 from edgeformer_bench.grid.page import write_page
 from edgeformer_bench.grid.report import Cell, Model, Report, Setting, SystemFacts, resumed
 from edgeformer_bench.grid.tables import problems, tables
-from edgeformer_bench.rounds import Score
+from edgeformer_bench.rounds import Score, Speed
 from edgeformer_bench.start import Start
+from edgeformer_runtime.interval import Interval
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests import factory
 
@@ -63,13 +64,13 @@ def report() -> Report:
             model="tiny", threads=1, beam_size=1, batch=batch, source_length=source_length, target_length=31
         )
         scores = {
-            "edgeformer int8": Score([0.031, 0.030, 0.032], [0.001]),
-            "CTranslate2 int8": Score([0.062], [0.002], variant="CT2_FORCE_CPU_ISA=AVX512"),
-            "torch eager": Score([], [], error="it <failed>"),
+            "edgeformer int8": Score([[[0.031, 0.030], [0.032]]], [0.001]),
+            "CTranslate2 int8": Score([[[0.061], [0.062]]], [0.002], variant="CT2_FORCE_CPU_ISA=AVX512"),
+            "torch eager": Score(error="it <failed>"),
         }
         cells.append(Cell.of(setting, scores))
     text = Setting(model="run", threads=1, beam_size=4, batch=1000, order="as given")
-    cells.append(Cell.of(text, {"edgeformer int8": Score([2.0], [])}))
+    cells.append(Cell.of(text, {"edgeformer int8": Score([[[2.0]]])}))
     facts = [
         SystemFacts(
             system="edgeformer int8",
@@ -108,21 +109,25 @@ def test_figures_of_a_cell(report: Report) -> None:
     assert (ours.timing.median_ms, ours.timing.min_ms, ours.timing.max_ms, ours.timing.calls) == pytest.approx(
         (31, 30, 32, 3)
     )
-    assert cell.speed(ours) == pytest.approx(2)
-    assert cell.speed(reference) == 1
+    # One round took 61 ms and 30.5 ms, the other 62 ms and 32 ms.
+    assert ours.speed is not None
+    assert ours.speed.median == pytest.approx((2 + 62 / 32) / 2)
+    assert ours.speed.interval == Interval(low=62 / 32, high=2.0)
+    assert reference.speed == Speed(median=1.0, interval=None)
     assert ours.step_ms(31) == pytest.approx(1)
     assert cell.per_second(ours) == pytest.approx(1000)
-    assert (failed.timing, failed.step_ms(31), cell.speed(failed), cell.per_second(failed)) == (None,) * 4
+    assert (failed.timing, failed.step_ms(31), failed.speed, cell.per_second(failed)) == (None,) * 4
     assert report.cells[3].per_second(report.cells[3].results[0]) == pytest.approx(500)
-    assert report.cells[3].speed(report.cells[3].results[0]) is None
+    assert report.cells[3].results[0].speed is None
 
 
 def test_tables_and_problems(report: Report) -> None:
     by_title = {rows.title: rows for rows in tables(report)}
     assert all(len(row) == len(rows.columns) for rows in by_title.values() for row in rows.rows)
     cell = by_title["tiny: batch 1, greedy, 10 → 31 tokens, 1 thread"]
-    assert cell.rows[0] == ("edgeformer int8", "31.0", "30.5", "31.5", "1.00", "1.000", "1,000", "2.00")
-    assert cell.rows[2] == ("torch eager", *"–" * 7)
+    assert cell.rows[0] == ("edgeformer int8", "31.0", "30.5", "31.5", "1.00", "1.000", "1,000", "1.97", "1.94 to 2.00")
+    assert cell.rows[1][-2:] == ("1.00", "–")
+    assert cell.rows[2] == ("torch eager", *"–" * 8)
     memory = next(rows for title, rows in by_title.items() if title.startswith("tiny: weights that a step"))
     # 2 MB in a millisecond are 2 GB/s, a tenth of what the machine reads.
     assert memory.rows[0] == ("edgeformer int8", "10", "31", "1", "2.0", "1.000", "2.0", "20.0", "10")
@@ -155,7 +160,7 @@ def test_a_point_for_every_system_and_cell(report: Report) -> None:
     (speeds, *_) = (picture.figure for picture in pictures(report))
     (axes,) = speeds.axes
     points = np.concatenate([np.asarray(collection.get_offsets()) for collection in axes.collections])
-    assert points == pytest.approx(np.array([[2, 0], [1, 0], [2, 1], [1, 1]]))
+    assert points == pytest.approx(np.array([[1.96875, 0], [1, 0], [1.96875, 1], [1, 1]]))
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "batch 1, greedy, 1 thread",
         "batch 32, greedy, 1 thread",

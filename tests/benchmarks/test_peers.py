@@ -188,6 +188,15 @@ def test_contest(taught_run: Run, small_bundle: Path, tmp_path: Path) -> None:
     assert done == sorted(done)
 
 
+def test_a_system_that_fails_to_give_its_output_drops_out(small_bundle: Path) -> None:
+    workload = Workload(beam_size=1, sources=[[5, 6, 3]], length=10)
+    with closing(Contest([Contender("bundle", (Spec(kind="bundle", model=str(small_bundle)),))])) as contest:
+        assert not contest.run([workload], rounds=1)["bundle"].error
+        assert contest.outputs(Workload(beam_size=1, sources=[[5, 6, 3]], length=10_000)) == {}
+        assert "tokens" in contest.errors["bundle"]
+        assert contest.run([workload], rounds=1)["bundle"].error == contest.errors["bundle"]
+
+
 def test_texts_and_time_limit(small_bundle: Path) -> None:
     workload = Workload(beam_size=2, texts=TEXTS)
     with closing(Contest([Contender("bundle", (Spec(kind="bundle", model=str(small_bundle)),))])) as contest:

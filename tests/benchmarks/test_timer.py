@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from edgeformer_bench.timer import MIN_ROUNDS, Timing, alternate, timed
+from edgeformer_bench.timer import MIN_ROUNDS, Timing, alternate, alternate_heats, timed
 
 
 def test_each_round_starts_with_another_contestant() -> None:
@@ -22,6 +22,19 @@ def test_each_round_starts_with_another_contestant() -> None:
     assert results == {"a": [4, 9, 11], "b": [5, 7, 12], "c": [6, 8, 10]}  # without the warm-up
     assert done == sorted(done)
     assert done[-1] == 1
+
+
+def test_contestants_of_a_heat_directly_follow_each_other() -> None:
+    order: list[str] = []
+
+    def turn(name: str, heat: int) -> str:
+        order.append(f"{name}{heat}")
+        return order[-1]
+
+    heats = [{name: partial(turn, name, heat) for name in "ab"} for heat in range(3)]
+    results = alternate_heats(heats, rounds=2, warmup=0)
+    assert order == ["a0", "b0", "b1", "a1", "a2", "b2", *("b0", "a0", "a1", "b1", "b2", "a2")]
+    assert results == [{name: [f"{name}{heat}"] * 2 for name in "ab"} for heat in range(3)]
 
 
 def test_a_time_limit_leaves_enough_rounds() -> None:

@@ -20,6 +20,7 @@ from edgeformer.quality.tuning import PENALTIES, Candidate, Tuning, best_text
 from edgeformer.train.run import Run
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.interval import Interval
 from edgeformer_runtime.translator import Translation, Translator
 from tests.bundles import copy_of, edit_manifest
 from tests.commands import error, run
@@ -96,13 +97,13 @@ def test_of_those_not_surely_worse_the_nearest_to_one_is_chosen(bundle: Path, da
     result = tuned(bundle, data)["result"]
     assert [candidate["length_penalty"] for candidate in result["candidates"]] == list(PENALTIES)
     highest = max(candidate["bleu"] for candidate in result["candidates"])
-    as_good = [c["length_penalty"] for c in result["candidates"] if highest - c["bleu"] <= c["error"]]
+    as_good = [c["length_penalty"] for c in result["candidates"] if c["deficit"]["low"] <= 0]
     assert abs(result["chosen"]["length_penalty"] - 1) == min(abs(penalty - 1) for penalty in as_good)
-    assert {c["error"] for c in result["candidates"] if c["bleu"] == highest} == {0.0}
+    assert {(*c["deficit"].values(),) for c in result["candidates"] if c["bleu"] == highest} == {(0.0, 0.0)}
 
 
 @pytest.mark.parametrize(("worse", "chosen"), [(1, 1.0), (20, 1.5)])
-def test_a_difference_counts_if_it_is_larger_than_its_error(
+def test_a_difference_counts_if_its_interval_excludes_zero(
     bundle: Path, data: Path, monkeypatch: pytest.MonkeyPatch, worse: int, chosen: float
 ) -> None:
     """With a penalty of 1.5 all sentences are right, and with others some are not."""
@@ -232,7 +233,7 @@ def test_options_of_a_run_are_its_own(trained: Path) -> None:
 
 
 def test_what_is_not_tuned_is_kept() -> None:
-    candidate = Candidate(length_penalty=0.5, bleu=20.0, error=0.1, length_ratio=1.0)
+    candidate = Candidate(length_penalty=0.5, bleu=20.0, deficit=Interval(low=0.0, high=0.0), length_ratio=1.0)
     tuned = Tuning(beam_size=3, candidates=(candidate,), chosen=candidate, sentences=1, too_long=0, bleu_signature="")
     before = Generation(beam_size=6, max_len_a=3.0, beam_shrinks=True)
     assert tuned.applied_to(before) == Generation(beam_size=3, length_penalty=0.5, max_len_a=3.0, beam_shrinks=True)

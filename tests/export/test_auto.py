@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -13,14 +14,17 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from edgeformer.cli import main
+from edgeformer.markdown import markdown_table
 from edgeformer.quality.tuning import ValidationText
 from edgeformer_export.auto import export_best, trial
 from edgeformer_export.auto.candidates import Candidate, build, mixed
 from edgeformer_export.auto.export_best import AutoOptions, previous_choice
 from edgeformer_export.auto.measurements import MEASUREMENTS_FILE, Measurements, Value
 from edgeformer_export.auto.sensitivity import measure_sensitivity
+from edgeformer_export.choice_table import LATENCY_COLUMNS, QUALITY_COLUMNS, latency_rows, quality_rows
 from edgeformer_export.export import export_run
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.quantize.assignment import precision_of, stored
@@ -28,6 +32,7 @@ from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.choice import Sensitivity
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.cli import output
 from edgeformer_runtime.files import locked_folder
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.golden import check_golden
@@ -54,7 +59,7 @@ def quick_choice(model_graphs: ModelGraphs, monkeypatch: pytest.MonkeyPatch) -> 
     """Choose from graphs that are traced already, and time as little as possible."""
     monkeypatch.setattr(export_best, "ModelGraphs", lambda *_, **__: model_graphs)
     monkeypatch.setattr(trial, "TIMED_SENTENCES", 2)
-    monkeypatch.setattr(trial, "MAX_ROUNDS", trial.MIN_ROUNDS)
+    monkeypatch.setattr(trial, "ROUNDS", 3)
 
 
 def test_layers_have_the_names_of_torch_parameters(model_graphs: ModelGraphs) -> None:
@@ -215,6 +220,8 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
 ) -> None:
     for name, traits in with_agreement(0.5).items():
         monkeypatch.setitem(PRECISIONS, name, traits)
+    settings: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True, "width": 120}
+    monkeypatch.setattr(output, "console", lambda stderr=False: Console(stderr=stderr, **settings))
     texts = [tmp_path / "source", tmp_path / "reference"]
     for path, lines in zip(texts, zip(*PAIRS[::4], strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -246,20 +253,34 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     assert {"int8+1", "int4+1"} <= set(names)
     (best,) = [candidate for candidate in choice.candidates if candidate.chosen]
     assert choice.chosen == best.name != "int8-dyn"
-    assert best.in_budget
+    assert best.admissible
+    assert best.on_front
     assert (choice.sentences, choice.beam_size, choice.threads) == (12, 2, 1)
-    assert choice.candidates[0].quality.drop == choice.candidates[0].quality.drop_error == 0
+    assert (choice.rounds, choice.timed_sentences) == (3, 2)
+    assert choice.candidates[0].quality.drop == 0
+    assert min(candidate.latency.relative or 0 for candidate in choice.candidates if candidate.admissible) <= 1
+    for candidate in choice.candidates:
+        intervals = candidate.quality.drop_interval, candidate.latency.median_interval
+        for interval, value in zip(intervals, (candidate.quality.drop, candidate.latency.median_ms), strict=True):
+            assert interval is not None
+            assert interval.contains(value)
     assert choice.bleu_signature.startswith("nrefs:1|")
     assert set(choice.sensitivity) == {"int8", "int4"}
     assert manifest.precision[contract.DECODER_FILE] == best.precision
     card = (out / "README.md").read_text(encoding="utf-8")
-    for text in (choice.bleu_signature, choice.machine, *names, *choice.remarks):
-        assert text in card
     page = (tmp_path / "best.quantize" / "report.md").read_text(encoding="utf-8")
-    assert all(name in page for name in names)
+    tables = [
+        *markdown_table(QUALITY_COLUMNS, quality_rows(choice)),
+        *markdown_table(LATENCY_COLUMNS, latency_rows(choice)),
+    ]
+    for text in (*tables, choice.reason, choice.bleu_signature, choice.machine, *choice.remarks):
+        assert text in card
+        assert text in page
+    assert all(text in done.stdout for text in (choice.reason, *choice.remarks))
     assert not (tmp_path / "best.quantize" / "candidates").exists()
     assert f"Wrote {out}, {best.name}" in done.stdout
-    assert max(map(len, done.stdout.partition("Quality:")[0].splitlines())) <= 80
+    for row in (*quality_rows(choice), *latency_rows(choice)):
+        assert list(row) in [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines()]
 
     # A bundle that is replaced tells what was chosen before, if the settings were the same.
     assert previous_choice(out, choice) == best.name
@@ -275,14 +296,13 @@ def test_the_command_chooses_goes_on_where_it_was_and_reports(
     assert choice is not None
     assert choice.chosen == "fp32"
     refused = {candidate.name for candidate in choice.candidates if "is too far from PyTorch" in candidate.refused}
-    # Exported in turn, since each is smaller than fp32: all within the budget that are not slower than fp32.
-    fp32, *quantized = choice.candidates
-    limit = fp32.latency.mean_ms * (1 + choice.tie)
-    assert refused == {
-        candidate.name
-        for candidate in quantized
-        if candidate.in_budget and candidate.name != "int8-dyn" and candidate.latency.mean_ms <= limit
-    }
+    assert refused
+    for candidate in choice.candidates[1:]:  # of those not refused, none is as fast as fp32 and no worse
+        assert not candidate.on_front or candidate.admissible
+        if candidate.admissible:
+            relative, drop = candidate.latency.relative_interval, candidate.quality.drop_interval
+            assert drop is not None
+            assert (relative is not None and relative.low > 1) or drop.low > 0
 
 
 def test_options_of_the_choice_need_it(model_graphs: ModelGraphs, tmp_path: Path) -> None:

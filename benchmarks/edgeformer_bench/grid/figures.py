@@ -120,7 +120,7 @@ def _lines(panels: dict[str, Lines], colors: dict[str, Any], across: str, up: st
 
 
 def _speeds(cells: Sequence[Cell], colors: dict[str, Any]) -> Figure:
-    """Draw a panel per model, in which each cell is a row of points."""
+    """Draw a panel per model, in which each cell is a row of points with confidence intervals."""
     models: dict[str, list[Cell]] = {}
     for cell in cells:
         models.setdefault(cell.setting.model, []).append(cell)
@@ -133,9 +133,11 @@ def _speeds(cells: Sequence[Cell], colors: dict[str, Any]) -> Figure:
         labels = [f"batch {at.batch}, {at.search}, {plural(at.threads, 'thread')}" for at in settings]
         for height, row in enumerate(rows):
             for result in row.results:
-                speed = row.speed(result)
-                if speed is not None:
-                    shown[result.system] = axes.scatter(speed, height, color=colors[result.system])
+                if (speed := result.speed) is not None:
+                    shown[result.system] = axes.scatter(speed.median, height, color=colors[result.system])
+                    if speed.interval is not None:
+                        ends = speed.interval.low, speed.interval.high
+                        axes.plot(ends, (height, height), color=colors[result.system], linewidth=0.8)
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_yticks(range(len(rows)), labels)
         axes.invert_yaxis()

@@ -38,7 +38,8 @@ def _introduction(report: Report) -> list[str]:
         "",
         "All systems have the same weights and decode the same sources with the same number of threads. They take "
         "turns in one run, each in a process of its own; times are medians. Presets have random weights and "
-        f"{report.vocab_size:,} tokens; every output has the given length. Speeds are relative to {REFERENCE}.",
+        f"{report.vocab_size:,} tokens; every output has the given length. Speeds are relative to {REFERENCE}: medians "
+        "of the ratios of times in the same round, with 95 % confidence intervals by bootstrap.",
         "",
         "```sh",
         *report.commands,

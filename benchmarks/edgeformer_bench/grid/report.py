@@ -11,7 +11,7 @@ from edgeformer.errors import ConfigError
 from edgeformer_bench.bandwidth import Bandwidth
 from edgeformer_bench.peers.base import Kind, Weights
 from edgeformer_bench.peers.systems import REFERENCE
-from edgeformer_bench.rounds import Score, speedups
+from edgeformer_bench.rounds import Score, Speed, speeds
 from edgeformer_bench.start import Start
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.files import write_atomically
@@ -60,6 +60,8 @@ class Result(msgspec.Struct, kw_only=True):
     """Times of a call; ``None`` if the system failed."""
     first_token_ms: float | None = None
     """Median time of a call that decodes one token: the encoder and one step."""
+    speed: Speed | None = None
+    """Speed relative to :data:`~edgeformer_bench.peers.systems.REFERENCE`; ``None`` if one of the two failed."""
     variant: str = ""
     """The fastest settings, if several were tried."""
     error: str = ""
@@ -83,20 +85,16 @@ class Cell(msgspec.Struct, kw_only=True):
     @classmethod
     def of(cls, setting: Setting, scores: dict[str, Score]) -> Cell:
         """Create the cell from the scores of a contest."""
-        results = []
+        results, speed = [], speeds(scores, REFERENCE)
         for name, score in scores.items():
             result = Result(system=name, variant=score.variant, error=score.error)
             if not score.error:
                 result.timing = Timing.of(score.seconds)
+                result.speed = speed.get(name)
                 if score.first_seconds:
                     result.first_token_ms = Timing.of(score.first_seconds).median_ms
             results.append(result)
         return cls(setting=setting, results=results)
-
-    def speed(self, result: Result) -> float | None:
-        """Return the speed of a system relative to :data:`~edgeformer_bench.peers.systems.REFERENCE`."""
-        timings = {entry.system: entry.timing for entry in self.results if entry.timing is not None}
-        return speedups(timings, REFERENCE).get(result.system)
 
     def per_second(self, result: Result) -> float | None:
         """Return target tokens per second, or sentences per second for text."""

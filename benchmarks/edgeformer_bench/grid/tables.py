@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from edgeformer_bench.bandwidth import bandwidth_at
 from edgeformer_bench.grid.report import Cell, Model, Report
+from edgeformer_bench.rounds import speed_cells
 from edgeformer_runtime.cli.output import plural
 
 
@@ -70,7 +71,7 @@ def problems(report: Report) -> list[str]:
 def _cell_table(cell: Cell) -> Rows:
     setting = cell.setting
     unit = "sentences/s" if setting.order else "tokens/s"
-    columns = ("system", "median ms", "p25 ms", "p75 ms", "first token ms", "step ms", unit, "speed")
+    columns = ("system", "median ms", "p25 ms", "p75 ms", "first token ms", "step ms", unit, "speed", "95 % interval")
     rows = []
     for result in cell.results:
         timing = result.timing
@@ -86,7 +87,7 @@ def _cell_table(cell: Cell) -> Rows:
                 "–" if result.first_token_ms is None else _ms(result.first_token_ms),
                 _number(result.step_ms(setting.target_length), 3),
                 _number(cell.per_second(result), 0),
-                _number(cell.speed(result), 2),
+                *speed_cells(result.speed),
             )
         )
     return Rows(f"{setting.model}: {setting.workload}, {plural(setting.threads, 'thread')}", columns, rows)

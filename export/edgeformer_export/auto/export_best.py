@@ -8,19 +8,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from edgeformer.errors import ConfigError
-from edgeformer.quality.bootstrap import BleuCounts, difference_error, sentence_counts
+from edgeformer.quality.bootstrap import BleuCounts, difference_interval, sentence_counts
 from edgeformer.quality.scores import metrics, score
 from edgeformer.quality.tuning import ValidationText
 from edgeformer.traceback_summary import describe
 from edgeformer.train.run import Run
 from edgeformer_export.auto.candidates import Candidate, build, mixed, pure
 from edgeformer_export.auto.choice import Rule, decide, remarks
+from edgeformer_export.auto.comparisons import MIN_TIE, Comparisons, Median
 from edgeformer_export.auto.measurements import Measurements
 from edgeformer_export.auto.report import write_report
 from edgeformer_export.auto.sensitivity import measure_sensitivity
-from edgeformer_export.auto.trial import Trial
+from edgeformer_export.auto.trial import Times, Trial
 from edgeformer_export.export import ExportReport, ParityError, export_run
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.stages import Stage, StageProgress, silent
@@ -126,15 +129,15 @@ def export_best(
         measurements = Measurements(folder, facts, resume=resume, overwrite=overwrite)
         model_graphs = ModelGraphs(run, target, progress=progress)
         contest = _Contest(model_graphs, Trial(text, decode, options.threads), measurements, progress)
-        choice = _measure(contest, text_name, options)
-        choice = _decided(msgspec.structs.replace(choice, previous=previous_choice(out, choice)))
-        choice, report = _export(contest, choice, out, overwrite=overwrite)
+        choice, comparisons = _measure(contest, text_name, options)
+        choice = _decided(msgspec.structs.replace(choice, previous=previous_choice(out, choice)), comparisons)
+        choice, report = _export(contest, choice, comparisons, out, overwrite=overwrite)
         report_file = write_report(folder, out.name, choice)
         shutil.rmtree(folder / CANDIDATES_FOLDER)
     return AutoReport(choice=choice, page=report_file, export=report)
 
 
-def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
+def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> tuple[Choice, Comparisons]:
     """Measure all candidates; none of them is chosen yet."""
     first, *others = pure(contest.model_graphs.target)
     contest.enter(first)
@@ -143,24 +146,14 @@ def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
     sensitivity = {}
     for base in [name for name in PRECISIONS if PRECISIONS[name].mixed_candidates and name in contest.quality]:
         sensitivity[base] = contest.enter_mixed(base, options.max_bleu_drop)
-    latencies, noise = contest.timed()
-    figures = [
-        Measured(
-            name=name,
-            precision=candidate.precision,
-            kept=dict(candidate.keep),
-            quality=contest.quality[name],
-            latency=latencies[name],
-            bytes=open_bundle(contest.folder(name)).nbytes,
-            refused=_batch_dependence(latencies[name]) if candidate.dynamic else "",
-        )
-        for name, candidate in contest.candidates.items()
-    ]
-    return Choice(
-        chosen="fp32",
+    timed = contest.timed()
+    times = {name: np.array(values) for name, values in timed.milliseconds.items()}
+    rounds, timed_sentences = times[first.name].shape
+    choice = Choice(
+        chosen=first.name,
         max_bleu_drop=options.max_bleu_drop,
         optimise=options.optimize,
-        candidates=figures,
+        candidates=[contest.measured(name, times[name], timed.differ_alone[name]) for name in times],
         remarks=[],
         text=text_name,
         sentences=len(contest.trial.text.sources),
@@ -172,15 +165,19 @@ def _measure(contest: _Contest, text_name: str, options: AutoOptions) -> Choice:
         machine=machine_summary(),
         engine=f"onnxruntime {ENGINE_VERSION}",
         clock=contest.trial.clock,
-        noise=noise,
-        tie=0.0,
+        rounds=rounds,
+        timed_sentences=timed_sentences,
+        tie=MIN_TIE,
         previous=None,
         sensitivity=sensitivity,
         failed=contest.failed,
     )
+    return choice, Comparisons(times, contest.counts)
 
 
-def _export(contest: _Contest, choice: Choice, out: Path, *, overwrite: bool) -> tuple[Choice, ExportReport]:
+def _export(
+    contest: _Contest, choice: Choice, comparisons: Comparisons, out: Path, *, overwrite: bool
+) -> tuple[Choice, ExportReport]:
     """Export the chosen candidate; if it does not match PyTorch, choose again without it."""
     best = contest.candidates[choice.chosen]
     try:
@@ -202,30 +199,23 @@ def _export(contest: _Contest, choice: Choice, out: Path, *, overwrite: bool) ->
             msgspec.structs.replace(candidate, refused=str(error)) if candidate.name == best.name else candidate
             for candidate in choice.candidates
         ]
-        choice = _decided(msgspec.structs.replace(choice, candidates=refused))
-        return _export(contest, choice, out, overwrite=overwrite)
+        choice = _decided(msgspec.structs.replace(choice, candidates=refused), comparisons)
+        return _export(contest, choice, comparisons, out, overwrite=overwrite)
     return choice, report
 
 
-def _batch_dependence(latency: Latency) -> str:
-    return (
-        "its activations have one scale per batch, so a translation may depend on the other sentences of its batch, "
-        f"which it must not ({latency.differ_alone} of the timed sentences came out differently alone)."
-    )
-
-
-def _decided(choice: Choice) -> Choice:
-    rule = Rule(max_drop=choice.max_bleu_drop, optimize=choice.optimise, noise=choice.noise, previous=choice.previous)
-    candidates = decide(choice.candidates, rule)
+def _decided(choice: Choice, comparisons: Comparisons) -> Choice:
+    rule = Rule(max_drop=choice.max_bleu_drop, optimize=choice.optimise, previous=choice.previous)
+    candidates, reason = decide(choice.candidates, rule, comparisons)
     return msgspec.structs.replace(
         choice,
         chosen=next(candidate.name for candidate in candidates if candidate.chosen),
+        reason=reason,
         candidates=candidates,
         remarks=[
             *(f"{name} failed and is not among the candidates: {reason}" for name, reason in choice.failed.items()),
-            *remarks(candidates, rule),
+            *remarks(candidates, rule, comparisons),
         ],
-        tie=rule.tie,
     )
 
 
@@ -250,11 +240,11 @@ class _Contest:
         self.candidates: dict[str, Candidate] = {}
         self.failed: dict[str, str] = {}
         self.quality: dict[str, Quality] = {}
+        self.counts: dict[str, BleuCounts] = {}
         self.signatures = "", ""
         self.model_graphs, self.progress, self._measurements = model_graphs, progress, measurements
         self._translators: dict[str, Translator] = {}
         self._translations: dict[str, list[str]] = {}
-        self._counts: dict[str, BleuCounts] = {}
 
     def folder(self, name: str) -> Path:
         """Return the folder of the candidate's bundle."""
@@ -266,7 +256,7 @@ class _Contest:
             return self.enter(candidate)
         except Exception as error:  # the engine and its tools may raise anything
             self.failed[candidate.name] = str(error) if isinstance(error, EdgeformerError) else f"{describe(error)}."
-            for entries in (self.candidates, self._translators, self._translations):
+            for entries in (self.candidates, self.counts, self._translators, self._translations):
                 entries.pop(candidate.name, None)
             return None
 
@@ -290,12 +280,12 @@ class _Contest:
         scores = score(translated, self.trial.text.references, self.trial.text.tokenize)
         self.signatures = scores.bleu_signature, scores.chrf_signature
         reference = next(iter(self.quality.values())).bleu if self.quality else scores.bleu
-        self._counts[name] = sentence_counts(translated, self.trial.text.references, self.trial.text.tokenize)
+        self.counts[name] = sentence_counts(translated, self.trial.text.references, self.trial.text.tokenize)
         self.quality[name] = Quality(
             bleu=scores.bleu,
             chrf=scores.chrf,
             drop=reference - scores.bleu,
-            drop_error=difference_error(next(iter(self._counts.values())), self._counts[name]),
+            drop_interval=difference_interval(next(iter(self.counts.values())), self.counts[name]),
             identical=sum(text == expected for text, expected in zip(translated, first, strict=True)),
         )
         return self.quality[name]
@@ -319,15 +309,49 @@ class _Contest:
             count *= 2
         return order
 
-    def timed(self) -> tuple[dict[str, Latency], float]:
-        """Return latencies by name, and their noise."""
+    def timed(self) -> Times:
+        """Time all candidates."""
         return self._measurements.measured(
             f"time {' '.join(self.candidates)}",
-            tuple[dict[str, Latency], float],
+            Times,
             lambda: self.trial.timed(
                 self._translators, self._translations, lambda fraction: self.progress(TIME, fraction)
             ),
         )
+
+    def measured(self, name: str, times: NDArray[np.float64], differ_alone: int) -> Measured:
+        """Summarize a candidate.
+
+        Args:
+            name: its name.
+            times: its times, ``(rounds, sentences)``, in milliseconds.
+            differ_alone: number of timed sentences whose translation differs when translated alone.
+        """
+        candidate, median = self.candidates[name], Median.of(times)
+        p25, p75 = np.percentile(times, [25, 75]).tolist()
+        return Measured(
+            name=name,
+            precision=candidate.precision,
+            kept=dict(candidate.keep),
+            quality=self.quality[name],
+            latency=Latency(
+                median_ms=median.value,
+                median_interval=median.interval,
+                p25_ms=p25,
+                p75_ms=p75,
+                differ_alone=differ_alone,
+            ),
+            bytes=open_bundle(self.folder(name)).nbytes,
+            refused=_batch_dependence(differ_alone) if candidate.dynamic else "",
+        )
+
+
+def _batch_dependence(differ_alone: int) -> str:
+    sentences = "sentence" if differ_alone == 1 else "sentences"
+    return (
+        "its activations have one scale per batch, so a translation may depend on the other sentences of its batch "
+        f"({differ_alone} timed {sentences} came out differently alone)."
+    )
 
 
 def _first(text: ValidationText, count: int | None) -> ValidationText:

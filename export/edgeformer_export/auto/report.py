@@ -7,10 +7,13 @@ from pathlib import Path
 
 from edgeformer.markdown import markdown_table
 from edgeformer_export.choice_table import (
-    COLUMNS,
+    LATENCY_COLUMNS,
+    QUALITY_COLUMNS,
     SENSITIVITY_COLUMNS,
-    explanation,
-    rows,
+    latency_notes,
+    latency_rows,
+    quality_notes,
+    quality_rows,
     sensitivity_rows,
 )
 from edgeformer_runtime.bundle.choice import Choice
@@ -38,13 +41,17 @@ def write_report(folder: Path, name: str, choice: Choice) -> Path:
         plot = [
             f"![Quality against size and latency]({PLOT_FILE})",
             "",
-            "Filled points are on the Pareto front, a ring marks the chosen candidate, and the dashed line is the "
+            "Bars are 95 % confidence intervals; those of BLEU are of the difference from fp32. Filled points are on "
+            "the Pareto front, crosses are inadmissible, a ring marks the chosen candidate, and the dashed line is the "
             "budget. Better is toward the upper left.",
             "",
         ]
-    lines = [f"# Precision of {name}: {choice.chosen}", "", *_paragraphs(explanation(choice))]
+    lines = [f"# Precision of {name}: {choice.chosen}", "", choice.reason, ""]
     lines += [*(f"- {remark}" for remark in choice.remarks), "", *plot]
-    lines += ["## Candidates", "", *markdown_table(COLUMNS, rows(choice)), ""]
+    lines += ["## Quality and size", "", *markdown_table(QUALITY_COLUMNS, quality_rows(choice)), ""]
+    lines += _paragraphs(quality_notes(choice))
+    lines += ["## Latency", "", *markdown_table(LATENCY_COLUMNS, latency_rows(choice)), ""]
+    lines += _paragraphs(latency_notes(choice))
     for precision, order in choice.sensitivity.items():
         lines += [
             f"## Sensitivity of layers in {precision}",

@@ -137,18 +137,31 @@ def export_auto(
 
 
 def print_choice(report: AutoReport) -> None:
-    """Show the table of candidates and how one of them was chosen."""
-    from edgeformer_export.choice_table import COLUMNS, explanation, rows
+    """Show the tables of candidates and how one of them was chosen."""
+    from edgeformer_export.choice_table import (
+        LATENCY_COLUMNS,
+        QUALITY_COLUMNS,
+        latency_notes,
+        latency_rows,
+        quality_notes,
+        quality_rows,
+    )
     from edgeformer_runtime.cli.output import console, human_bytes, table
 
-    choice = report.choice
-    shown = table(f"Candidates for {report.export.bundle.name}", *COLUMNS)
-    for row in rows(choice):
-        shown.add_row(*row)
-    out = console()
-    out.print(shown)
-    for line in [*explanation(choice), *choice.remarks]:
-        out.print(line)
+    out, choice = console(), report.choice
+    for title, columns, rows, notes in (
+        ("Quality and size", QUALITY_COLUMNS, quality_rows(choice), quality_notes(choice)),
+        ("Latency", LATENCY_COLUMNS, latency_rows(choice), latency_notes(choice)),
+    ):
+        shown = table(f"{title} of the candidates for {report.export.bundle.name}", *columns)
+        for row in rows:
+            shown.add_row(*row)
+        out.print(shown)
+        for line in notes:
+            out.print(line)
+        out.print()
+    for remark in choice.remarks:
+        out.print(remark)
     out.print(f"Report: {report.page}")
     if find_spec("matplotlib") is None:
         out.print("It has no plot, since matplotlib is not installed: pip install 'edgeformer[plot]'.")

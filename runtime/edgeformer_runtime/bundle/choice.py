@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from edgeformer_runtime.interval import Interval
 from edgeformer_runtime.limits import Number
 from edgeformer_runtime.precision import Precision
 
@@ -15,16 +17,23 @@ Objective = Literal["latency", "size"]
 class Latency(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Time per sentence when sentences are translated one at a time."""
 
-    mean_ms: float
-    """Mean over the sentences, using the fastest round of each; candidates are compared by it."""
     median_ms: float
-    """Median over the sentences."""
+    """Median over all sentences and rounds."""
+    median_interval: Interval | None = None
+    """Confidence interval of the median."""
+    relative: float | None = None
+    """Median of the ratios to the time of the fastest admissible candidate for the same sentence in the same round.
+    Candidates are compared by it."""
+    relative_interval: Interval | None = None
+    """Confidence interval of that ratio; ``None`` for that candidate itself."""
     p25_ms: float
-    """First quartile over the sentences."""
+    """First quartile."""
     p75_ms: float
-    """Third quartile over the sentences."""
+    """Third quartile."""
     differ_alone: Number
     """Number of sentences whose translation differs when translated alone rather than in a batch."""
+    mean_ms: float | UnsetType = UNSET
+    """Mean over the sentences; only in bundles of earlier versions, which lack both intervals and the ratio."""
 
 
 class Quality(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -36,10 +45,12 @@ class Quality(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     """chrF2, 0 … 100."""
     drop: float
     """BLEU of fp32 minus BLEU of this candidate."""
-    drop_error: float
-    """Half the width of the drop's 95 % confidence interval, by paired bootstrap."""
+    drop_interval: Interval | None = None
+    """Confidence interval of the drop, by paired bootstrap; ``None`` in bundles of earlier versions."""
     identical: Number
     """Number of sentences with the same translation as fp32."""
+    drop_error: float | UnsetType = UNSET
+    """Half the width of the drop's confidence interval; only in bundles of earlier versions."""
 
 
 class Measured(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -58,14 +69,20 @@ class Measured(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     bytes: Number
     """Total size of the files, in bytes."""
     refused: str = ""
-    """Why the candidate cannot be chosen, as a sentence; empty if it can."""
+    """Why the candidate is inadmissible whatever its quality, as a sentence; empty if it is not."""
     in_budget: bool = False
-    """Whether the BLEU drop is within the budget."""
+    """Whether the measured drop is within the budget."""
     on_front: bool = False
-    """Whether it is Pareto-optimal: no other candidate is at least as good in quality, latency and size, and better in
-    one of them."""
+    """Whether the candidate is admissible and no other admissible candidate is better in quality, latency or size
+    without being worse in another of them. Quality and latency differ only if they differ significantly. The chosen
+    candidate is always on the front."""
     chosen: bool = False
     """Whether this candidate is exported."""
+
+    @property
+    def admissible(self) -> bool:
+        """Whether the candidate may be chosen."""
+        return self.in_budget and not self.refused
 
 
 class LayerChange(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -99,6 +116,8 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
 
     chosen: str
     """Name of the chosen candidate."""
+    reason: str = ""
+    """Why it was chosen, in a few sentences; empty in bundles of earlier versions."""
     max_bleu_drop: float
     """Quality budget, in BLEU."""
     optimise: Objective
@@ -127,10 +146,12 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """The engine and its version."""
     clock: str
     """Clock used to measure latencies."""
-    noise: float
-    """Relative difference between repeated latency measurements."""
+    rounds: Number = 0
+    """Number of times that each sentence was timed; 0 in bundles of earlier versions."""
+    timed_sentences: Number = 0
+    """Number of sentences timed; 0 in bundles of earlier versions."""
     tie: float
-    """Relative difference below which latencies are considered equal."""
+    """Relative difference up to which latencies are equal, however significant it is."""
     previous: str | None
     """Previous choice with the same settings, kept unless another candidate is clearly better; ``None`` if there is no
     previous choice."""
@@ -138,3 +159,5 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """All layers, most sensitive first, for each precision that has mixed candidates."""
     failed: dict[str, str] = {}
     """Candidates that could not be built or run, with the reason."""
+    noise: float | UnsetType = UNSET
+    """Relative difference between repeated latency measurements; only in bundles of earlier versions."""
