@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     "engine",
     device=options.device,
     threads=options.worker_threads,
+    shortlist=options.shortlist,
     workers=click.option(
         "--workers",
         type=click.IntRange(0),

@@ -33,7 +33,13 @@ if TYPE_CHECKING:
     lowercase=click.option("--lowercase", is_flag=True, help="Ignore case, as for a model that writes lowercase text."),
 )
 @click.option("--perplexity", "with_perplexity", is_flag=True, help="Also compute the perplexity of the references.")
-@options.group("engine", truncate=options.truncate, device=options.device, threads=options.threads)
+@options.group(
+    "engine",
+    truncate=options.truncate,
+    device=options.device,
+    threads=options.threads,
+    shortlist=options.shortlist,
+)
 @click.option("--output", type=click.Path(path_type=Path), help="Also write the translations to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def evaluate(

@@ -25,7 +25,9 @@ def is_bundle(path: Path) -> bool:
     return (path / MANIFEST_FILE).exists()
 
 
-def open_translator(path: Path, *, device: str = "cpu", threads: int = 0, truncate: bool = False) -> AnyTranslator:
+def open_translator(
+    path: Path, *, device: str = "cpu", threads: int = 0, truncate: bool = False, shortlist: bool = True
+) -> AnyTranslator:
     """Open a bundle, or a run folder with torch.
 
     Args:
@@ -33,6 +35,7 @@ def open_translator(path: Path, *, device: str = "cpu", threads: int = 0, trunca
         device: ``cpu`` or ``cuda``.
         threads: CPU threads per operator; 0 uses every available CPU, or torch's default.
         truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
+        shortlist: restrict the search of a bundle by its shortlist, if it has one.
 
     Raises:
         BundleError: the bundle is damaged, or not supported by this runtime.
@@ -43,7 +46,7 @@ def open_translator(path: Path, *, device: str = "cpu", threads: int = 0, trunca
     if not path.exists():
         raise ConfigError(f"`{path}` does not exist; give the folder of a run or of a bundle.")
     if is_bundle(path) or not path.is_dir():
-        return Translator.open(path, device=device, threads=threads, truncate=truncate)
+        return Translator.open(path, device=device, threads=threads, truncate=truncate, shortlist=shortlist)
 
     import torch
 

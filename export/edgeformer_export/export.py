@@ -20,7 +20,7 @@ from edgeformer.train.run import Run
 from edgeformer_export.card import model_card
 from edgeformer_export.model_graphs import ModelGraphs, Passes
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
-from edgeformer_export.parity.golden_examples import make_golden
+from edgeformer_export.parity.golden_examples import listed_cases, make_golden
 from edgeformer_export.parity.locate import match_modules, record_inner
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.strip import Strip
@@ -28,6 +28,8 @@ from edgeformer_export.passes.structure import operator_counts
 from edgeformer_export.quantize.assignment import assign, tensor_reports
 from edgeformer_export.sample import SamplePair, spread
 from edgeformer_export.shortlist.graphs import output_projection, restricted
+from edgeformer_export.shortlist.lists import MadeShortlist
+from edgeformer_export.shortlist.measure import measure
 from edgeformer_export.stages import COMPARE, EXAMPLES, WRITE, StageProgress, silent
 from edgeformer_export.tracing.to_onnx import Graphs, split_attention
 from edgeformer_export.weights import write_weights
@@ -80,6 +82,7 @@ def export_run(
     overwrite: bool = False,
     force: bool = False,
     choice: Choice | None = None,
+    shortlist: MadeShortlist | None = None,
     model_graphs: ModelGraphs | None = None,
     progress: StageProgress = silent,
 ) -> ExportReport:
@@ -95,6 +98,7 @@ def export_run(
         overwrite: replace an existing bundle.
         force: write a quantized bundle even if it is too far from PyTorch; its card and manifest then say so.
         choice: how the precision was chosen, recorded in the manifest.
+        shortlist: restricts searches to likely tokens.
         model_graphs: graphs of the same run and target, to avoid tracing them again.
         progress: called during the work.
 
@@ -103,6 +107,8 @@ def export_run(
         ExportError: the output folder may not be overwritten, the run has no sample, or the model cannot be traced.
         ParityError: the result does not match PyTorch.
     """
+    if shortlist is not None and PRECISIONS[precision].optimized_for == "cuda":
+        raise ExportError(f"Shortlists are for CPUs, and {precision} is for CUDA; give another --precision.")
     if target == "portable" and not PRECISIONS[precision].portable:
         raise ExportError(
             f"{precision} needs ONNX Runtime's own operators; give --target ort, or --precision int8 for portable "
@@ -110,14 +116,24 @@ def export_run(
         )
     with atomic_folder(out, overwrite=overwrite) as folder:
         for_cuda = PRECISIONS[precision].optimized_for == "cuda"
-        model_graphs = model_graphs or ModelGraphs(run, target, for_cuda=for_cuda, progress=progress)
+        model_graphs = model_graphs or ModelGraphs(
+            run,
+            target,
+            for_cuda=for_cuda,
+            shortlist=None if shortlist is None else shortlist.shortlist,
+            progress=progress,
+        )
         manifest = write_graphs(model_graphs, folder, precision, keep or {}, progress)
         # Only examples, card and measurements are missing now; the bundle itself can be run to produce them.
-        translator = Translator.open(folder)
+        translator = Translator.open(folder, shortlist=False)
         parity = _compare(model_graphs, translator, precision, progress, force=force)
         progress(EXAMPLES, 0.0)
         _write_golden(model_graphs, translator, precision)
         report = msgspec.structs.replace(manifest.report, parity=parity, choice=choice)
+        if shortlist is not None:
+            with Translator.open(folder) as listing:
+                measured = measure(shortlist, translator, listing)
+            report = msgspec.structs.replace(report, shortlist=measured)
         manifest = msgspec.structs.replace(manifest, report=report)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
@@ -263,6 +279,9 @@ def _write_golden(model_graphs: ModelGraphs, translator: Translator, precision: 
     fed = Trace(source=tuple(middle.source), target=(special.bos, *middle.target)[:MATCHED_STEPS])
     modules = match_modules(model, model_graphs.optimized(precision).graphs, model_graphs.traced.table, special, fed)
     golden = make_golden(translator, _golden_texts(pairs))
+    if model_graphs.shortlist is not None:
+        with Translator.open(translator.bundle) as listing:
+            golden = msgspec.structs.replace(golden, listed=listed_cases(golden, listing))
     golden = record_inner(model, translator.bundle, golden, modules, translator.session.device)
     (translator.bundle.path / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
 

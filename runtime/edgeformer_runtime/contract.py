@@ -14,8 +14,8 @@ has two more, of which the second takes the decoder's place in a search::
 If caches are written in place, the step graphs have two more inputs: cache_indirection (N, K, T) and beam_width (1,).
 
 Letters: N sentences, K beams, R = N * K decoder rows, S source length, P past length (tokens decoded before this one),
-T capacity of in-place caches, V vocabulary size, C listed tokens, D width of what is projected to logits. Row ``r`` belongs to sentence ``r // K``. All other axes are plain
-integers.
+T capacity of in-place caches, V vocabulary size, C listed tokens, D width of what is projected to logits. Row ``r``
+belongs to sentence ``r // K``. All other axes are plain integers.
 """
 
 from __future__ import annotations

@@ -71,7 +71,10 @@ class Shortlist:
         """Return the content of ``shortlist.bin``."""
         header = np.array([len(self.ends), len(self.frequent), self.always, len(self.tokens)])
         numbers = np.concatenate((header, self.ends)).astype(_NUMBER)
-        return numbers.tobytes() + np.concatenate((self.frequent, self.tokens)).astype(_id_type(len(self.frequent))).tobytes()
+        return (
+            numbers.tobytes()
+            + np.concatenate((self.frequent, self.tokens)).astype(_id_type(len(self.frequent))).tobytes()
+        )
 
 
 def read_shortlist(data: bytes, source_vocab_size: int, target_vocab_size: int) -> Shortlist:

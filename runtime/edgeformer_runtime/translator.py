@@ -158,6 +158,7 @@ class Translator(Generic[SessionT_co]):
         trusted_keys: Sequence[Key] | None = None,
         source_language: str = "",
         target_language: str = "",
+        shortlist: bool = True,
     ) -> Translator[OnnxSession]:
         """Check and open a bundle. The decoding defaults come from its manifest.
 
@@ -173,6 +174,7 @@ class Translator(Generic[SessionT_co]):
                 :func:`~edgeformer_runtime.bundle.open.open_bundle`, which takes them if the bundle is opened before.
             source_language: code of the language to translate from, if the model has several; by default, the bundle's.
             target_language: code of the language to translate to, if the model has several; by default, the bundle's.
+            shortlist: restrict searches to the tokens of the bundle's shortlist, if it has one.
 
         Raises:
             BundleError: the bundle is missing, damaged, not signed by a trusted key, or incompatible with this runtime.
@@ -190,7 +192,7 @@ class Translator(Generic[SessionT_co]):
             raise OptionError("`trusted_keys` has no effect on an opened bundle; pass it to `open_bundle`.")
         threads = threads or max(1, available_cpus() // workers)
         files, generation = bundle.manifest.tokenizers, bundle.manifest.generation
-        session = OnnxSession(bundle, device=device, threads=threads)
+        session = OnnxSession(bundle, device=device, threads=threads, shortlist=shortlist)
         source = bundle_tokenizer(bundle, files.source)
         target = source if files.target == files.source else bundle_tokenizer(bundle, files.target)
         _check_tokenizers(bundle, source, target)

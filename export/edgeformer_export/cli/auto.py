@@ -34,7 +34,12 @@ _OPTIONS = [
         show_default=True,
         help="auto: what to minimize within that budget.",
     ),
-    click.option("--data", "data_dir", type=click.Path(path_type=Path), help="auto: folder that contains the corpus."),
+    click.option(
+        "--data",
+        "data_dir",
+        type=click.Path(path_type=Path),
+        help="auto, --shortlist: folder that contains the corpus.",
+    ),
     click.option(
         "--valid",
         type=(click.Path(path_type=Path), click.Path(path_type=Path)),

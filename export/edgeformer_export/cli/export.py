@@ -37,6 +37,15 @@ _PRECISION_HELP = " ".join(f"{name}: {traits.purpose}" for name, traits in PRECI
     show_default=True,
     help="ort: ONNX Runtime's fused operators. portable: operators of the ONNX standard only.",
 )
+@click.option(
+    "--shortlist",
+    "shortlists",
+    multiple=True,
+    metavar="TEXT",
+    help="Add a shortlist, with which a step scores only tokens that the source makes likely: learned from the run's "
+    "`corpus`; `imported` with the model; or learned from a file of sentence pairs, or from two aligned files "
+    "(--shortlist FILE --shortlist FILE).",
+)
 @auto_options
 @click.option(
     "--overwrite",
@@ -58,6 +67,7 @@ def export(
     out: Path,
     precision: Precision | Literal["auto"],
     target: Target,
+    shortlists: tuple[str, ...],
     overwrite: bool,
     force: bool,
     as_json: bool,
@@ -78,6 +88,8 @@ def export(
 
     if force and precision in {"auto", "fp32", "fp16"}:
         raise click.UsageError(f"--force is for quantized bundles; {precision} does not need it.")
+    if shortlists and precision == "auto":
+        raise click.UsageError("Choose a precision without --shortlist first, and then export in it with --shortlist.")
     if precision == "auto":
         best = export_auto(run, out, target=target, overwrite=overwrite, quiet=as_json, **auto)
         if as_json:
@@ -85,15 +97,22 @@ def export(
         else:
             print_choice(best)
         return
-    refuse_auto_options(context, list(auto))
+    refuse_auto_options(context, [name for name in auto if not (shortlists and name == "data_dir")])
+    opened = Run.open(run)
+    shortlist = None
+    if shortlists:
+        from edgeformer_export.shortlist.lists import make_shortlist
+
+        shortlist = make_shortlist(opened, shortlists, auto["data_dir"])
     with shown_stages(quiet=as_json) as progress:
         report = export_run(
-            Run.open(run),
+            opened,
             out,
             precision=precision,
             target=target,
             overwrite=overwrite,
             force=force,
+            shortlist=shortlist,
             progress=progress,
         )
     if as_json:

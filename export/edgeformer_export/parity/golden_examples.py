@@ -72,6 +72,23 @@ def make_golden(translator: Translator, texts: Sequence[str], count: int = TEXTS
     )
 
 
+def listed_cases(golden: Golden, listing: Translator) -> tuple[GoldenCase, ...]:
+    """Make the examples of a golden file again, restricted by a shortlist.
+
+    Args:
+        golden: the examples without shortlist.
+        listing: the bundle with its shortlist.
+    """
+    cases = []
+    for case in golden.cases:
+        best = listing.translate([case.text], beam_size=case.beam_size)[0].best
+        # Fewer tokens compete, so logits may shift as far as without a shortlist.
+        margin = case.margin if best.ids == case.ids else 0.0
+        changed = {"ids": best.ids, "score": best.score or 0.0, "output": best.text, "margin": margin}
+        cases.append(msgspec.structs.replace(case, **changed))
+    return tuple(cases)
+
+
 def _try_beams(translator: Translator, examples: Sequence[_Example]) -> None:
     """Add translations by beam search, and their margins."""
     options = translator.defaults

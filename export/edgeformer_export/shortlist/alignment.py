@@ -49,12 +49,11 @@ def align(pairs: Sequence[Pair], source_vocab_size: int, target_vocab_size: int)
     entry, index = np.unique(np.concatenate(keys), return_inverse=True)
     place = np.concatenate(places)  # which target position each link explains
     source_of, target_of = np.divmod(entry, target_vocab_size)
-    probability = np.ones(len(entry))
-    count = probability
+    probability = count = np.ones(len(entry), np.float64)
     for _ in range(ROUNDS):
         weight = probability[index]
         weight /= np.bincount(place, weight)[place]
-        count = np.bincount(index, weight)
+        count = np.bincount(index, weight).astype(np.float64)
         probability = count / np.bincount(source_of, count)[source_of]
     words = source_of != null
     return TranslationTable(source_of[words], target_of[words], probability[words], count[words])

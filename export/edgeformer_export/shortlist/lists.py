@@ -1,20 +1,93 @@
-"""Makes shortlists: from a corpus, or from those of an imported model."""
+"""Makes shortlists: from sentence pairs, or from the lists of an imported model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from edgeformer.data.corpora import load_corpus
+from edgeformer.data.text import Pair as TextPair
+from edgeformer.data.text import read_pairs
+from edgeformer.importers.run_folder import SHORTLIST_FILE
+from edgeformer.train.run import Run
+from edgeformer_export.sample import spread
 from edgeformer_export.shortlist.alignment import align
+from edgeformer_export.writer import ExportError
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.forced_steps import Pair
 from edgeformer_runtime.shortlist import Shortlist
 
-ALWAYS = 100
+CORPUS, IMPORTED = "corpus", "imported"
+"""What may be given instead of files."""
+ALWAYS = 200
 """Number of frequent tokens that every sentence may use."""
-BEST = 50
+BEST = 100
 """Maximum number of target tokens of a source token."""
+MAX_PAIRS = 200_000
+"""Maximum number of sentence pairs to learn from; more are sampled evenly."""
+HELD_OUT = 500
+"""Number of sentences to measure a shortlist on."""
+
+
+@dataclass(frozen=True)
+class MadeShortlist:
+    """A shortlist, and text that it was not learned from."""
+
+    shortlist: Shortlist
+    """The lists."""
+    origin: str
+    """Where they come from."""
+    held_out: Sequence[TextPair]
+    """Sentence pairs to measure it on."""
+    tokenize: str | None = "13a"
+    """sacreBLEU's tokenizer; ``None`` if the targets of these pairs are no references."""
+
+
+def make_shortlist(run: Run, given: Sequence[str], data_dir: Path | None) -> MadeShortlist:
+    """Make the shortlist of a run.
+
+    Args:
+        run: the run.
+        given: ``corpus`` for the run's training corpus; ``imported`` for the lists that an imported model came with; or
+            one file of sentence pairs, or two aligned files.
+        data_dir: folder that contains the corpus.
+
+    Raises:
+        DataError: a file is missing or damaged, or there are too few pairs.
+        ExportError: the run was imported without lists.
+    """
+    if list(given) == [IMPORTED]:
+        return MadeShortlist(_imported(run), "the imported model", run.sample[-HELD_OUT:], tokenize=None)
+    if list(given) == [CORPUS]:
+        corpus = load_corpus(run.recipe.data, data_dir)
+        pairs, held_out = corpus.train, spread(corpus.valid, HELD_OUT)
+        origin, tokenize = f"the training corpus, {corpus.provenance.name}", corpus.provenance.tokenize
+    else:
+        files = [str((data_dir or Path()) / file) for file in given]
+        pairs = read_pairs(files)
+        held_out = spread(pairs, min(HELD_OUT, len(pairs) // 10))
+        measured = set(held_out)
+        pairs = [pair for pair in pairs if pair not in measured]
+        origin, tokenize = " and ".join(Path(file).name for file in given), "13a"
+    if not pairs or not held_out:
+        raise ExportError("A shortlist needs at least ten sentence pairs; give more text with --shortlist.")
+    pairs = spread(pairs, MAX_PAIRS)
+    source, target = run.source_tokenizer, run.target_tokenizer
+    ids = list(
+        zip(
+            source.encode_batch([text for text, _ in pairs], special_tokens=True),
+            target.encode_batch([text for _, text in pairs]),
+            strict=True,
+        )
+    )
+    shortlist = learned(ids, source.vocab_size, target.vocab_size, target.special)
+    if run.recipe.tokenizer.lowercase:
+        held_out = [(text, reference.lower()) for text, reference in held_out]
+    return MadeShortlist(shortlist, origin, held_out, tokenize)
 
 
 def learned(
@@ -37,8 +110,8 @@ def learned(
         best: maximum number of target tokens of a source token.
     """
     table = align(pairs, source_vocab_size, target_vocab_size)
-    never = {special.bos, special.pad, *special.suppress, *special.forbid} - {special.eos}
-    allowed = ~np.isin(table.target, list(never))
+    never = never_generated(special)
+    allowed = ~np.isin(table.target, never)
     source, target = table.source[allowed], table.target[allowed]
     order = np.lexsort((target, -table.count[allowed], source))
     source, target = source[order], target[order]
@@ -46,12 +119,42 @@ def learned(
     kept = rank < best
     ends = np.cumsum(np.bincount(source[kept], minlength=source_vocab_size))
     counts = np.bincount([token for _, tokens in pairs for token in tokens], minlength=target_vocab_size)
-    return Shortlist(always, ends, by_frequency(counts, special.eos, never), target[kept])
+    return Shortlist(min(always, target_vocab_size - len(never)), ends, by_frequency(counts, special), target[kept])
 
 
-def by_frequency(counts: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]], eos: int, never: Iterable[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Order all target tokens: the end token, the others from most to least frequent, and those never generated."""
-    rank = np.asarray(counts, np.float64).copy()
-    rank[list(never)] = -1
-    rank[eos] = np.inf
+def never_generated(special: SpecialTokens) -> list[int]:
+    """List the tokens that no search may generate."""
+    return sorted({special.bos, special.pad, *special.suppress, *special.forbid} - {special.eos})
+
+
+def by_frequency(counts: NDArray[np.int64], special: SpecialTokens) -> NDArray[np.int64]:
+    """Order all target tokens: the end token, the others from the most to the least frequent, those never generated.
+
+    Args:
+        counts: number of occurrences of each token, ``(V,)``.
+        special: special tokens of the target.
+    """
+    rank = counts.astype(np.float64)
+    rank[never_generated(special)] = -1
+    rank[special.eos] = np.inf
     return np.argsort(-rank, kind="stable")
+
+
+def _imported(run: Run) -> Shortlist:
+    """The lists of an imported model, whose first tokens are candidates of every sentence."""
+    path = run.path / SHORTLIST_FILE
+    if not path.is_file():
+        raise ExportError(
+            f"Run `{run.path}` has no imported shortlist; give --shortlist corpus, or files of sentence pairs."
+        )
+    with np.load(path, allow_pickle=False) as arrays:
+        frequent, offsets, tokens = int(arrays["frequent"]), arrays["offsets"], arrays["tokens"]
+    special, size = run.target_tokenizer.special, run.target_tokenizer.vocab_size
+    never = never_generated(special)
+    allowed = ~np.isin(tokens, never)
+    sizes = np.add.reduceat(np.append(allowed, False), offsets[:-1]) * (np.diff(offsets) > 0)
+    sizes = np.pad(sizes, (0, run.source_tokenizer.vocab_size - len(sizes)))
+    counts = np.bincount(tokens, minlength=size)
+    counts[:frequent] += counts.max(initial=0) + 1
+    always = 1 + sum(token not in {*never, special.eos} for token in range(frequent))
+    return Shortlist(always, np.cumsum(sizes), by_frequency(counts, special), tokens[allowed].astype(np.int64))

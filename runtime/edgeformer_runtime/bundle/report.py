@@ -8,7 +8,7 @@ import msgspec
 
 from edgeformer_runtime.bundle.choice import Choice
 from edgeformer_runtime.bundle.parity import ParityReport
-from edgeformer_runtime.limits import Number
+from edgeformer_runtime.limits import Number, Text
 from edgeformer_runtime.precision import Precision
 
 
@@ -67,6 +67,25 @@ class QuantizationReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unkno
     """Every weight that can be quantized."""
 
 
+class ShortlistReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """What a shortlist costs, measured on text that it was not learned from."""
+
+    origin: Text
+    """Where the lists come from."""
+    sentences: Number
+    """Number of sentences measured."""
+    median_tokens: float
+    """Median number of target tokens that a sentence may use."""
+    kept: float
+    """Share of the tokens of greedy search without shortlist that the shortlist has, from 0 to 1."""
+    identical: Number
+    """Number of sentences whose translation is the same with and without shortlist."""
+    bleu: float | None
+    """BLEU of greedy search with shortlist; ``None`` without references."""
+    bleu_whole: float | None
+    """BLEU of greedy search with the whole vocabulary."""
+
+
 class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The exporter's report; missing parts are omitted from the JSON."""
 
@@ -77,6 +96,8 @@ class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     domain, as in ``com.microsoft.MatMulNBits``."""
     quantization: QuantizationReport | None = None
     """Precision of each weight; ``None`` if none is quantized."""
+    shortlist: ShortlistReport | None = None
+    """What the shortlist costs; ``None`` without one."""
     parity: ParityReport | None = None
     """Comparison with PyTorch; ``None`` while the bundle is still being exported."""
     choice: Choice | None = None

@@ -64,6 +64,14 @@ trusted_keys = click.option(
 truncate = click.option(
     "--truncate", is_flag=True, help="Truncate lines with more tokens than the model accepts, instead of failing."
 )
+shortlist = click.option(
+    "--shortlist",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    callback=lambda context, parameter, value: value == "on",
+    help="Use only the tokens that the bundle's shortlist gives for each sentence, if it has a shortlist.",
+)
 device = click.option(
     "--device", default="cpu", show_default=True, help="cpu or cuda; CUDA requires an fp16 or fp32 bundle."
 )

@@ -49,7 +49,7 @@ def score(
     """
     from edgeformer_runtime.translator import Translator
 
-    translator = Translator.open(bundle, **engine)
+    translator = Translator.open(bundle, shortlist=False, **engine)
     done = 0
     for pairs in _pairs(source, target):
         texts, targets = zip(*pairs, strict=True)

@@ -45,6 +45,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     truncate=options.truncate,
     device=options.device,
     threads=options.worker_threads,
+    shortlist=options.shortlist,
     source_language=click.option(
         "--source-language", metavar="CODE", help="Language to translate from, for models with several."
     ),

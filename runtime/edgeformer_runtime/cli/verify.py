@@ -109,7 +109,7 @@ def _check(
 
     opened = open_bundle(bundle, trusted_keys=trusted_keys or None)
     operators = check_operators(opened)
-    translator = Translator.open(opened, device=device, threads=threads)
+    translator = Translator.open(opened, device=device, threads=threads, shortlist=False)
     if opened.has_attention:
         translator.session.open_attention()  # which is otherwise opened on use
     machine = this_machine(translator.session.device)

@@ -202,9 +202,11 @@ def search_steps(
     sources, special = pad([request.source for request in requests], session.special.pad), session.special
     state: DecoderState
     listing: ListedState | None = None
+    vocab_size = 0
     if isinstance(session, SearchSession) and (searched := session.start_search(*sources)).listed is not None:
         # What may not be generated is not listed.
         state, listing, special = searched, searched, replace_field(special, suppress=(), forbid=())
+        vocab_size = session.vocab_size
     else:
         state = session.start(*sources)
     processors = build_processors(options, special, requests)
@@ -233,7 +235,7 @@ def search_steps(
     while not search.is_finished:
         logits, listed = step(search.token), None if listing is None else listing.listed
         if listed is not None and processors:
-            logits, listed = spread(logits, listed, session.vocab_size), None
+            logits, listed = spread(logits, listed, vocab_size), None
         for process in processors:
             process(search, logits)
         advance = search.advance(logits, listed)

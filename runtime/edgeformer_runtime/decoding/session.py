@@ -55,7 +55,7 @@ class ListedState(DecoderState, Protocol):
 
     @property
     def listed(self) -> IntArray | None:
-        """Tokens that the logits are of, in ascending order, ``(C,)``; the logits of a step are ``(R, C)``, ``-inf`` for
+        """Tokens that the logits are of, in ascending order, ``(C,)``: those of a step are ``(R, C)``, and ``-inf`` for
         tokens that a row's sentence may not use. ``None`` if the logits are of the whole vocabulary."""
 
 

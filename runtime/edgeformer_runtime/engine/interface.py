@@ -97,8 +97,12 @@ def _step_forms(manifest: Manifest, file: str) -> tuple[Forms, Forms]:
     state = manifest.state + (listed_state(manifest) if file == contract.SHORTLIST_DECODER_FILE else ())
     fixed |= {tensor.input_name: Form(tensor.dtype, tensor.axes) for tensor in state}
     inputs = {name: fixed[name] for name in contract.decoder_inputs(state)}
-    widths = {contract.DECODER_FILE: manifest.target_vocab_size, contract.SHORTLIST_DECODER_FILE: contract.LISTED_AXIS}
-    width = widths.get(file, contract.SOURCE_AXIS)
+    widths: dict[str, str | int] = {
+        contract.DECODER_FILE: manifest.target_vocab_size,
+        contract.SHORTLIST_DECODER_FILE: contract.LISTED_AXIS,
+        contract.ATTENTION_FILE: contract.SOURCE_AXIS,
+    }
+    width = widths[file]
     outputs = {host_output(file): Form("float32", (contract.ROWS, width))}
     outputs |= {
         tensor.output_name: Form(tensor.dtype, tensor.axes) for tensor in manifest.state if tensor.kind != "constant"

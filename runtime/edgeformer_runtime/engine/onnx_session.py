@@ -93,8 +93,8 @@ class OnnxSession:
             uses_shortlist = shortlist and device == "cpu" and bundle.manifest.shortlist is not None
             searcher = contract.SHORTLIST_DECODER_FILE if uses_shortlist else contract.DECODER_FILE
             decoder, self._encoder = self._open(searcher, contract.ENCODER_FILE)
-        self._step_graphs = {searcher: self._step_graph(searcher, decoder)}
-        """Opened step graphs by file."""
+        self._searcher, self._step_graphs = searcher, {searcher: self._step_graph(searcher, decoder)}
+        """The file of the step graph that searches use; opened step graphs by file."""
         self._listing = self._open_listing() if uses_shortlist else None
         self.make_tensors: Callable[..., StateTensors] = StateTensors
         """Creates the tensors of a new state; takes the arguments of :class:`StateTensors`."""
@@ -109,6 +109,20 @@ class OnnxSession:
     def device(self) -> str:
         """``cpu`` or ``cuda``."""
         return self._device
+
+    @property
+    def step_graph(self) -> StepGraph:
+        """The graph whose steps a search makes.
+
+        Raises:
+            SessionError: the session is closed, or was opened before a fork.
+        """
+        return self._opened(self._searcher)
+
+    @property
+    def threads(self) -> int:
+        """CPU threads per operator; 0 uses every CPU available to the process."""
+        return self._threads
 
     @property
     def row_multiple(self) -> int:
@@ -162,7 +176,7 @@ class OnnxSession:
         """
         if self._listing is None:
             return self.start(source, source_length)
-        decoder = self._opened(contract.SHORTLIST_DECODER_FILE)
+        decoder = self.step_graph
         listed, constants = self._listing(source, source_length)
         return OnnxState(self._encoded(source, source_length, constants), decoder, self._opened_attention, listed)
 

@@ -7,6 +7,7 @@ that the cause of a difference can be located.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -61,6 +62,8 @@ class Golden(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """Examples with greedy search, then the same texts with the bundle's default beam size."""
     machine: Machine
     """The machine on which the examples were recorded."""
+    listed: tuple[GoldenCase, ...] = ()
+    """The same texts, restricted by the bundle's shortlist, if it has one."""
     traces: tuple[Trace, ...]
     """Trace of each text with greedy search."""
     inner: Trace | None = None
@@ -157,9 +160,12 @@ def read_golden(bundle: Bundle) -> Golden:
 def _contradictions(golden: Golden, manifest: Manifest) -> Iterator[str]:
     """Yield each value that a bundle with this manifest cannot have recorded."""
     traces = (*golden.traces, *((golden.inner,) if golden.inner is not None else ()))
-    if max(len(golden.cases), len(traces)) > MAX_EXAMPLES:
-        yield f"it has {len(golden.cases)} examples and {len(traces)} traces, more than {MAX_EXAMPLES}"
-    for number, case in enumerate(golden.cases, 1):
+    cases = golden.cases + golden.listed
+    if max(len(cases), len(traces)) > MAX_EXAMPLES:
+        yield f"it has {len(cases)} examples and {len(traces)} traces, more than {MAX_EXAMPLES}"
+    if golden.listed and manifest.shortlist is None:
+        yield "it has examples with a shortlist, but the bundle has none"
+    for number, case in enumerate(cases, 1):
         if not 1 <= case.beam_size <= MAX_BEAM_SIZE:
             yield f"example {number} has beam size {case.beam_size}, but it must be from 1 to {MAX_BEAM_SIZE}"
         if not _is_source(case.source, manifest) or not _is_target(case.ids, manifest):
@@ -218,40 +224,64 @@ def _compared(translator: Translator, golden: Golden) -> GoldenResult:
     same_kernels = here.same_kernels(golden.machine)
     traces = check_traces(translator, golden.traces, golden.inner, golden.tensors, same_kernels=same_kernels)
     problems += traces.problems
-    differences, largest, failed = [], 0.0, 0
-    for beam_size in sorted({case.beam_size for case in golden.cases}):
-        numbered = [(number, case) for number, case in enumerate(golden.cases, 1) if case.beam_size == beam_size]
-        try:
-            hypotheses = _decoded(translator, [case for _, case in numbered], beam_size)
-        except ModelError as error:
-            problems.append(f"beam {beam_size}: {error}".removesuffix("."))
-            failed += len(numbered)
-            continue
-        for (number, case), best in zip(numbered, hypotheses, strict=True):
-            difference = abs((best.score or 0.0) - case.score)
-            if best.ids == case.ids:
-                largest = max(largest, difference)
-            if best.ids != case.ids or not difference <= tolerance:
-                differences.append(_difference(translator, number, case, best))
-    problems += map(str, differences)
+    outcome = _Outcome()
+    _run_cases(translator, golden.cases, 1, tolerance, outcome)
+    if golden.listed:
+        session = translator.session
+        with Translator.open(translator.bundle, device=session.device, threads=session.threads) as listing:
+            _run_cases(listing, golden.listed, 1 + len(golden.cases), tolerance, outcome)
+    problems += [*outcome.problems, *map(str, outcome.differences)]
     if translator.bundle.has_attention and not problems:
         problems += _attention_problems(translator, golden.cases[0].text)
     return GoldenResult(
-        cases=len(golden.cases),
-        failed=failed + len(differences),
-        max_score_difference=largest,
+        cases=len(golden.cases) + len(golden.listed),
+        failed=outcome.failed + len(outcome.differences),
+        max_score_difference=outcome.largest,
         score_tolerance=tolerance,
         min_margin=min(case.margin for case in golden.cases),
-        differences=tuple(differences),
+        differences=tuple(outcome.differences),
         traces=traces,
         problems=tuple(problems),
     )
 
 
+@dataclass
+class _Outcome:
+    """What running examples has shown so far."""
+
+    differences: list[Difference] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    failed: int = 0
+    """Number of examples that could not be run."""
+    largest: float = 0.0
+    """Largest score difference of an example whose tokens match."""
+
+
+def _run_cases(
+    translator: Translator, cases: Sequence[GoldenCase], first: int, tolerance: float, outcome: _Outcome
+) -> None:
+    """Run examples, the first of which has a number, and add to the outcome."""
+    for beam_size in sorted({case.beam_size for case in cases}):
+        numbered = [(number, case) for number, case in enumerate(cases, first) if case.beam_size == beam_size]
+        try:
+            hypotheses = _decoded(translator, [case for _, case in numbered], beam_size)
+        except ModelError as error:
+            outcome.problems.append(f"beam {beam_size}: {error}".removesuffix("."))
+            outcome.failed += len(numbered)
+            continue
+        for (number, case), best in zip(numbered, hypotheses, strict=True):
+            difference = abs((best.score or 0.0) - case.score)
+            if best.ids == case.ids:
+                outcome.largest = max(outcome.largest, difference)
+            if best.ids != case.ids or not difference <= tolerance:
+                outcome.differences.append(_difference(translator, number, case, best))
+
+
 def _decoded(translator: Translator, cases: Sequence[GoldenCase], beam_size: int) -> list[Hypothesis]:
     """Best output of each example, decoded from the recorded ids so that a wrong tokenizer cannot mask graph errors."""
     sources, options = [case.source for case in cases], translator.options(beam_size=beam_size)
-    outputs = decode(translator.session, sources, options, workers=translator.workers)
+    prefixes = [translator.target_prefix] * len(sources)
+    outputs = decode(translator.session, sources, options, prefixes=prefixes, workers=translator.workers)
     return [best for best, *_ in outputs]
 
 
