@@ -1,0 +1,216 @@
+"""Shortlists of bundles: the step decoder that scores only listed tokens, in all precisions, and how lists are made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from edgeformer.cli import main
+from edgeformer.importers.model import Shortlist as ImportedShortlist
+from edgeformer.importers.run_folder import SHORTLIST_FILE
+from edgeformer.train.run import Run
+from edgeformer_export.export import write_graphs
+from edgeformer_export.model_graphs import ModelGraphs
+from edgeformer_export.shortlist.alignment import align
+from edgeformer_export.shortlist.lists import learned, make_shortlist, never_generated
+from edgeformer_export.writer import ExportError
+from edgeformer_runtime import contract
+from edgeformer_runtime.bundle.manifest import SpecialTokens, Target
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.decoding.batching import pad
+from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.precision import Precision
+from edgeformer_runtime.shortlist import Shortlist
+from edgeformer_runtime.translator import Translator
+from tests.bundles import copy_of, rehash
+from tests.factory import PAIRS
+from tests.store import RunSettings, Store
+
+CASES: list[tuple[str, Precision, Target]] = [
+    *(("post_norm", precision, "ort") for precision in ("fp32", "int8", "int8-block", "int4")),
+    *(("post_norm", precision, "portable") for precision in ("fp32", "int8")),
+    ("lstm", "int8", "ort"),
+    ("untied_silu", "int8", "ort"),
+    ("untied_silu", "int4", "ort"),
+    ("ssru", "int8-block", "ort"),
+]
+CLOSE = {"fp32": 1e-4, "int8": 0.15, "int8-block": 0.05, "int4": 0.05}
+"""How far logits may differ: the listed projection does not round what it is applied to."""
+
+
+def lists_of(run: Run, always: int, per_token: int = 12) -> Shortlist:
+    """Random lists."""
+    random, (sources, targets) = (
+        np.random.default_rng(0),
+        (run.source_tokenizer.vocab_size, run.target_tokenizer.vocab_size),
+    )
+    never = never_generated(run.target_tokenizer.special)
+    allowed = np.setdiff1d(np.arange(targets), [*never, run.target_tokenizer.special.eos])
+    frequent = np.concatenate(([run.target_tokenizer.special.eos], random.permutation(allowed), never))
+    tokens = np.concatenate([random.choice(allowed, per_token, replace=False) for _ in range(sources)])
+    return Shortlist(min(always, 1 + len(allowed)), np.arange(1, sources + 1) * per_token, frequent, tokens)
+
+
+def bundle_of(run: Run, shortlist: Shortlist, precision: Precision, target: Target, folder: Path) -> Path:
+    folder.mkdir()
+    write_graphs(ModelGraphs(run, target, shortlist=shortlist), folder, precision, {})
+    return folder
+
+
+@pytest.mark.parametrize(("variant", "precision", "target"), CASES)
+def test_listed_tokens_have_the_logits_of_the_whole_vocabulary(
+    store: Store, tmp_path: Path, variant: str, precision: Precision, target: Target
+) -> None:
+    run = store.run(variant)
+    bundle = bundle_of(run, lists_of(run, always=20), precision, target, tmp_path / "bundle")
+    whole, listing = (Translator.open(bundle, threads=1, shortlist=shortlist) for shortlist in (False, True))
+    sources = [source.ids for source in whole.encode([source for source, _ in PAIRS[:5]])]
+    batch = pad(sources, whole.session.special.pad)
+    restricted, full = listing.session.start_search(*batch), whole.session.start(*batch)
+    listed = restricted.listed
+    assert listed is not None
+    assert whole.session.start_search(*batch).listed is None
+    lists = lists_of(run, always=20)
+    usable = np.array([np.isin(listed, lists.listed(source)) for source in sources])
+    token = np.full(len(sources), whole.session.special.bos)
+    for step in range(4):
+        few, all_logits = restricted.step(token).copy(), full.step(token).copy()
+        assert np.isneginf(few[~usable]).all()
+        largest = max(1.0, float(np.abs(all_logits).max()) / 10)
+        np.testing.assert_allclose(few[usable], all_logits[:, listed][usable], atol=CLOSE[precision] * largest)
+        token = np.array(
+            [
+                target_ids[step % len(target_ids)]
+                for target_ids in run.target_tokenizer.encode_batch([target for _, target in PAIRS[:5]])
+            ]
+        )
+        if step == 1:  # a sentence leaves the batch
+            kept = np.array([0, 4, 2, 3])
+            for state in (restricted, full):
+                state.select(kept, kept)
+            usable, token = usable[kept], token[kept]
+        elif step > 1:
+            token = token[: len(usable)]
+
+
+def test_with_all_tokens_listed_translations_are_those_of_the_whole_vocabulary(
+    store: Store, taught: RunSettings, tmp_path: Path
+) -> None:
+    run = store.run(**taught)
+    bundle = bundle_of(run, lists_of(run, always=10**6), "fp32", "ort", tmp_path / "bundle")
+    whole, listing = (Translator.open(bundle, threads=1, shortlist=shortlist) for shortlist in (False, True))
+    texts = [source for source, _ in PAIRS]
+    for beam_size in (1, 4):
+        expected = [translation.best.ids for translation in whole.translate(texts, beam_size=beam_size)]
+        assert [translation.best.ids for translation in listing.translate(texts, beam_size=beam_size)] == expected
+        alone = [listing.translate([text], beam_size=beam_size)[0].best.ids for text in texts]
+        assert alone == expected
+
+
+def test_a_sentence_uses_its_own_list_in_any_batch(store: Store, taught: RunSettings, tmp_path: Path) -> None:
+    run = store.run(**taught)
+    lists = lists_of(run, always=5)
+    translator = Translator.open(bundle_of(run, lists, "int8", "ort", tmp_path / "bundle"), threads=1)
+    texts = [source for source, _ in PAIRS]
+    for beam_size in (1, 3):
+        together = translator.translate(texts, beam_size=beam_size, max_length=20)
+        for translation in together:
+            assert set(translation.best.ids) <= set(lists.listed(translation.source.ids).tolist())
+            (alone,) = translator.translate([translation.source.text], beam_size=beam_size, max_length=20)
+            assert alone.best.ids == translation.best.ids
+
+
+def test_alignment_finds_what_words_become() -> None:
+    """Sentences of three random words, each of which has one translation, in random order."""
+    random = np.random.default_rng(0)
+    translation = random.permutation(40)
+    pairs = []
+    for _ in range(400):
+        source = random.choice(40, 3, replace=False)
+        pairs.append((source.tolist(), random.permutation(translation[source]).tolist()))
+    table = align(pairs, 40, 40)
+    best = {
+        source: table.target[table.source == source][table.probability[table.source == source].argmax()]
+        for source in range(40)
+    }
+    assert best == dict(enumerate(translation))
+    np.testing.assert_allclose(np.bincount(table.source, table.probability), 1)
+
+
+def test_learned_lists_are_sorted_limited_and_without_forbidden_tokens() -> None:
+    random = np.random.default_rng(0)
+    pairs = [(random.integers(4, 50, 8).tolist(), random.integers(0, 60, 8).tolist()) for _ in range(200)]
+    special = SpecialTokens(suppress=(0, 2), forbid=(1,))
+    shortlist = learned(pairs, 50, 60, special, always=10, best=7)
+    assert shortlist.frequent[0] == special.eos
+    assert not {0, 1, 2} & {*shortlist.frequent[: shortlist.always].tolist(), *shortlist.tokens.tolist()}
+    assert sorted(shortlist.frequent.tolist()) == list(range(60))
+    counts = np.bincount([token for _, target in pairs for token in target], minlength=60)
+    assert (np.diff(counts[shortlist.frequent[1:-3]]) <= 0).all()
+    sizes = np.diff(shortlist.ends, prepend=0)
+    assert sizes[:4].tolist() == [0] * 4
+    assert sizes.max() == 7
+
+
+def test_export_command(store: Store, taught: RunSettings, tmp_path: Path) -> None:
+    run = store.run(**taught)
+    for name, column in (("text.a", 0), ("text.b", 1)):
+        lines = [pair[column] for pair in PAIRS] * 3
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    given = [part for name in ("text.a", "text.b") for part in ("--shortlist", str(tmp_path / name))]
+    out = tmp_path / "bundle"
+    result = CliRunner().invoke(main, ["export", str(run.path), "--out", str(out), *given, "--json"])
+    assert result.exit_code == 0, result.output
+    report = open_bundle(out).manifest.report.shortlist
+    assert report is not None
+    assert report.origin == "text.a and text.b"
+    assert 0 < report.kept <= 1
+    assert report.bleu is not None
+    assert "shortlist" in (out / contract.CARD_FILE).read_text(encoding="utf-8").lower()
+    verified = CliRunner().invoke(main, ["verify", str(out), "--json"])
+    assert verified.exit_code == 0, verified.output
+    cases = json.loads((out / contract.GOLDEN_FILE).read_bytes())
+    assert len(cases["listed"]) == len(cases["cases"])
+    text = PAIRS[0][0]
+    for setting in ("on", "off"):
+        translated = CliRunner().invoke(main, ["translate", str(out), text, "--shortlist", setting])
+        assert translated.exit_code == 0, translated.output
+
+
+def test_damaged_lists_are_refused_when_the_bundle_is_opened(store: Store, taught: RunSettings, tmp_path: Path) -> None:
+    run = store.run(**taught)
+    bundle = bundle_of(run, lists_of(run, always=5), "fp32", "ort", tmp_path / "bundle")
+    damaged = copy_of(bundle, tmp_path / "damaged")
+    path = damaged / contract.SHORTLIST_FILE
+    path.write_bytes(path.read_bytes()[:-2])
+    rehash(damaged)
+    with pytest.raises(BundleError, match="shortlist is damaged"):
+        Translator.open(damaged)
+    Translator.open(damaged, shortlist=False).translate([PAIRS[0][0]])
+
+
+def test_imported_lists_become_those_of_the_bundle(store: Store, taught: RunSettings, tmp_path: Path) -> None:
+    run = store.run(**taught)
+    with pytest.raises(ExportError, match="no imported shortlist"):
+        make_shortlist(run, ["imported"], None)
+    copied = tmp_path / "run"
+    copied.mkdir()
+    for path in run.path.iterdir():
+        if path.is_file():
+            (copied / path.name).write_bytes(path.read_bytes())
+    sources = run.source_tokenizer.vocab_size
+    lists = [[5, 6, 7], [], [9], *[[8]] * (sources - 3)]
+    offsets = np.cumsum([0, *map(len, lists)])
+    tokens = np.array([token for tokens in lists for token in tokens], np.int32)
+    ImportedShortlist(5, offsets, tokens).save(copied / SHORTLIST_FILE)
+    shortlist = make_shortlist(Run.open(copied), ["imported"], None).shortlist
+    special = run.target_tokenizer.special
+    always = {*range(5), special.eos} - {*never_generated(special)}
+    assert set(shortlist.listed([0]).tolist()) == always | {5, 6, 7}
+    assert set(shortlist.listed([1]).tolist()) == always
+    assert set(shortlist.listed([0, 2]).tolist()) == always | {5, 6, 7, 9}
+    assert set(shortlist.listed([sources - 1]).tolist()) == always | {8}
