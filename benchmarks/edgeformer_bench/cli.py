@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 )
 @options.device
 @options.threads
+@options.shortlist
 @click.option(
     "--against",
     "peers",

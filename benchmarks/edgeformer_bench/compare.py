@@ -113,7 +113,7 @@ def compare(
     threads = options.threads or available_cpus()
     workloads = list(_workloads(sources, beam_size, options.batch_size, text_to_text=text_to_text))
     with TemporaryDirectory() as work:
-        contenders = ours(_names(bundles), threads, options.device)
+        contenders = ours(_names(bundles), threads, options.device, shortlist=options.shortlist)
         settings = PeerOptions(threads=threads, device=options.device, pythons=against.pythons)
         for done, name in enumerate(against.peers):
             assert against.run is not None

@@ -34,6 +34,8 @@ class BenchmarkOptions:
     """``cpu`` or ``cuda``."""
     threads: int = 0
     """CPU threads per operator; 0 uses every CPU available to the process."""
+    shortlist: bool = True
+    """Whether searches of bundles are restricted by their shortlists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,7 @@ def benchmark(
     if not texts:
         raise ConfigError("There is no sentence to translate; give --source a file with text.")
     begin = time.perf_counter()
-    translator = Translator.open(bundle, device=options.device, threads=options.threads)
+    translator = Translator.open(bundle, device=options.device, threads=options.threads, shortlist=options.shortlist)
     load_seconds = time.perf_counter() - begin
     beam_size = translator.defaults.beam_size if options.beam_size is None else options.beam_size
     seconds, counters = _calls(translator, texts, beam_size, options, progress)

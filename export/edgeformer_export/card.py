@@ -18,7 +18,7 @@ from edgeformer_runtime.bundle.choice import Choice
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.bundle.provenance import TextOrigin
-from edgeformer_runtime.bundle.report import TensorReport
+from edgeformer_runtime.bundle.report import ShortlistReport, TensorReport
 
 
 def model_card(manifest: Manifest, nbytes: int) -> str:
@@ -40,6 +40,7 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
         "Quality": _quality(manifest),
         "Latency": _latency(report.choice),
         "Agreement with PyTorch": _parity(report.parity),
+        **({} if report.shortlist is None else {"Shortlist": shortlist_lines(report.shortlist)}),
         "Weights": _weights(manifest),
         "Training data and license": _data(manifest.provenance.training.provenance),
         "Limits": _limits(manifest),
@@ -134,6 +135,19 @@ def _parity(parity: ParityReport | None) -> list[str]:
             for entry in parity.tokens
         ),
     ]
+
+
+def shortlist_lines(report: ShortlistReport) -> list[str]:
+    """Say what a shortlist costs, in a sentence or two."""
+    lines = [
+        f"Searches use only tokens that the source makes likely, by lists from {report.origin}. "
+        f"Of {report.sentences:,} sentences, each may use {report.median_tokens:g} tokens (median). Greedy search "
+        "without shortlist takes "
+        f"{report.kept:.2%} of its tokens from these, and {report.identical:,} translations are the same."
+    ]
+    if report.bleu is not None:
+        lines.append(f"BLEU is {report.bleu:.2f} with the shortlist and {report.bleu_whole:.2f} without.")
+    return [*lines, "`--shortlist off` uses the whole vocabulary."]
 
 
 def _weights(manifest: Manifest) -> list[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -40,7 +41,7 @@ from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialT
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.bundle.provenance import Provenance, TrainingRecord
-from edgeformer_runtime.bundle.report import PassRecord, QuantizationReport, Report
+from edgeformer_runtime.bundle.report import PassRecord, QuantizationReport, Report, ShortlistReport
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, Precision
@@ -68,6 +69,8 @@ class ExportReport:
     """Pass records by graph file."""
     parity: ParityReport
     """Comparison with PyTorch on a few sentences of the training set."""
+    shortlist: ShortlistReport | None
+    """What the shortlist costs; ``None`` without one."""
     nbytes: int
     """Total size of all files, in bytes."""
 
@@ -107,13 +110,7 @@ def export_run(
         ExportError: the output folder may not be overwritten, the run has no sample, or the model cannot be traced.
         ParityError: the result does not match PyTorch.
     """
-    if shortlist is not None and PRECISIONS[precision].optimized_for == "cuda":
-        raise ExportError(f"Shortlists are for CPUs, and {precision} is for CUDA; give another --precision.")
-    if target == "portable" and not PRECISIONS[precision].portable:
-        raise ExportError(
-            f"{precision} needs ONNX Runtime's own operators; give --target ort, or --precision int8 for portable "
-            "graphs."
-        )
+    _check_settings(precision, target, with_shortlist=shortlist is not None)
     with atomic_folder(out, overwrite=overwrite) as folder:
         for_cuda = PRECISIONS[precision].optimized_for == "cuda"
         model_graphs = model_graphs or ModelGraphs(
@@ -128,17 +125,31 @@ def export_run(
         translator = Translator.open(folder, shortlist=False)
         parity = _compare(model_graphs, translator, precision, progress, force=force)
         progress(EXAMPLES, 0.0)
-        _write_golden(model_graphs, translator, precision)
         report = msgspec.structs.replace(manifest.report, parity=parity, choice=choice)
-        if shortlist is not None:
-            with Translator.open(folder) as listing:
-                measured = measure(shortlist, translator, listing)
-            report = msgspec.structs.replace(report, shortlist=measured)
+        with nullcontext() if shortlist is None else Translator.open(folder) as listing:
+            _write_golden(model_graphs, translator, listing, precision)
+            if shortlist is not None and listing is not None:
+                report = msgspec.structs.replace(report, shortlist=measure(shortlist, translator, listing))
         manifest = msgspec.structs.replace(manifest, report=report)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
         nbytes = open_bundle(folder).nbytes
-    return ExportReport(bundle=out, passes=report.passes, parity=parity, nbytes=nbytes)
+    return ExportReport(bundle=out, passes=report.passes, parity=parity, shortlist=report.shortlist, nbytes=nbytes)
+
+
+def _check_settings(precision: Precision, target: Target, *, with_shortlist: bool) -> None:
+    """Check that a bundle can have these settings.
+
+    Raises:
+        ExportError: it cannot.
+    """
+    if with_shortlist and PRECISIONS[precision].optimized_for == "cuda":
+        raise ExportError(f"Shortlists are for CPUs, and {precision} is for CUDA; give another --precision.")
+    if target == "portable" and not PRECISIONS[precision].portable:
+        raise ExportError(
+            f"{precision} needs ONNX Runtime's own operators; give --target ort, or --precision int8 for portable "
+            "graphs."
+        )
 
 
 def write_graphs(
@@ -272,16 +283,17 @@ def _require_steps_like_forward(
         )
 
 
-def _write_golden(model_graphs: ModelGraphs, translator: Translator, precision: Precision) -> None:
-    """Write the golden file: examples, and the inner tensors of the graphs while they run."""
+def _write_golden(
+    model_graphs: ModelGraphs, translator: Translator, listing: Translator | None, precision: Precision
+) -> None:
+    """Write the golden file: examples, without and with shortlist, and the inner tensors of the graphs."""
     model, pairs, special = model_graphs.model, model_graphs.pairs, model_graphs.special
     middle = pairs[len(pairs) // 2]
     fed = Trace(source=tuple(middle.source), target=(special.bos, *middle.target)[:MATCHED_STEPS])
     modules = match_modules(model, model_graphs.optimized(precision).graphs, model_graphs.traced.table, special, fed)
     golden = make_golden(translator, _golden_texts(pairs))
-    if model_graphs.shortlist is not None:
-        with Translator.open(translator.bundle) as listing:
-            golden = msgspec.structs.replace(golden, listed=listed_cases(golden, listing))
+    if listing is not None:
+        golden = msgspec.structs.replace(golden, listed=listed_cases(golden, listing))
     golden = record_inner(model, translator.bundle, golden, modules, translator.session.device)
     (translator.bundle.path / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
 

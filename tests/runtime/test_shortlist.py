@@ -167,8 +167,10 @@ def test_a_search_among_listed_tokens_is_that_of_a_model_without_others(
     prefix: bool,
     options: DecodeOptions,
 ) -> None:
-    settings = {"seed": seed, "vocab_size": vocab_size, "end_bias": end_bias, "row_multiple": row_multiple}
-    listed, masked = ListedSession(**settings), MaskedSession(**settings)
+    listed, masked = (
+        kind(seed=seed, vocab_size=vocab_size, end_bias=end_bias, row_multiple=row_multiple)
+        for kind in (ListedSession, MaskedSession)
+    )
     prefixes = [(7,) * (index % 3) for index in range(len(sources))] if prefix else None
     found = decode(listed, sources, options, prefixes=prefixes)
     expected = decode(masked, sources, options, prefixes=prefixes)

@@ -38,9 +38,11 @@ class LoopPeer:
 
 
 def open_peer(spec: Spec) -> LoopPeer:
-    """Open a bundle, or a run with torch; the setting ``compile`` compiles the model's step with ``torch.compile``."""
+    """Open a bundle, without its shortlist if the setting ``shortlist`` is false; or a run with torch, whose step the
+    setting ``compile`` compiles with ``torch.compile``."""
     if spec.kind == "bundle":
-        translator = Translator.open(spec.model, device=spec.device, threads=spec.threads)
+        shortlist = spec.settings.get("shortlist", True)
+        translator = Translator.open(spec.model, device=spec.device, threads=spec.threads, shortlist=shortlist)
         return LoopPeer(f"onnxruntime {ENGINE_VERSION}", translator)
 
     import torch

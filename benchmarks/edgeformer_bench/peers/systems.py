@@ -45,10 +45,11 @@ class PeerOptions:
     """Python interpreters of peers that have an environment of their own; empty for the current one."""
 
 
-def ours(bundles: Mapping[str, Path], threads: int, device: str = "cpu") -> list[Contender]:
+def ours(bundles: Mapping[str, Path], threads: int, device: str = "cpu", *, shortlist: bool = True) -> list[Contender]:
     """Create contenders from bundles by name in tables."""
+    settings = {} if shortlist else {"shortlist": False}
     return [
-        Contender(name, (Spec(kind="bundle", model=str(path), threads=threads, device=device),))
+        Contender(name, (Spec(kind="bundle", model=str(path), threads=threads, device=device, settings=settings),))
         for name, path in bundles.items()
     ]
 

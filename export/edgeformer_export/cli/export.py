@@ -122,6 +122,7 @@ def export(
 
 
 def _print_export(report: ExportReport) -> None:
+    from edgeformer_export.card import shortlist_lines
     from edgeformer_runtime.cli.output import console, human_bytes, table
     from edgeformer_runtime.cli.verify import print_parity
 
@@ -137,6 +138,8 @@ def _print_export(report: ExportReport) -> None:
             )
         console().print(rows)
     print_parity(report.parity)
+    if report.shortlist is not None:
+        console().print("Shortlist: " + " ".join(shortlist_lines(report.shortlist)))
     for problem in report.parity.problems:
         console().print(f"Written with --force, outside the bounds of its precision: {problem}.")
     size = human_bytes(report.nbytes)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from msgspec.structs import replace as replace_field
 
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.alternatives import decode_alternatives
 from edgeformer_runtime.decoding.batching import pad
 from edgeformer_runtime.decoding.coverage import ranked_by_coverage
@@ -199,16 +200,8 @@ def search_steps(
     """
     clock = time.perf_counter
     begin = clock()
-    sources, special = pad([request.source for request in requests], session.special.pad), session.special
-    state: DecoderState
-    listing: ListedState | None = None
-    vocab_size = 0
-    if isinstance(session, SearchSession) and (searched := session.start_search(*sources)).listed is not None:
-        # What may not be generated is not listed.
-        state, listing, special = searched, searched, replace_field(special, suppress=(), forbid=())
-        vocab_size = session.vocab_size
-    else:
-        state = session.start(*sources)
+    state, listing, special = _start(session, requests)
+    vocab_size = session.vocab_size if isinstance(session, SearchSession) else 0
     processors = build_processors(options, special, requests)
     search: Search
     if options.beam_size == 1:
@@ -249,3 +242,20 @@ def search_steps(
             state.select(advance.rows, advance.sentences)
         yield search
     counters.batch_seconds += clock() - begin
+
+
+def _start(session: StepSession, requests: Sequence[Request]) -> tuple[DecoderState, ListedState | None, SpecialTokens]:
+    """Run the encoder.
+
+    Returns:
+        The state; the same state if its logits are of listed tokens, which exclude those never generated; and the
+        special tokens that the search has to take care of.
+    """
+    special = session.special
+    sources = pad([request.source for request in requests], special.pad)
+    if not isinstance(session, SearchSession):
+        return session.start(*sources), None, special
+    state = session.start_search(*sources)
+    if state.listed is None:
+        return state, None, special
+    return state, state, replace_field(special, suppress=(), forbid=())
