@@ -20,6 +20,7 @@ from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.selfcheck.machine import machine_summary
+from edgeformer_runtime.shortlist import bundle_shortlist
 from edgeformer_runtime.source import Source, encode_sources
 
 
@@ -114,7 +115,8 @@ def compare(
     workloads = list(_workloads(sources, beam_size, options.batch_size, text_to_text=text_to_text))
     with TemporaryDirectory() as work:
         contenders = ours(_names(bundles), threads, options.device, shortlist=options.shortlist)
-        settings = PeerOptions(threads=threads, device=options.device, pythons=against.pythons)
+        shortlist = bundle_shortlist(opened[0]) if options.shortlist and opened[0].manifest.shortlist else None
+        settings = PeerOptions(threads=threads, device=options.device, shortlist=shortlist, pythons=against.pythons)
         for done, name in enumerate(against.peers):
             assert against.run is not None
             progress("convert", done / len(against.peers))

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeformer_runtime.bundle.open import Bundle
+from edgeformer_runtime.contract import SHORTLIST_FILE
 from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.limits import MAX_SHORTLIST_BYTES
 
 HEADER = 4
 """Numbers in the header."""
@@ -106,6 +109,16 @@ def read_shortlist(data: bytes, source_vocab_size: int, target_vocab_size: int) 
     ):
         raise BundleError("The bundle's shortlist is damaged: its lists are wrong; copy or export the bundle again.")
     return Shortlist(always, ends, frequent, tokens)
+
+
+def bundle_shortlist(bundle: Bundle) -> Shortlist:
+    """Read a bundle's shortlist.
+
+    Raises:
+        BundleError: the bundle has none, or it is damaged.
+    """
+    data = bundle.read(SHORTLIST_FILE, MAX_SHORTLIST_BYTES)
+    return read_shortlist(data, bundle.manifest.source_vocab_size, bundle.manifest.target_vocab_size)
 
 
 def _id_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:

@@ -13,8 +13,6 @@ from edgeformer.cli import main
 from edgeformer.importers.model import Shortlist as ImportedShortlist
 from edgeformer.importers.run_folder import SHORTLIST_FILE
 from edgeformer.train.run import Run
-from edgeformer_export.export import write_graphs
-from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.shortlist.alignment import align
 from edgeformer_export.shortlist.lists import learned, make_shortlist, never_generated
 from edgeformer_export.writer import ExportError
@@ -24,10 +22,10 @@ from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.batching import pad
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.precision import Precision
-from edgeformer_runtime.shortlist import Shortlist
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash
 from tests.factory import PAIRS
+from tests.shortlists import bundle_of, lists_of
 from tests.store import RunSettings, Store
 
 CASES: list[tuple[str, Precision, Target]] = [
@@ -40,25 +38,6 @@ CASES: list[tuple[str, Precision, Target]] = [
 ]
 CLOSE = {"fp32": 1e-4, "int8": 0.15, "int8-block": 0.05, "int4": 0.05}
 """How far logits may differ: the listed projection does not round what it is applied to."""
-
-
-def lists_of(run: Run, always: int, per_token: int = 12) -> Shortlist:
-    """Random lists."""
-    random, (sources, targets) = (
-        np.random.default_rng(0),
-        (run.source_tokenizer.vocab_size, run.target_tokenizer.vocab_size),
-    )
-    never = never_generated(run.target_tokenizer.special)
-    allowed = np.setdiff1d(np.arange(targets), [*never, run.target_tokenizer.special.eos])
-    frequent = np.concatenate(([run.target_tokenizer.special.eos], random.permutation(allowed), never))
-    tokens = np.concatenate([random.choice(allowed, per_token, replace=False) for _ in range(sources)])
-    return Shortlist(min(always, 1 + len(allowed)), np.arange(1, sources + 1) * per_token, frequent, tokens)
-
-
-def bundle_of(run: Run, shortlist: Shortlist, precision: Precision, target: Target, folder: Path) -> Path:
-    folder.mkdir()
-    write_graphs(ModelGraphs(run, target, shortlist=shortlist), folder, precision, {})
-    return folder
 
 
 @pytest.mark.parametrize(("variant", "precision", "target"), CASES)

@@ -7,7 +7,10 @@ from pathlib import Path
 
 from edgeformer_bench.peers.base import Spec, Weights
 from edgeformer_bench.peers.converted import ConvertedModel, token_names
+from edgeformer_runtime.shortlist import Shortlist
 
+VOCABULARY_MAP = "vmap.txt"
+"""File of a model's vocabulary map."""
 BATCH_TOKENS = (1024, 4096)
 """Batch sizes to try when CTranslate2 forms batches itself, in source tokens with padding."""
 
@@ -34,6 +37,7 @@ class CTranslate2Peer:
         device: ``cpu`` or ``cuda``.
         parallel_batches: translate one batch per thread in parallel when CTranslate2 forms batches itself.
         batch_tokens: size of these batches, in source tokens with padding.
+        use_vmap: restrict searches by the vocabulary map that :func:`write_vocabulary_map` wrote.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class CTranslate2Peer:
         device: str = "cpu",
         parallel_batches: bool = False,
         batch_tokens: int = 4096,
+        use_vmap: bool = False,
     ) -> None:
         import ctranslate2
 
@@ -56,7 +61,7 @@ class CTranslate2Peer:
             inter_threads=workers,
             intra_threads=threads // workers,
         )
-        self._batch_tokens = batch_tokens
+        self._batch_tokens, self._use_vmap = batch_tokens, use_vmap
         self._model = ConvertedModel(folder)
         source, target = self._model.source_tokenizer, self._model.target_tokenizer
         self._source_names = token_names(source.vocab_size, source.special)
@@ -86,6 +91,7 @@ class CTranslate2Peer:
             max_input_length=0,
             max_decoding_length=max(limits),
             length_penalty=model.rules.generation.length_penalty,
+            use_vmap=self._use_vmap,
             suppress_sequences=[
                 [self._target_names[index]] for index in (*model.special.suppress, *model.special.forbid)
             ],
@@ -95,6 +101,28 @@ class CTranslate2Peer:
             [self._ids[name] for name in result.hypotheses[0][:limit]]
             for result, limit in zip(results, limits, strict=True)
         ]
+
+
+def write_vocabulary_map(shortlist: Shortlist, folder: Path) -> None:
+    """Write a shortlist as the vocabulary map of a converted model: the tokens of each source token, and those of every
+    sentence.
+
+    Args:
+        shortlist: the lists of a bundle.
+        folder: output of :func:`convert`.
+    """
+    model = ConvertedModel(folder)
+    sources = token_names(model.source_tokenizer.vocab_size, model.source_tokenizer.special)
+    targets = token_names(model.target_tokenizer.vocab_size, model.target_tokenizer.special)
+    starts = [0, *shortlist.ends[:-1].tolist()]
+    lists = {
+        name: shortlist.tokens[start:end]
+        for name, start, end in zip(sources, starts, shortlist.ends.tolist(), strict=True)
+        if end > start
+    }
+    with (folder / VOCABULARY_MAP).open("w", encoding="utf-8", newline="\n") as stream:
+        for name, tokens in {"": shortlist.frequent[: shortlist.always], **lists}.items():
+            stream.write(f"{name}\t{' '.join(targets[token] for token in tokens)}\n")
 
 
 def open_peer(spec: Spec) -> CTranslate2Peer:

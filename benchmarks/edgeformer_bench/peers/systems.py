@@ -6,10 +6,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from edgeformer_bench.peers.base import Contender, Kind, Spec, Weights
-from edgeformer_bench.peers.ctranslate2 import BATCH_TOKENS, environments
+from edgeformer_bench.peers.ctranslate2 import BATCH_TOKENS, environments, write_vocabulary_map
 from edgeformer_bench.peers.process import convert
+from edgeformer_runtime.shortlist import Shortlist
 
 WEIGHTS: dict[Kind, tuple[Weights, ...]] = {
     "ctranslate2": ("int8", "float32"),
@@ -41,6 +43,8 @@ class PeerOptions:
     """``cpu`` or ``cuda``, which only bundles, PyTorch and CTranslate2 support."""
     forms_batches: bool = False
     """Whether peers form batches themselves, which adds variants to try."""
+    shortlist: Shortlist | None = None
+    """Lists of target tokens by source token; CTranslate2 is then also measured with them, as its vocabulary map."""
     pythons: Mapping[str, str] = field(default_factory=dict)
     """Python interpreters of peers that have an environment of their own; empty for the current one."""
 
@@ -87,14 +91,23 @@ def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contend
             for weights, model in models.items()
         ]
     types = {weights: CUDA_TYPES[weights] if device == "cuda" else weights for weights in models}
-    return [
+    contenders = [
         Contender(f"CTranslate2 {types[weights]}", _variants(model, types[weights], options), weights)
         for weights, model in models.items()
     ]
+    if options.shortlist is None:
+        return contenders
+    for weights, model in models.items():
+        write_vocabulary_map(options.shortlist, model)
+        variants = _variants(model, types[weights], options, use_vmap=True)
+        contenders.append(Contender(f"CTranslate2 {types[weights]} vmap", variants, weights))
+    return contenders
 
 
-def _variants(model: Path, compute_type: str, options: PeerOptions) -> tuple[Spec, ...]:
-    choices = [{}] if not options.forms_batches else [{"batch_tokens": size} for size in BATCH_TOKENS]
+def _variants(model: Path, compute_type: str, options: PeerOptions, **settings: bool) -> tuple[Spec, ...]:
+    choices: list[dict[str, Any]] = (
+        [{}] if not options.forms_batches else [{"batch_tokens": size} for size in BATCH_TOKENS]
+    )
     if options.forms_batches and options.threads > 1:
         choices += [{**choice, "parallel_batches": True} for choice in choices]
     return tuple(
@@ -103,7 +116,7 @@ def _variants(model: Path, compute_type: str, options: PeerOptions) -> tuple[Spe
             model=str(model),
             threads=options.threads,
             device=options.device,
-            settings={"compute_type": compute_type, **choice},
+            settings={"compute_type": compute_type, **settings, **choice},
             environment=environment,
         )
         for environment in (environments() if options.device == "cpu" else [{}])

@@ -22,9 +22,9 @@ from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.huge_pages import MIN_BYTES, huge_pages
 from edgeformer_runtime.engine.interface import host_output, interface_problems, listed_state
 from edgeformer_runtime.errors import BundleError, DeviceError, SessionError
-from edgeformer_runtime.limits import MAX_SHORTLIST_BYTES, MAX_THREADS
+from edgeformer_runtime.limits import MAX_THREADS
 from edgeformer_runtime.precision import PRECISIONS
-from edgeformer_runtime.shortlist import read_shortlist
+from edgeformer_runtime.shortlist import bundle_shortlist
 
 try:
     import onnxruntime as ort
@@ -284,10 +284,7 @@ class OnnxSession:
 
     def _open_listing(self) -> Listing:
         """Open the shortlist."""
-        manifest = self._manifest
-        data = self.bundle.read(contract.SHORTLIST_FILE, MAX_SHORTLIST_BYTES)
-        shortlist = read_shortlist(data, manifest.source_vocab_size, manifest.target_vocab_size)
-        return Listing(shortlist, self._open(contract.SHORTLIST_WEIGHT_FILE)[0])
+        return Listing(bundle_shortlist(self.bundle), self._open(contract.SHORTLIST_WEIGHT_FILE)[0])
 
     def _open(self, *files: str) -> list[ort.InferenceSession]:
         """Check graphs, open them, and compare all of them with the manifest."""

@@ -1,0 +1,34 @@
+"""Bundles with random shortlists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from edgeformer.train.run import Run
+from edgeformer_export.export import write_graphs
+from edgeformer_export.model_graphs import ModelGraphs
+from edgeformer_export.shortlist.lists import never_generated
+from edgeformer_runtime.bundle.manifest import Target
+from edgeformer_runtime.precision import Precision
+from edgeformer_runtime.shortlist import Shortlist
+
+
+def lists_of(run: Run, always: int, per_token: int = 12) -> Shortlist:
+    """Random lists."""
+    random, (sources, targets) = (
+        np.random.default_rng(0),
+        (run.source_tokenizer.vocab_size, run.target_tokenizer.vocab_size),
+    )
+    never = never_generated(run.target_tokenizer.special)
+    allowed = np.setdiff1d(np.arange(targets), [*never, run.target_tokenizer.special.eos])
+    frequent = np.concatenate(([run.target_tokenizer.special.eos], random.permutation(allowed), never))
+    tokens = np.concatenate([random.choice(allowed, per_token, replace=False) for _ in range(sources)])
+    return Shortlist(min(always, 1 + len(allowed)), np.arange(1, sources + 1) * per_token, frequent, tokens)
+
+
+def bundle_of(run: Run, shortlist: Shortlist, precision: Precision, target: Target, folder: Path) -> Path:
+    folder.mkdir()
+    write_graphs(ModelGraphs(run, target, shortlist=shortlist), folder, precision, {})
+    return folder
