@@ -72,7 +72,7 @@ def test_a_step_sends_only_what_the_host_changes(beams: int, expected: list[str]
     """Without beams the cache indirection never changes, so it is not sent again."""
     table = (StateTensor(name="key", kind="cache", dtype="float32", axes=("R", 2, "T", 4)),)
     graph = RecordingGraph()
-    decoder = StepGraph("decoder.onnx", graph, "logits", 5)
+    decoder = StepGraph("decoder.onnx", graph, "logits", 5, 5)
     tensors = DeviceTensors({}, table, "cpu", rows=rows, sentences=2, max_length=9)
     state = OnnxState(tensors, decoder, lambda: decoder)
     state.select(np.arange(2).repeat(beams), None)

@@ -82,22 +82,34 @@ def test_damaged_lists_are_refused_or_are_lists(shortlist: Shortlist, data: st.D
     assert set(together.tolist()) <= set(range(sizes[1]))
 
 
+def usable(session: ToySession, source: Ids) -> list[int]:
+    """Half of the tokens, which depend on the sentence."""
+    random = np.random.default_rng((session.seed, *source))
+    special = session.special
+    chosen = random.permutation(session.vocab_size)[: 1 + session.vocab_size // 2].tolist()
+    return sorted({special.eos, *chosen} - {special.pad, special.bos, *special.suppress, *special.forbid})
+
+
 @dataclass
 class ListedState(ToyState):
     """A state of :class:`ListedSession`."""
 
     @property
+    def vocab_size(self) -> int:
+        return self.session.vocab_size
+
+    @property
     def listed(self) -> IntArray:
         session = self.session
         assert isinstance(session, ListedSession)
-        return np.array(sorted({token for source in session.batch for token in session.usable(source)}))
+        return np.array(sorted({token for source in session.batch for token in usable(session, source)}))
 
     def step(self, token: IntArray) -> FloatArray:
         logits, session = super().step(token), self.session
         assert isinstance(session, ListedSession)
         beams = len(logits) // len(self.sources)
-        usable = np.array([np.isin(self.listed, session.usable(source)) for source in self.sources]).repeat(beams, 0)
-        return np.where(usable, logits[:, self.listed], np.float32(-np.inf))
+        may_use = np.array([np.isin(self.listed, usable(session, source)) for source in self.sources]).repeat(beams, 0)
+        return np.where(may_use, logits[:, self.listed], np.float32(-np.inf))
 
 
 @dataclass
@@ -106,12 +118,6 @@ class ListedSession(ToySession):
 
     batch: tuple[Ids, ...] = field(default=())
 
-    def usable(self, source: Ids) -> list[int]:
-        random = np.random.default_rng((self.seed, *source))
-        never = {self.special.pad, self.special.bos, *self.special.suppress, *self.special.forbid}
-        chosen = random.permutation(self.vocab_size)[: 1 + self.vocab_size // 2].tolist()
-        return sorted({self.special.eos, *chosen} - never)
-
     def start_search(self, source: IntArray, source_length: IntArray) -> ListedState:
         """See :class:`~edgeformer_runtime.decoding.session.SearchSession`."""
         state = self.start(source, source_length)
@@ -119,14 +125,13 @@ class ListedSession(ToySession):
         return ListedState(self, state.sources, state.prefixes)
 
 
-class MaskedSession(ListedSession):
+@dataclass
+class MaskedSession(ToySession):
     """The same model, which gives other tokens no probability."""
-
-    start_search = None  # type: ignore[assignment]
 
     def logits(self, source: Ids, prefix: Ids) -> FloatArray:
         logits = super().logits(source, prefix)
-        logits[np.setdiff1d(np.arange(self.vocab_size), self.usable(source))] = -np.inf
+        logits[np.setdiff1d(np.arange(self.vocab_size), usable(self, source))] = -np.inf
         return logits
 
 

@@ -6,7 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import cast
 
 import numpy as np
 from msgspec.structs import replace as replace_field
@@ -66,9 +68,9 @@ class Counters:
 
     def add(self, other: Counters) -> None:
         """Add the counts and times of another call, and keep the larger peak."""
-        for field in fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            setattr(self, field.name, max(mine, theirs) if field.name == "peak_state_bytes" else mine + theirs)
+        mine, theirs = vars(self), vars(other)
+        peak = max(self.peak_state_bytes, other.peak_state_bytes)
+        mine.update({name: value + theirs[name] for name, value in mine.items()}, peak_state_bytes=peak)
 
 
 def decode(
@@ -155,17 +157,15 @@ def _check_memory(
     Raises:
         OptionError: they need more than :data:`~edgeformer_runtime.limits.MAX_DECODING_BYTES`.
     """
-    if not isinstance(session, SizedSession):
+    if not _has(type(session), SizedSession):
         return
+    sized = cast(SizedSession, session)
     multiple = session.row_multiple if options.beam_size > 1 else 1
     beams = -(-options.beam_size // multiple) * multiple
     # Each batch begins with its longest sentence. Many batches have the same size.
     sizes = {(len(batch), len(batch[0].source)) for batch in batches}
     largest = max(
-        (
-            session.batch_bytes(count, count * beams, longest, length_limit(session, options))
-            for count, longest in sizes
-        ),
+        (sized.batch_bytes(count, count * beams, longest, length_limit(session, options)) for count, longest in sizes),
         default=0,
     )
     needed = largest * min(workers, len(batches))
@@ -201,7 +201,6 @@ def search_steps(
     clock = time.perf_counter
     begin = clock()
     state, listing, special = _start(session, requests)
-    vocab_size = session.vocab_size if isinstance(session, SearchSession) else 0
     processors = build_processors(options, special, requests)
     search: Search
     if options.beam_size == 1:
@@ -227,8 +226,8 @@ def search_steps(
     is_first = True
     while not search.is_finished:
         logits, listed = step(search.token), None if listing is None else listing.listed
-        if listed is not None and processors:
-            logits, listed = spread(logits, listed, vocab_size), None
+        if listing is not None and listed is not None and processors:
+            logits, listed = spread(logits, listed, listing.vocab_size), None
         for process in processors:
             process(search, logits)
         advance = search.advance(logits, listed)
@@ -253,9 +252,15 @@ def _start(session: StepSession, requests: Sequence[Request]) -> tuple[DecoderSt
     """
     special = session.special
     sources = pad([request.source for request in requests], special.pad)
-    if not isinstance(session, SearchSession):
+    if not _has(type(session), SearchSession):
         return session.start(*sources), None, special
-    state = session.start_search(*sources)
+    state = cast(SearchSession, session).start_search(*sources)
     if state.listed is None:
         return state, None, special
     return state, state, replace_field(special, suppress=(), forbid=())
+
+
+@cache
+def _has(session: type, protocol: type) -> bool:
+    """Whether a type has the methods of a protocol; checked once, since checks of protocols are slow."""
+    return issubclass(session, protocol)

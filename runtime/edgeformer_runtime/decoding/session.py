@@ -54,6 +54,10 @@ class ListedState(DecoderState, Protocol):
     """A state whose logits may be of some tokens only."""
 
     @property
+    def vocab_size(self) -> int:
+        """Entries of the target vocabulary (V)."""
+
+    @property
     def listed(self) -> IntArray | None:
         """Tokens that the logits are of, in ascending order, ``(C,)``: those of a step are ``(R, C)``, and ``-inf`` for
         tokens that a row's sentence may not use. ``None`` if the logits are of the whole vocabulary."""
@@ -136,10 +140,6 @@ class SizedSession(Protocol):
 @runtime_checkable
 class SearchSession(Protocol):
     """A session that can restrict a search to tokens that the source makes likely."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Entries of the target vocabulary (V)."""
 
     def start_search(self, source: IntArray, source_length: IntArray) -> ListedState:
         """Run the encoder as :meth:`StepSession.start` does, for a search.

@@ -26,6 +26,8 @@ class StepGraph:
     """Name of the output that the host reads; all others are state."""
     width: int | None
     """Size of the last axis of :attr:`output`; ``None`` if it varies."""
+    vocab_size: int
+    """Entries of the target vocabulary (V)."""
 
     @cached_property
     def inputs(self) -> frozenset[str]:

@@ -137,11 +137,6 @@ class OnnxSession:
         return OnnxBestTokens(self._best_tokens)
 
     @property
-    def vocab_size(self) -> int:
-        """Entries of the target vocabulary (V)."""
-        return self._manifest.target_vocab_size
-
-    @property
     def special(self) -> SpecialTokens:
         """Ids of the special tokens."""
         return self._manifest.special
@@ -279,8 +274,9 @@ class OnnxSession:
             return self._step_graphs[file]
 
     def _step_graph(self, file: str, session: ort.InferenceSession) -> StepGraph:
-        width = self._manifest.target_vocab_size if file == contract.DECODER_FILE else None
-        return StepGraph(file, session, host_output(file), width)
+        vocab_size = self._manifest.target_vocab_size
+        width = vocab_size if file == contract.DECODER_FILE else None
+        return StepGraph(file, session, host_output(file), width, vocab_size)
 
     def _open_listing(self) -> Listing:
         """Open the shortlist."""

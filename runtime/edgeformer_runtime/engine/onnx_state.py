@@ -55,6 +55,8 @@ class OnnxState:
         listed: IntArray | None = None,
     ) -> None:
         self._tensors, self._decoder, self._attention = tensors, decoder, attention
+        self.vocab_size = decoder.vocab_size
+        """Entries of the target vocabulary (V)."""
         self.listed = listed
         """See :attr:`~edgeformer_runtime.decoding.session.ListedState.listed`."""
         self._position = np.zeros((), np.int64)
