@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -51,6 +53,9 @@ class RecordingGraph:
 
     def __init__(self) -> None:
         self.bound: list[list[str]] = [[]]
+
+    def get_inputs(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(name="past.key")]
 
     def get_outputs(self) -> list[object]:
         return []
