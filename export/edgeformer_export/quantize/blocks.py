@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -15,13 +16,14 @@ from edgeformer_export.passes.patterns import (
     Linear,
     constant,
     constant_array,
-    digest,
     find_linears,
     find_lookups,
     is_chosen,
     replace,
 )
 from edgeformer_runtime.precision import BLOCK_SIZE
+
+Number = TypeVar("Number", np.int8, np.float32)
 
 MIN_BLOCK = 16
 """Smallest block size that the operators support; narrower weights are not quantized in blocks."""
@@ -48,6 +50,10 @@ class Blocks:
     block_size: int
 
 
+RoundBlocks = Callable[[NDArray[np.float32], int, int], Blocks]
+"""Rounds a matrix to integers in blocks; see :func:`quantize_blocks` for the arguments."""
+
+
 class QuantizeBlocks(ir.passes.InPlacePass):
     """Replace matrix products and embedding lookups with operators that read weights in blocks.
 
@@ -60,7 +66,14 @@ class QuantizeBlocks(ir.passes.InPlacePass):
     A row's result depends on the other rows of its batch only through float32 rounding.
     """
 
-    def __init__(self, bits: int, block_size: int = BLOCK_SIZE, *, only: Container[str] | None = None) -> None:
+    def __init__(
+        self,
+        bits: int,
+        block_size: int = BLOCK_SIZE,
+        *,
+        only: Container[str] | None = None,
+        round_blocks: RoundBlocks | None = None,
+    ) -> None:
         """Set up the pass.
 
         Args:
@@ -68,6 +81,7 @@ class QuantizeBlocks(ir.passes.InPlacePass):
             block_size: maximum number of values that share a scale, a power of two of at least 16; see
                 :func:`choose_block_size`.
             only: names of :class:`~edgeformer_export.quantize.layers.Use` to replace; ``None`` for all.
+            round_blocks: rounds the weights; :func:`quantize_blocks` by default.
 
         Raises:
             ValueError: ``bits`` or ``block_size`` is not supported.
@@ -78,7 +92,7 @@ class QuantizeBlocks(ir.passes.InPlacePass):
         if block_size < MIN_BLOCK or block_size & (block_size - 1):
             raise ValueError(f"`block_size` must be a power of two of at least {MIN_BLOCK}, but is {block_size}.")
         self._bits, self._block_size, self._only = bits, block_size, only
-        self._made: dict[str, Blocks] = {}
+        self._round = round_blocks or quantize_blocks
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the graph in place."""
@@ -131,11 +145,7 @@ class QuantizeBlocks(ir.passes.InPlacePass):
         return {"bits": self._bits, "block_size": blocks.block_size}
 
     def _blocks(self, matrix: NDArray[np.float32]) -> Blocks:
-        key = digest(matrix)
-        if key not in self._made:
-            size = choose_block_size(matrix.shape[1], self._bits, self._block_size)
-            self._made[key] = quantize_blocks(matrix, self._bits, size)
-        return self._made[key]
+        return self._round(matrix, self._bits, choose_block_size(matrix.shape[1], self._bits, self._block_size))
 
 
 def choose_block_size(width: int, bits: int, largest: int) -> int:
@@ -158,16 +168,32 @@ def quantize_blocks(matrix: NDArray[np.float32], bits: int, block_size: int) -> 
         bits: 8 or 4.
         block_size: number of values that share a scale.
     """
-    rows, width = matrix.shape
-    padded = np.pad(matrix, ((0, 0), (0, -width % block_size))).reshape(-1, block_size)
-    integers, scales = np.empty(padded.shape, np.uint8), np.empty(len(padded), np.float32)
+    padded = _padded(matrix, block_size).reshape(-1, block_size)
+    integers, scales = np.empty(padded.shape, np.int8), np.empty(len(padded), np.float32)
     step = max(1, CHUNK // block_size)
     for start in range(0, len(padded), step):
         part = slice(start, start + step)
-        rounded, scales[part] = (_round_to_8_bits if bits == 8 else _round_to_4_bits)(padded[part])
-        integers[part] = rounded + 2 ** (bits - 1)
-    packed = integers if bits == 8 else np.bitwise_or(integers[:, ::2], integers[:, 1::2] << 4, dtype=np.uint8)
-    return Blocks(packed.reshape(rows, -1, block_size * bits // 8), scales.reshape(rows, -1), block_size)
+        integers[part], scales[part] = (_round_to_8_bits if bits == 8 else _round_to_4_bits)(padded[part])
+    return pack_blocks(integers.reshape(len(matrix), -1), scales.reshape(len(matrix), -1), bits, block_size)
+
+
+def pack_blocks(integers: NDArray[np.int8], scales: NDArray[np.float32], bits: int, block_size: int) -> Blocks:
+    """Store integers as the operators read them.
+
+    Args:
+        integers: ``(rows, width)``, from ``-(2 ** (bits - 1))``.
+        scales: ``(rows, blocks)``.
+        bits: 8 or 4.
+        block_size: number of values that share a scale.
+    """
+    shifted = (_padded(integers, block_size) + np.int16(2 ** (bits - 1))).astype(np.uint8)
+    packed = shifted if bits == 8 else shifted[:, ::2] | (shifted[:, 1::2] << 4)
+    return Blocks(packed.reshape(*scales.shape, -1), scales, block_size)
+
+
+def _padded(matrix: NDArray[Number], block_size: int) -> NDArray[Number]:
+    """Fill up the last block of each row with zeros."""
+    return np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % block_size)))
 
 
 def dequantize_blocks(blocks: Blocks, bits: int, width: int) -> NDArray[np.float32]:
@@ -196,17 +222,18 @@ def _round_to_4_bits(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], 
     best, best_gain = np.ones_like(largest), np.full_like(largest, -1)
     for divisor in DIVISORS:
         candidate = _not_zero(-largest / divisor)
-        product, square = _moments(values, _four_bits(values, candidate))
+        product, square = _moments(values, four_bits(values, candidate[:, None]))
         gain = product * product / square
         better = gain > best_gain
         best, best_gain = np.where(better, candidate, best), np.where(better, gain, best_gain)
-    integers = _four_bits(values, best)
+    integers = four_bits(values, best[:, None])
     product, square = _moments(values, integers)
     return integers, _not_zero(product / square)
 
 
-def _four_bits(values: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float32]:
-    integers: NDArray[np.float32] = np.clip(np.rint(values / scale[:, None]), -8, 7)
+def four_bits(values: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Round ``values / scale`` to integers in -8 … 7."""
+    integers: NDArray[np.float32] = np.clip(np.rint(values / scale), -8, 7)
     return integers
 
 

@@ -1,9 +1,10 @@
-"""Calibration: activation ranges, observed while the fp32 graphs run on text of the training set."""
+"""Calibration: ranges of activations and moments of inputs, observed while the fp32 graphs run on text of the training
+set."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
@@ -13,11 +14,15 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
-from edgeformer_runtime.decoding.session import FloatArray
+from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph, Values, run_decoder, run_encoder
 
 BATCH = 16
 """Number of sentences per batch."""
+VECTORS = 1024
+"""Number of vectors whose products are summed at a time."""
+TRANSLATING = (contract.ENCODER_FILE, contract.DECODER_FILE)
+"""The graphs that run on every sentence."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,31 @@ class Observer:
         return QuantizationRange(scale, int(np.clip(round(-self.low / scale), 0, 255)))
 
 
+@dataclass
+class Moments:
+    """Sums the products of all pairs of a vector's values: ``sum of x xᵀ``."""
+
+    total: FloatArray | None = None
+    """The sum, ``(width, width)``, without the vectors of ``waiting``; ``None`` before the first sum."""
+    waiting: list[FloatArray] = field(default_factory=list)
+    """Vectors that are not summed yet, since one large matrix product takes less time than many small ones."""
+
+    def observe(self, vectors: FloatArray) -> None:
+        """Add vectors, ``(…, width)``."""
+        self.waiting.append(vectors.reshape(-1, vectors.shape[-1]))
+        if sum(map(len, self.waiting)) >= VECTORS:
+            self.sum()
+
+    def sum(self) -> FloatArray:
+        """Return the sum of all vectors so far, at least one."""
+        if self.waiting:
+            vectors = np.concatenate(self.waiting)
+            added: FloatArray = vectors.T @ vectors
+            self.total, self.waiting = added if self.total is None else self.total + added, []
+        assert self.total is not None
+        return self.total
+
+
 def calibrate(
     graphs: Graphs,
     names: Mapping[str, Iterable[str]],
@@ -71,22 +101,36 @@ def calibrate(
         For each graph, the range of each tensor by name.
     """
     observers = {file: {name: Observer() for name in names[file]} for file in graphs}
-    opened = {file: open_graph(file, model, observers[file]) for file, model in graphs.items()}
-
-    def observe(file: str, outputs: Values) -> Values:
+    for file, outputs, _ in observed(graphs, names, table, pairs, special, progress):
         for name, observer in observers[file].items():
             observer.observe(outputs[name].numpy())
-        return outputs
+    return {file: {name: observer.range() for name, observer in by_name.items()} for file, by_name in observers.items()}
 
+
+def observed(
+    graphs: Graphs,
+    names: Mapping[str, Iterable[str]],
+    table: Sequence[StateTensor],
+    pairs: Sequence[Pair],
+    special: SpecialTokens,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Iterator[tuple[str, Values, IntArray]]:
+    """Encode sources and feed the reference translations to the decoder token by token; see :func:`calibrate` for the
+    arguments.
+
+    Yields:
+        For each run of a graph, its file, its outputs and inner tensors, and the indexes of the sentences whose target
+        has not ended.
+    """
+    encoder, decoder = (open_graph(file, graphs[file], names.get(file, ())) for file in TRANSLATING)
     all_batches = batches(pairs)
     for number, pairs_of_batch in enumerate(all_batches, 1):
         batch = forced_batch(pairs_of_batch, special)
-        encoder, decoder = opened[contract.ENCODER_FILE], opened[contract.DECODER_FILE]
-        encoded = observe(contract.ENCODER_FILE, run_encoder(encoder, batch.source, batch.source_length))
-        for outputs in run_decoder(decoder, encoded, table, batch.target):
-            observe(contract.DECODER_FILE, outputs)
+        encoded = run_encoder(encoder, batch.source, batch.source_length)
+        yield contract.ENCODER_FILE, encoded, np.arange(len(batch.source))
+        for position, outputs in enumerate(run_decoder(decoder, encoded, table, batch.target)):
+            yield contract.DECODER_FILE, outputs, np.flatnonzero(position < batch.target_length)
         progress(number / len(all_batches))
-    return {file: {name: observer.range() for name, observer in by_name.items()} for file, by_name in observers.items()}
 
 
 def open_graph(file: str, model: ir.Model, names: Iterable[str] = ()) -> InnerGraph:
