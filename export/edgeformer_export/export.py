@@ -181,7 +181,8 @@ def write_graphs(
     if PRECISIONS[precision].is_quantized:
         if not quantized.changed:
             raise ExportError("This model has no weights worth quantizing; export it with --precision fp32.")
-        quantization = QuantizationReport(kept=dict(keep), tensors=tuple(tensor_reports(layers, assigned)))
+        reports = tuple(tensor_reports(layers, assigned, model_graphs.rounding))
+        quantization = QuantizationReport(kept=dict(keep), tensors=reports)
     progress(WRITE, 0.0)
     return write_parts(model_graphs, folder, precision, quantized.graphs, quantized.passes, quantization)
 

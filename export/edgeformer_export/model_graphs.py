@@ -23,10 +23,12 @@ from edgeformer_export.quantize.assignment import Assigned
 from edgeformer_export.quantize.blocks import QuantizeBlocks
 from edgeformer_export.quantize.calibration import QuantizationRange, calibrate
 from edgeformer_export.quantize.layers import Layer, find_layers, given_scales, parameters, parts
+from edgeformer_export.quantize.moments import Matrix, weight_moments
+from edgeformer_export.quantize.rounding import BlockRounding
 from edgeformer_export.quantize.static import GivenScales, QuantizeStatic, activations, projection_digests
 from edgeformer_export.sample import sample_pairs, spread
 from edgeformer_export.shortlist.graphs import weight_graph
-from edgeformer_export.stages import CALIBRATE, OPTIMIZE, TRACE, StageProgress, silent
+from edgeformer_export.stages import CALIBRATE, OPTIMIZE, TRACE, WEIGH, StageProgress, silent
 from edgeformer_export.tracing.mistakes import unsupported
 from edgeformer_export.tracing.to_onnx import Graphs, Traced, to_onnx
 from edgeformer_export.writer import ExportError
@@ -96,9 +98,11 @@ class ModelGraphs:
         self.model = run.load_model()
         check_model(self.model, full_length=True)
         self.pairs = sample_pairs(run, self.model)
+        self._calibration_pairs = [(pair.source, pair.target) for pair in spread(self.pairs, CALIBRATION_PAIRS)]
         self._parameters = parameters(self.model, run.info.quantization)
         self._optimized = cache(self._optimize)
         self._ranges = cache(self._calibrate)
+        self.rounding = BlockRounding(self._moments)
 
     @cached_property
     def traced(self) -> Traced:
@@ -157,7 +161,7 @@ class ModelGraphs:
         for precision, traits in PRECISIONS.items():
             names = {name for name, assigned_precision in assigned.items() if assigned_precision == precision}
             if names and traits.block_size is not None:
-                blocks.append(QuantizeBlocks(traits.bits, traits.block_size, only=names))
+                blocks.append(QuantizeBlocks(traits.bits, traits.block_size, only=names, round_blocks=self.rounding))
             elif names and traits.is_quantized:
                 static.append(QuantizeStatic(ranges, self.target, projections, only=names, given=given))
         return blocks + static
@@ -188,9 +192,21 @@ class ModelGraphs:
             graphs,
             {file: activations(graph.graph) for file, graph in graphs.items()},
             self.traced.table,
-            [(pair.source, pair.target) for pair in spread(self.pairs, CALIBRATION_PAIRS)],
+            self._calibration_pairs,
             self.special,
             lambda fraction: self._progress(CALIBRATE, fraction),
+        )
+
+    def _moments(self) -> dict[str, Matrix]:
+        optimized = self._optimized(True)
+        return weight_moments(
+            self.model,
+            optimized.layers,
+            optimized.graphs,
+            self.traced.table,
+            self._calibration_pairs,
+            self.special,
+            lambda fraction: self._progress(WEIGH, fraction),
         )
 
 

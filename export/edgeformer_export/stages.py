@@ -17,6 +17,7 @@ class Stage:
 TRACE = Stage("Tracing the graphs")
 OPTIMIZE = Stage("Optimizing the graphs")
 CALIBRATE = Stage("Calibrating activations")
+WEIGH = Stage("Calibrating 4-bit weights")
 WRITE = Stage("Writing the bundle")
 COMPARE = Stage("Comparing with PyTorch")
 EXAMPLES = Stage("Choosing golden examples")

@@ -45,7 +45,7 @@ def measure_sensitivity(
         lowest = precision_of(layer.uses[-1], precision)
         each = "+".join(dict.fromkeys(precision_of(use, precision) for use in layer.uses))
         change = measurements.measured(f"sensitivity {each} {layer.name}", LayerChange, partial(probe.measure, layer))
-        snr_db, nbytes = stored(layer, lowest)
+        snr_db, nbytes = stored(layer, lowest, model_graphs.rounding)
         results.append(
             Sensitivity(
                 layer=layer.name,

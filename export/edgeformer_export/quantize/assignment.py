@@ -8,7 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_export.quantize.blocks import MIN_BLOCK, choose_block_size, dequantize_blocks, quantize_blocks
+from edgeformer_export.quantize.blocks import (
+    MIN_BLOCK,
+    RoundBlocks,
+    choose_block_size,
+    dequantize_blocks,
+    quantize_blocks,
+)
 from edgeformer_export.quantize.layers import Layer, Use
 from edgeformer_export.quantize.static import quantize_columns
 from edgeformer_export.writer import ExportError
@@ -63,12 +69,20 @@ def assign(layers: Sequence[Layer], precision: Precision, keep: Mapping[str, Pre
     return assigned
 
 
-def tensor_reports(layers: Sequence[Layer], assigned: Assigned) -> list[TensorReport]:
-    """Report how every weight is stored; a weight that is read in two precisions is stored, and listed, twice."""
+def tensor_reports(
+    layers: Sequence[Layer], assigned: Assigned, round_blocks: RoundBlocks = quantize_blocks
+) -> list[TensorReport]:
+    """Report how every weight is stored; a weight that is read in two precisions is stored, and listed, twice.
+
+    Args:
+        layers: all layers of a model.
+        assigned: the precision of each operator.
+        round_blocks: rounds weights in blocks.
+    """
     reports = []
     for layer in layers:
         for precision in dict.fromkeys(assigned[use.file][use.name] for use in layer.uses):
-            error, nbytes = stored(layer, precision)
+            error, nbytes = stored(layer, precision, round_blocks)
             readers = [use for use in layer.uses if assigned[use.file][use.name] == precision]
             reports.append(
                 TensorReport(
@@ -84,20 +98,26 @@ def tensor_reports(layers: Sequence[Layer], assigned: Assigned) -> list[TensorRe
     return reports
 
 
-def stored(layer: Layer, precision: Precision) -> tuple[float | None, int]:
-    """Return the signal-to-noise ratio in dB and the size in bytes of a weight; see :class:`TensorReport`."""
+def stored(layer: Layer, precision: Precision, round_blocks: RoundBlocks = quantize_blocks) -> tuple[float | None, int]:
+    """Return the signal-to-noise ratio in dB and the size in bytes of a weight; see :class:`TensorReport`.
+
+    Args:
+        layer: the weight.
+        precision: the precision in which it is stored.
+        round_blocks: rounds weights in blocks.
+    """
     if precision not in layer.stored:
-        layer.stored[precision] = _stored(layer, precision)
+        layer.stored[precision] = _stored(layer, precision, round_blocks)
     return layer.stored[precision]
 
 
-def _stored(layer: Layer, precision: Precision) -> tuple[float | None, int]:
+def _stored(layer: Layer, precision: Precision, round_blocks: RoundBlocks) -> tuple[float | None, int]:
     rows, traits = layer.rows, PRECISIONS[precision]
     if not traits.is_quantized:
         return None, rows.nbytes
     if traits.block_size is not None:
         size = choose_block_size(rows.shape[1], traits.bits, traits.block_size)
-        blocks = quantize_blocks(rows, traits.bits, size)
+        blocks = round_blocks(rows, traits.bits, size)
         rounded = dequantize_blocks(blocks, traits.bits, rows.shape[1])
         nbytes = blocks.packed.nbytes + blocks.scales.nbytes
     else:

@@ -186,8 +186,9 @@ def pack_blocks(integers: NDArray[np.int8], scales: NDArray[np.float32], bits: i
         bits: 8 or 4.
         block_size: number of values that share a scale.
     """
-    shifted = (_padded(integers, block_size) + np.int16(2 ** (bits - 1))).astype(np.uint8)
-    packed = shifted if bits == 8 else shifted[:, ::2] | (shifted[:, 1::2] << 4)
+    packed = (_padded(integers, block_size) + np.int16(2 ** (bits - 1))).astype(np.uint8)
+    if bits == 4:
+        packed = np.bitwise_or(packed[:, ::2], packed[:, 1::2] << 4, dtype=np.uint8)
     return Blocks(packed.reshape(*scales.shape, -1), scales, block_size)
 
 

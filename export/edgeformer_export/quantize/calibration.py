@@ -1,10 +1,9 @@
-"""Calibration: ranges of activations and moments of inputs, observed while the fp32 graphs run on text of the training
-set."""
+"""Calibration: activation ranges, observed while the fp32 graphs run on text of the training set."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -19,8 +18,6 @@ from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph, Values, run_de
 
 BATCH = 16
 """Number of sentences per batch."""
-VECTORS = 1024
-"""Number of vectors whose products are summed at a time."""
 TRANSLATING = (contract.ENCODER_FILE, contract.DECODER_FILE)
 """The graphs that run on every sentence."""
 
@@ -52,31 +49,6 @@ class Observer:
         """
         scale = float(np.float32(max(self.high - self.low, 1e-8) / 255))
         return QuantizationRange(scale, int(np.clip(round(-self.low / scale), 0, 255)))
-
-
-@dataclass
-class Moments:
-    """Sums the products of all pairs of a vector's values: ``sum of x xᵀ``."""
-
-    total: FloatArray | None = None
-    """The sum, ``(width, width)``, without the vectors of ``waiting``; ``None`` before the first sum."""
-    waiting: list[FloatArray] = field(default_factory=list)
-    """Vectors that are not summed yet, since one large matrix product takes less time than many small ones."""
-
-    def observe(self, vectors: FloatArray) -> None:
-        """Add vectors, ``(…, width)``."""
-        self.waiting.append(vectors.reshape(-1, vectors.shape[-1]))
-        if sum(map(len, self.waiting)) >= VECTORS:
-            self.sum()
-
-    def sum(self) -> FloatArray:
-        """Return the sum of all vectors so far, at least one."""
-        if self.waiting:
-            vectors = np.concatenate(self.waiting)
-            added: FloatArray = vectors.T @ vectors
-            self.total, self.waiting = added if self.total is None else self.total + added, []
-        assert self.total is not None
-        return self.total
 
 
 def calibrate(

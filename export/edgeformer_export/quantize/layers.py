@@ -48,6 +48,8 @@ class Layer:
     """Operators that read the weight, at least one; all have the same rows."""
     given: GivenScales | None = None
     """Scales of a model that was quantized elsewhere."""
+    parts: tuple[Part, ...] = ()
+    """The parameters that the rows come from; empty if one of them is unknown."""
     stored: dict[Precision, tuple[float | None, int]] = field(default_factory=dict, repr=False, compare=False)
     """Error and bytes by precision, as far as known; see :func:`~edgeformer_export.quantize.assignment.stored`."""
 
@@ -77,7 +79,9 @@ def find_layers(known: Sequence[Parameter], graphs: Graphs) -> list[Layer]:
         name = _joined([part.parameter.name for part in found])
         name = name or f"{uses[0].file.partition('.')[0]}:{uses[0].name}"
         taken = sum(layer.name.partition(" ")[0] == name for layer in layers)
-        layers.append(Layer(name if not taken else f"{name} ({taken + 1})", tuple(uses), given_scales(found)))
+        layers.append(
+            Layer(name if not taken else f"{name} ({taken + 1})", tuple(uses), given_scales(found), tuple(found))
+        )
     return layers
 
 
