@@ -91,14 +91,14 @@ def test_recurrent_layers_have_names_too(store: Store) -> None:
 
 def test_fewer_bits_are_less_exact_and_smaller(model_graphs: ModelGraphs) -> None:
     for layer in model_graphs.optimized("int4").layers:
-        figures = [stored(layer, precision) for precision in ("int8-block", "int4")]
+        figures = [stored(layer, precision, model_graphs.rounding) for precision in ("int8-block", "int4")]
         (fine, large), (coarse, small) = figures
         assert fine is not None
         assert coarse is not None
         assert 40 < fine < 55
         assert 15 < coarse < 30
         assert small < 0.65 * large < 0.3 * layer.rows.nbytes
-        assert stored(layer, "fp32") == (None, layer.rows.nbytes)
+        assert stored(layer, "fp32", model_graphs.rounding) == (None, layer.rows.nbytes)
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from edgeformer_export.quantize.blocks import (
     RoundBlocks,
     choose_block_size,
     dequantize_blocks,
-    quantize_blocks,
 )
 from edgeformer_export.quantize.layers import Layer, Use
 from edgeformer_export.quantize.static import quantize_columns
@@ -69,9 +68,7 @@ def assign(layers: Sequence[Layer], precision: Precision, keep: Mapping[str, Pre
     return assigned
 
 
-def tensor_reports(
-    layers: Sequence[Layer], assigned: Assigned, round_blocks: RoundBlocks = quantize_blocks
-) -> list[TensorReport]:
+def tensor_reports(layers: Sequence[Layer], assigned: Assigned, round_blocks: RoundBlocks) -> list[TensorReport]:
     """Report how every weight is stored; a weight that is read in two precisions is stored, and listed, twice.
 
     Args:
@@ -98,7 +95,7 @@ def tensor_reports(
     return reports
 
 
-def stored(layer: Layer, precision: Precision, round_blocks: RoundBlocks = quantize_blocks) -> tuple[float | None, int]:
+def stored(layer: Layer, precision: Precision, round_blocks: RoundBlocks) -> tuple[float | None, int]:
     """Return the signal-to-noise ratio in dB and the size in bytes of a weight; see :class:`TensorReport`.
 
     Args:

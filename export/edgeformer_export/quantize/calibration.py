@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
-from edgeformer_runtime.decoding.session import FloatArray, IntArray
+from edgeformer_runtime.decoding.session import FloatArray
 from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph, Values, run_decoder, run_encoder
 
 BATCH = 16
@@ -86,22 +87,21 @@ def observed(
     pairs: Sequence[Pair],
     special: SpecialTokens,
     progress: Callable[[float], None] = lambda fraction: None,
-) -> Iterator[tuple[str, Values, IntArray]]:
+) -> Iterator[tuple[str, Values, NDArray[np.bool_]]]:
     """Encode sources and feed the reference translations to the decoder token by token; see :func:`calibrate` for the
     arguments.
 
     Yields:
-        For each run of a graph, its file, its outputs and inner tensors, and the indexes of the sentences whose target
-        has not ended.
+        For each run of a graph, its file, its outputs and inner tensors, and which sentences ``(N,)`` have not ended.
     """
     encoder, decoder = (open_graph(file, graphs[file], names.get(file, ())) for file in TRANSLATING)
     all_batches = batches(pairs)
     for number, pairs_of_batch in enumerate(all_batches, 1):
         batch = forced_batch(pairs_of_batch, special)
         encoded = run_encoder(encoder, batch.source, batch.source_length)
-        yield contract.ENCODER_FILE, encoded, np.arange(len(batch.source))
+        yield contract.ENCODER_FILE, encoded, batch.source_length > 0
         for position, outputs in enumerate(run_decoder(decoder, encoded, table, batch.target)):
-            yield contract.DECODER_FILE, outputs, np.flatnonzero(position < batch.target_length)
+            yield contract.DECODER_FILE, outputs, position < batch.target_length
         progress(number / len(all_batches))
 
 

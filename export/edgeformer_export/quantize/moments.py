@@ -138,7 +138,7 @@ def input_moments(
     for file, outputs, unfinished in observed(graphs, names, table, pairs, special, progress):
         for name, of_input in moments.items() if file == contract.DECODER_FILE else ():
             vectors = outputs[name].numpy()
-            of_input.observe(vectors[unfinished] if vectors.ndim == 2 else vectors)
+            of_input.observe(vectors[unfinished] if len(vectors) == len(unfinished) else vectors)
     for of_input in moments.values():
         of_input.flush()
     return {output: np.asarray(moments[name].total) for output, name in inputs.items()}
