@@ -38,16 +38,17 @@ class Shortlist:
     tokens: NDArray[np.int64]
     """Target tokens of all lists, best first within a list."""
 
-    def listed(self, source: Sequence[int]) -> NDArray[np.int64]:
-        """Return the target tokens that a sentence may use, in ascending order.
+    def usable(self, source: Sequence[int]) -> NDArray[np.bool_]:
+        """Return whether a sentence may use each target token, ``(V,)``.
 
         Args:
             source: token ids of the sentence.
         """
-        unique = sorted(set(source))
-        starts = [int(self.ends[token - 1]) if token else 0 for token in unique]
-        lists = [self.tokens[start : self.ends[token]] for start, token in zip(starts, unique, strict=True)]
-        return np.unique(np.concatenate((self.frequent[: self.always], *lists)))
+        usable = np.zeros(len(self.frequent), np.bool_)
+        usable[self.frequent[: self.always]] = True
+        for token in set(source):
+            usable[self.tokens[self.ends[token - 1] if token else 0 : self.ends[token]]] = True
+        return usable
 
     def listed_together(self, sources: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the target tokens that any sentence of a batch may use.
@@ -59,16 +60,14 @@ class Shortlist:
             The tokens in ascending order, ``(C,)``, C being a multiple of :data:`MULTIPLE` unless that is more than the
             vocabulary has; and whether each sentence may use each of them, ``(N, C)``.
         """
-        lists = [self.listed(source) for source in sources]
-        chosen = np.unique(np.concatenate(lists)) if len(lists) > 1 else lists[0]
-        surplus = -len(chosen) % MULTIPLE
-        others = self.frequent[: len(chosen) + surplus]
-        others = others[np.isin(others, chosen, assume_unique=True, invert=True)][:surplus]
-        together = np.sort(np.concatenate((chosen, others)))
-        usable = np.zeros((len(lists), len(together)), np.bool_)
-        for row, tokens in zip(usable, lists, strict=True):
-            row[np.searchsorted(together, tokens)] = True
-        return together, usable
+        usable = np.stack([self.usable(source) for source in sources])
+        chosen = usable.any(axis=0)
+        count = int(chosen.sum())
+        surplus = -count % MULTIPLE
+        others = self.frequent[: count + surplus]  # at least `surplus` of them are not chosen
+        chosen[others[~chosen[others]][:surplus]] = True
+        together = np.flatnonzero(chosen)
+        return together, usable[:, together]
 
     def to_bytes(self) -> bytes:
         """Return the content of ``shortlist.bin``."""

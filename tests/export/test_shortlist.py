@@ -54,7 +54,7 @@ def test_listed_tokens_have_the_logits_of_the_whole_vocabulary(
     assert listed is not None
     assert whole.session.start_search(*batch).listed is None
     lists = lists_of(run, always=20)
-    usable = np.array([np.isin(listed, lists.listed(source)) for source in sources])
+    usable = np.array([lists.usable(source)[listed] for source in sources])
     token = np.full(len(sources), whole.session.special.bos)
     for step in range(4):
         few, all_logits = restricted.step(token).copy(), full.step(token).copy()
@@ -98,7 +98,7 @@ def test_a_sentence_uses_its_own_list_in_any_batch(store: Store, taught: RunSett
     for beam_size in (1, 3):
         together = translator.translate(texts, beam_size=beam_size, max_length=20)
         for translation in together:
-            assert set(translation.best.ids) <= set(lists.listed(translation.source.ids).tolist())
+            assert lists.usable(translation.source.ids)[list(translation.best.ids)].all()
             (alone,) = translator.translate([translation.source.text], beam_size=beam_size, max_length=20)
             assert alone.best.ids == translation.best.ids
 
@@ -189,7 +189,7 @@ def test_imported_lists_become_those_of_the_bundle(store: Store, taught: RunSett
     shortlist = make_shortlist(Run.open(copied), ["imported"], None).shortlist
     special = run.target_tokenizer.special
     always = {*range(5), special.eos} - {*never_generated(special)}
-    assert set(shortlist.listed([0]).tolist()) == always | {5, 6, 7}
-    assert set(shortlist.listed([1]).tolist()) == always
-    assert set(shortlist.listed([0, 2]).tolist()) == always | {5, 6, 7, 9}
-    assert set(shortlist.listed([sources - 1]).tolist()) == always | {8}
+    assert set(np.flatnonzero(shortlist.usable([0])).tolist()) == always | {5, 6, 7}
+    assert set(np.flatnonzero(shortlist.usable([1])).tolist()) == always
+    assert set(np.flatnonzero(shortlist.usable([0, 2])).tolist()) == always | {5, 6, 7, 9}
+    assert set(np.flatnonzero(shortlist.usable([sources - 1])).tolist()) == always | {8}

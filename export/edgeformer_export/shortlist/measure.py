@@ -24,8 +24,8 @@ def measure(made: MadeShortlist, whole: Translator, listing: Translator) -> Shor
     pairs = [pair for index, pair in enumerate(made.held_out) if index not in too_long and pair[0].strip()]
     texts, references = [source for source, _ in pairs], [target for _, target in pairs]
     without, within = (engine.translate(texts, beam_size=1, return_scores=False) for engine in (whole, listing))
-    lists = [made.shortlist.listed(translation.source.ids) for translation in without]
-    kept = [np.isin(translation.best.ids, listed) for translation, listed in zip(without, lists, strict=True)]
+    lists = [made.shortlist.usable(translation.source.ids) for translation in without]
+    kept = [usable[list(translation.best.ids)] for translation, usable in zip(without, lists, strict=True)]
 
     def bleu(translations: Sequence[Translation]) -> float | None:
         if made.tokenize is None:
@@ -36,7 +36,7 @@ def measure(made: MadeShortlist, whole: Translator, listing: Translator) -> Shor
     return ShortlistReport(
         origin=made.origin,
         sentences=len(pairs),
-        median_tokens=float(np.median([len(listed) for listed in lists])),
+        median_tokens=float(np.median([usable.sum() for usable in lists])),
         kept=round(float(np.concatenate([np.ones(1), *kept]).mean()), 6),
         identical=sum(a.best.ids == b.best.ids for a, b in zip(without, within, strict=True)),
         bleu=bleu(within),
