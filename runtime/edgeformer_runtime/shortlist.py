@@ -61,7 +61,7 @@ class Shortlist:
             vocabulary has; and whether each sentence may use each of them, ``(N, C)``.
         """
         usable = np.stack([self.usable(source) for source in sources])
-        chosen = usable.any(axis=0)
+        chosen: NDArray[np.bool_] = np.logical_or.reduce(usable, axis=0)
         count = int(chosen.sum())
         surplus = -count % MULTIPLE
         others = self.frequent[: count + surplus]  # at least `surplus` of them are not chosen
