@@ -7,7 +7,7 @@ has two more, of which the second takes the decoder's place in a search::
     encoder:    source (N, S), source_length (N,)                    -> every constant and recurrent state tensor
     decoder:    token (R,), position (), constants, past.* tensors   -> logits (R, V), present.* tensors
     attention:  the decoder's inputs                                 -> attention (R, S), present.* tensors
-    shortlist_weight:   listed (C,)                                  -> listed_weight (D, C), projection_bias (C,)
+    shortlist_weight:   listed (C,)                                  -> listed_weight (C, D), projection_bias (C,)
     shortlist_decoder:  the decoder's inputs, listed_weight,
                         listed_bias (R, C)                           -> logits (R, C), present.* tensors
 
@@ -143,7 +143,7 @@ def listed_state(width: int) -> tuple[StateTensor, ...]:
         width: D, the width of what is projected to logits.
     """
     return (
-        StateTensor(name=LISTED_WEIGHT, kind="constant", dtype="float32", axes=(width, LISTED_AXIS)),
+        StateTensor(name=LISTED_WEIGHT, kind="constant", dtype="float32", axes=(LISTED_AXIS, width)),
         StateTensor(name=LISTED_BIAS, kind="constant", dtype="float32", axes=(ROWS, LISTED_AXIS)),
     )
 

@@ -27,7 +27,7 @@ def output_projection(decoder: ir.Model) -> Linear:
 
 
 def weight_graph(decoder: ir.Model) -> ir.Model:
-    """Make the graph that reads the weights of listed tokens, from ``listed (C,)`` to ``listed_weight (D, C)`` and
+    """Make the graph that reads the weights of listed tokens, from ``listed (C,)`` to ``listed_weight (C, D)`` and
     ``projection_bias (C,)``.
 
     The weights are looked up as those of an embedding are, so that a pass can quantize both alike.
@@ -44,20 +44,17 @@ def weight_graph(decoder: ir.Model) -> ir.Model:
     graph = ir.Graph([listed], [], nodes=[], opset_imports=dict(decoder.graph.opset_imports), name="shortlist_weight")
     table = constant(graph, "projection", np.ascontiguousarray(linear.weight.T))
     rows = ir.node("Gather", [table, listed])
-    rows.outputs[0].name = "listed_rows"
-    rows.outputs[0].shape, rows.outputs[0].type = ir.Shape([contract.LISTED_AXIS, width]), table.type
-    columns = ir.node("Transpose", [rows.outputs[0]], {"perm": [1, 0]})
     bias = linear.bias
     if bias is None:
         shape = ir.node("Shape", [listed])
         biases = ir.node("ConstantOfShape", [shape.outputs[0]], {"value": ir.tensor(np.zeros(1, np.float32))})
-        nodes = [rows, columns, shape, biases]
+        nodes = [rows, shape, biases]
     else:
         biases = ir.node("Gather", [constant(graph, "bias", constant_array(bias)), listed])
-        nodes = [rows, columns, biases]
+        nodes = [rows, biases]
     graph.extend(nodes)
     for node, name, axes in (
-        (columns, contract.LISTED_WEIGHT, (width, contract.LISTED_AXIS)),
+        (rows, contract.LISTED_WEIGHT, (contract.LISTED_AXIS, width)),
         (biases, contract.PROJECTION_BIAS, (contract.LISTED_AXIS,)),
     ):
         output = node.outputs[0]
@@ -77,15 +74,14 @@ def restricted(decoder: ir.Model, features: str, width: int) -> ir.Model:
     model = ir.from_proto(ir.to_proto(decoder))
     graph = model.graph
     x = next(value for node in graph for value in node.outputs if value.name == features)
-    weight = _value(contract.LISTED_WEIGHT, ir.DataType.FLOAT, (width, contract.LISTED_AXIS))
+    weight = _value(contract.LISTED_WEIGHT, ir.DataType.FLOAT, (contract.LISTED_AXIS, width))
     bias = _value(contract.LISTED_BIAS, ir.DataType.FLOAT, (contract.ROWS, contract.LISTED_AXIS))
     graph.inputs.extend([weight, bias])
-    product = ir.node("MatMul", [x, weight])
-    total = ir.node("Add", [product.outputs[0], bias])
-    graph.extend([product, total])
+    product = ir.node("Gemm", [x, weight, bias], {"transB": 1})
+    graph.append(product)
     index = [value.name for value in graph.outputs].index(contract.LOGITS)
     graph.outputs[index].name = "logits.whole"
-    logits = total.outputs[0]
+    logits = product.outputs[0]
     logits.name, logits.type = contract.LOGITS, ir.TensorType(ir.DataType.FLOAT)
     logits.shape = ir.Shape([contract.ROWS, contract.LISTED_AXIS])
     graph.outputs[index] = logits

@@ -79,7 +79,7 @@ def _encoder_forms(manifest: Manifest) -> tuple[Forms, Forms]:
 
 def _weight_forms(manifest: Manifest) -> tuple[Forms, Forms]:
     weight, bias = listed_state(manifest)
-    listed = weight.axes[1:]
+    listed = weight.axes[:1]
     inputs = {contract.LISTED: Form("int64", listed)}
     return inputs, {
         weight.name: Form(weight.dtype, weight.axes),

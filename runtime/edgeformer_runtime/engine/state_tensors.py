@@ -51,7 +51,7 @@ class StateTensors:
         self.values: dict[str, ort.OrtValue] = dict(emitted)
         """The tensors by name."""
         self.table, self.device = table, device
-        self._of_rows = [tensor for tensor in table if isinstance(tensor.axes[0], str)]
+        self._of_rows = [tensor for tensor in table if tensor.axes[0] in (contract.SENTENCES, contract.ROWS)]
         """Tensors that are not the same for all sentences."""
         self.replaced = [tensor for tensor in table if tensor.kind != "constant" and not tensor.in_place]
         """Tensors for which each step returns a new buffer: growing caches and recurrent tensors."""
