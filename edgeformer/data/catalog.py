@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -73,6 +73,8 @@ class Corpus:
     """The corpus's own validation files; split from ``train`` if empty."""
     test: tuple[PinnedFile, ...] = ()
     """The corpus's own test files; split from ``train`` if empty."""
+    target_first: bool = False
+    """The files have the target language first."""
     tokenized: bool = False
     """The text is already tokenized, so BLEU must not tokenize it again."""
 
@@ -108,20 +110,31 @@ def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> Corpus:
     )
 
 
-def _tatoeba(target: Literal["de", "fr"], *, archive: str, member: str, sha256: str, pairs: int) -> Corpus:
+def _tatoeba(
+    language: Literal["de", "fr"], *, archive: str, member: str, sha256: str, pairs: int
+) -> tuple[Corpus, Corpus]:
+    """Return the corpus from English, and that to English."""
     file = PinnedFile(
         folder="tatoeba", name=archive, url=f"https://www.manythings.org/anki/{archive}", sha256=sha256, member=member
     )
-    return Corpus(
-        name=f"tatoeba-en-{target}",
-        description="Tatoeba, short everyday sentences; split by English sentence",
+    from_english = Corpus(
+        name=f"tatoeba-en-{language}",
+        description="Tatoeba, short everyday sentences; split by source sentence",
         source_language="en",
-        target_language=target,
+        target_language=language,
         license=_TATOEBA_LICENSE,
         pairs=pairs,
         origin="https://www.manythings.org/anki/",
         train=(file,),
     )
+    to_english = replace(
+        from_english,
+        name=f"tatoeba-{language}-en",
+        source_language=language,
+        target_language="en",
+        target_first=True,
+    )
+    return from_english, to_english
 
 
 _DATES = Corpus(
@@ -143,14 +156,14 @@ CORPORA = MappingProxyType(
             _multi30k("de", tokenized=True),
             _multi30k("fr", tokenized=False),
             _multi30k("fr", tokenized=True),
-            _tatoeba(
+            *_tatoeba(
                 "de",
                 archive="deu-eng.zip",
                 member="deu.txt",
                 sha256="71750f704aeb6b0a01fe57341c3051b9efd98f63b61ee266b2c2283d1b80cb71",
                 pairs=169_197,
             ),
-            _tatoeba(
+            *_tatoeba(
                 "fr",
                 archive="fra-eng.zip",
                 member="fra-eng/fra.txt",

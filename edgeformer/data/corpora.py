@@ -109,7 +109,10 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
     def part(own: Sequence[str], pinned: Sequence[PinnedFile]) -> list[Pair] | None:
         if own:
             return _read_own(own, data_dir, hashes)
-        return _read_pinned(pinned, data_dir, hashes) if pinned else None
+        if not pinned:
+            return None
+        pairs = _read_pinned(pinned, data_dir, hashes)
+        return [(second, first) for first, second in pairs] if corpus and corpus.target_first else pairs
 
     train = part(config.train, corpus.train if corpus else ())
     if train is None:
