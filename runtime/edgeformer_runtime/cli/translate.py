@@ -15,7 +15,14 @@ import msgspec
 from edgeformer_runtime.cli import options, search_options
 from edgeformer_runtime.cli.output import atomic_text, console, one_line, refuse_input
 from edgeformer_runtime.cli.text_input import line_blocks
-from edgeformer_runtime.cli.whole_texts import is_whole, text_translator, translated_texts, whole_texts
+from edgeformer_runtime.cli.whole_texts import (
+    is_document,
+    is_whole,
+    text_translator,
+    translate_document_file,
+    translated_texts,
+    whole_texts,
+)
 from edgeformer_runtime.errors import OptionError
 
 if TYPE_CHECKING:
@@ -100,17 +107,27 @@ def translate(
     output line; a blank line stays blank. Lines from a pipe are translated as they come. With --nbest N, every input
     line gives up to N lines with score, tab and text, followed by a blank line. A line is one sentence, unless --split
     is given.
+
+    If TEXT is the name of a document and --output of another of the same kind, the document is translated: .docx,
+    .html, .md, .odt, .po, .srt, .txt or .vtt.
     """
     if text and input_file is not None:
         raise click.UsageError("Give TEXT or --input, not both.")
     if output_file is not None:
         refuse_input(output_file, input_file)
     opened = partial(_opened, bundle, trusted_keys, engine)
-    if not is_whole(whole):
+    document = None
+    if whole.get("split") is not False and is_document(text, output_file):
+        document = Path(text[0])
+        refuse_input(output_file or document, document)
+    if not is_whole(whole) and document is None:
         _translate_lines(opened, text, input_file, output_file, search, target_prefix, attention, as_json=as_json)
         return
     if target_prefix is not None or attention is not None:
         raise click.UsageError("--target-prefix and --attention are for lines of one sentence each; leave out --split.")
+    if document is not None and output_file is not None:
+        translate_document_file(text_translator(opened(), whole, as_json=False), search, document, output_file)
+        return
     translator = text_translator(opened(), whole, as_json=as_json)
     with _writer(output_file) as write:
         for line in translated_texts(translator, whole, search, text, input_file, as_json=as_json):

@@ -52,6 +52,40 @@ def is_whole(whole: dict[str, Any]) -> bool:
     return bool(whole.get("split") or "format" in whole or "glossary" in whole)
 
 
+def is_document(text: tuple[str, ...], output_file: Path | None) -> bool:
+    """Return whether TEXT is the name of a document: an output of the same kind is named too.
+
+    Raises:
+        DataError: the document does not exist.
+    """
+    suffix = Path(text[0]).suffix.lower() if len(text) == 1 and output_file is not None else ""
+    if not suffix or output_file is None or output_file.suffix.lower() != suffix or " " in suffix:
+        return False
+    from edgeformer_runtime.text.documents import SUFFIXES
+
+    if suffix not in SUFFIXES:
+        return False
+    if not Path(text[0]).is_file():
+        raise DataError(f"Document `{text[0]}` does not exist; to translate this as text, give --no-split.")
+    return True
+
+
+def translate_document_file(translator: TextTranslator, search: DecodeChanges, source: Path, target: Path) -> None:
+    """Translate a document file."""
+    from edgeformer_runtime.text.documents import translate_document
+
+    translate_document(translator, source, target, translator.decoding(**_changes(search)))
+
+
+def _changes(search: DecodeChanges) -> DecodeChanges:
+    """Options of the search that whole texts can have."""
+    if search.get("n_best", 1) > 1:
+        raise OptionError("`--nbest` gives several translations of a sentence; leave out `--split` and `--format`.")
+    search = search.copy()
+    search.pop("return_token_scores", None)  # always wanted, for the confidence
+    return search
+
+
 def text_translator(translator: Translator, whole: dict[str, Any], *, as_json: bool) -> TextTranslator:
     """Make a translator of texts from the options."""
     from edgeformer_runtime.text.glossary import Glossary
@@ -84,10 +118,7 @@ def translated_texts(
     Raises:
         OptionError: an option does not go with whole texts.
     """
-    search = search.copy()
-    search.pop("return_token_scores", None)  # always wanted, for the confidence
-    if search.get("n_best", 1) > 1:
-        raise OptionError("`--nbest` gives several translations of a sentence; leave out `--split` and `--format`.")
+    search = _changes(search)
     format = whole.get("format", "text")
     if format == "html" and not text:
         source = _content(input_file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Span = tuple[int, int]
@@ -54,7 +54,9 @@ class Block:
     tags: tuple[Tag, ...] = ()
     items: tuple[Item, ...] = ()
     is_markup: bool = False
-    """Whether ``&``, ``<`` and ``>`` must be written as entities, and white space only separates words."""
+    """Whether white space only separates words."""
+    escape: Callable[[str], str] = str
+    """How text is written."""
 
     @classmethod
     def plain(cls, text: str) -> Block:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from edgeformer_runtime.text.block import Block, Item, Tag
@@ -50,9 +50,19 @@ class _Token:
         return self.name in VOID or self.raw.endswith("/>")
 
 
-def html_parts(text: str) -> Iterator[str | Block]:
-    """Divide HTML into text to copy and blocks to translate; all of it, in order."""
-    builder = _Builder()
+def escaped(text: str) -> str:
+    """Write text in HTML."""
+    return html.escape(text, quote=False)
+
+
+def html_parts(text: str, *, entities: bool = True) -> Iterator[str | Block]:
+    """Divide HTML into text to copy and blocks to translate; all of it, in order.
+
+    Args:
+        text: the document.
+        entities: whether text has entities, such as ``&amp;``.
+    """
+    builder = _Builder(escaped if entities else str)
     tokens = list(_tokens(text))
     ends = _element_ends(tokens)
     offset = index = 0
@@ -160,6 +170,7 @@ def _element_ends(tokens: list[_Token]) -> list[int | None]:
 class _Builder:
     """Collects the text and tags of a block."""
 
+    escape: Callable[[str], str]
     characters: list[str] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
@@ -173,7 +184,7 @@ class _Builder:
     def text(self, raw: str, offset: int) -> None:
         """Add text, in which entities stand for characters."""
         place = 0
-        for match in _ENTITY.finditer(raw):
+        for match in _ENTITY.finditer(raw) if self.escape is escaped else ():
             character = html.unescape(match[0])
             if len(character) == 1 and character != "\ufffd":
                 self._add(raw[place : match.start()], raw[place : match.start()], offset + place)
@@ -214,8 +225,8 @@ class _Builder:
         if self.characters or self.tags:
             text, origins = "".join(self.characters), (*self.origins, offset)
             tags = _without_unclosed(self.tags)
-            yield Block(text, self.raw, origins, tags, tuple(self.items), is_markup=True)
-        self.__init__()  # type: ignore[misc]  # begins with nothing again
+            yield Block(text, self.raw, origins, tags, tuple(self.items), is_markup=True, escape=self.escape)
+        self.__init__(self.escape)  # type: ignore[misc]  # begins with nothing again
 
     def _add(self, text: str, raw: str | list[str], offset: int) -> None:
         self.characters += text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -143,6 +142,4 @@ def _written(sentence: AlignedSentence, block: Block, node: _Node) -> Iterable[s
 
 
 def _text(raw: str | None, text: str, block: Block) -> str:
-    if raw is not None:
-        return raw
-    return html.escape(text, quote=False) if block.is_markup else text
+    return block.escape(text) if raw is None else raw

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -248,8 +247,7 @@ def _sentence_text(outcome: _Outcome, words: AlignedSentence | None) -> str:
     planned = outcome.planned
     if words is not None:
         return with_tags(words, planned.block, planned.tags, planned.span)
-    text = outcome.finish.apply(outcome.best.text)
-    return html.escape(text, quote=False) if planned.block.is_markup else text
+    return planned.block.escape(outcome.finish.apply(outcome.best.text))
 
 
 def _details(sentence: AlignedSentence, start: int) -> tuple[TranslatedWord, ...]:

@@ -11,6 +11,7 @@ from typing import Unpack, get_args
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.text.block import Block, Item, Span, overlapping
+from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.options import Format, TextOptions
 from edgeformer_runtime.text.placement import inner_tags
 from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedSentence, Reading
@@ -96,10 +97,13 @@ class TextTranslator:
         """
         if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
             raise OptionError(f"`texts` must be a list of strings, but is {type(texts).__name__}.")
-        decoding = self.decoding(options, **changes)
         plans = [self.split(text, format=format, index=index) for index, text in enumerate(texts)]
-        translated = iter(self.translator.translate([text for plan in plans for text in plan.sentences], decoding))
-        return [plan.join([next(translated) for _ in plan.sentences], decoding) for plan in plans]
+        return self.translate_plans(plans, self.decoding(options, **changes))
+
+    def translate_plans(self, plans: Sequence[Plan], options: DecodeOptions) -> list[TextTranslation]:
+        """Translate texts that are split already; see :meth:`translate`."""
+        translated = iter(self.translator.translate([text for plan in plans for text in plan.sentences], options))
+        return [plan.join([next(translated) for _ in plan.sentences], options) for plan in plans]
 
     def split(self, text: str, *, format: Format = "text", index: int = 0) -> Plan:
         """Split a text into the sentences that must be translated.
@@ -126,15 +130,16 @@ class TextTranslator:
             raise InputError(
                 index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
             ) from None
-        if format == "html":
-            from edgeformer_runtime.text.markup import html_parts
+        return self.plan(html_parts(text) if format == "html" else [Block.plain(text)])
 
-            parts: Iterable[str | Block] = html_parts(text)
-        else:
-            parts = [Block.plain(text)]
-        language = self.translator.languages[1]
+    def plan(self, parts: Iterable[str | Block]) -> Plan:
+        """Split the blocks of a document into sentences; see :meth:`split`.
+
+        Args:
+            parts: the document in order: text to copy, and blocks to translate.
+        """
         planned = [part if isinstance(part, str) else self._planned(part) for part in parts]
-        return Plan(self.translator, planned, self.options, language)
+        return Plan(self.translator, planned, self.options, self.translator.languages[1])
 
     def _planned(self, block: Block) -> PlannedBlock:
         items = list(block.items)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgeformer_runtime.attention import Attention
+from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.text_translator import TextTranslator
@@ -48,6 +49,7 @@ class WordTranslator:
     def __init__(self) -> None:
         self.session = SimpleNamespace(max_source_length=100, max_target_length=200)
         self.languages = "en", "fr"
+        self.defaults = DecodeOptions()
         self.source_tokenizer = self.target_tokenizer = WordTokenizer()
 
     def translate(self, texts: Iterable[str], options: object = None) -> list[Translation]:
@@ -71,6 +73,11 @@ class WordTranslator:
 
 def attended(text: str, format: Any = "html", **options: Any) -> str:
     """Translate a text word by word."""
+    (translation,) = text_translator(**options).translate([text], format=format)
+    return translation.text
+
+
+def text_translator(**options: Any) -> TextTranslator:
+    """A translator of texts, word by word."""
     translator: Any = WordTranslator()
-    plan = TextTranslator(translator, TextOptions(**options)).split(text, format=format)
-    return plan.join(translator.translate(plan.sentences)).text
+    return TextTranslator(translator, TextOptions(**options))
