@@ -21,6 +21,7 @@ _MARKS = {
 _NOUNS_IN_CAPITALS = ("de", "deu", "lb", "ltz")
 """Languages in which the first letter depends on the word."""
 _UNIFORM = {"。": ".", "！": "!", "？": "?", "।": ".", "؟": "?", "۔": "."}
+_COPIES = re.compile(r"(\w[^\n]{0,80}?)(?:[\s,]+\1){2,}[.!?,]*", re.IGNORECASE)
 _ABBREVIATION = re.compile(r"(?:\w\.\w?|\betc|\bvs|\bNr|\bno|\bSt|\bMr|\bDr|\bCo|\bInc|\bLtd)\.$", re.IGNORECASE)
 _SEARCHED = 2000
 """Characters at the end of a text in which copies are searched for."""
@@ -66,13 +67,16 @@ def lowered(text: str) -> str:
 
 
 def without_repeats(source: str, text: str, repeats: int) -> int:
-    """The number of characters to keep of a text so that it does not end with copies of the same words.
+    """The number of characters to keep of a text so that it does not end with copies of the same words, or consists of
+    three or more.
 
     Args:
         source: the text that was translated; if it repeats itself as often, nothing is removed.
         text: the translation.
         repeats: number of copies that are too many.
     """
+    if (whole := _COPIES.fullmatch(text.strip())) and not _COPIES.fullmatch(source.strip()):
+        return text.find(whole[1]) + len(whole[1])
     # A copy has at least two characters: numbers, dots and interjections repeat single ones.
     loop = re.compile(rf"(.{{2,80}}?)\1{{{repeats - 1},}}(?P<rest>.{{0,79}})$", re.DOTALL)
     offset = max(0, len(text) - _SEARCHED)
@@ -107,9 +111,11 @@ def finish(source: str, text: str, language: str, *, is_upper: bool, match: bool
 def _punctuation(source: str, text: str, code: str) -> tuple[int, str]:
     """How many characters of a translation to keep, and the punctuation to add."""
     wanted, found = _FINAL.search(source), _FINAL.search(text)
-    is_period = found is not None and found[0] in (".", "。", "।") and not _ABBREVIATION.search(text)
+    is_abbreviation = _ABBREVIATION.search(text) is not None
+    is_period = found is not None and found[0] in (".", "。", "।")
     clause = source[-1:] if source.endswith((",", ";", ":")) else ""
-    if found and is_period and not wanted:
+    is_word = not any(map(str.isspace, source.strip()))  # as in "hello", which becomes "Hello?"
+    if found and not wanted and (is_period or is_word) and not is_abbreviation:
         return found.start(), clause
     if wanted and not found and text[-1:].isalnum():
         mark = _UNIFORM.get(wanted[0][0], wanted[0][0])
@@ -122,11 +128,7 @@ def _first_letter(source: str, text: str, code: str) -> str:
     old, new, following = source.lstrip()[:1], text.lstrip()[:1], text.lstrip()[1:2]
     if old.isupper() and new.islower() and not following.isupper():
         return new.upper() if len(new.upper()) == 1 else ""
-    if (
-        old.islower()
-        and new.isupper()
-        and (following.islower() or following in ("'", "’"))
-        and code not in _NOUNS_IN_CAPITALS
-    ):
+    is_capitalized = new.isupper() and (following.islower() or following in ("'", "’", " ")) and new != "I"
+    if old.islower() and is_capitalized and code not in _NOUNS_IN_CAPITALS:
         return new.lower() if len(new.lower()) == 1 else ""
     return ""

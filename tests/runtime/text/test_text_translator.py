@@ -101,6 +101,9 @@ class TestCapitals:
         ("the man said “yes.”", "L'homme a dit « oui. »", "fr", "l'homme a dit « oui. »"),
         ("The dog", "les USA", "fr", "Les USA"),
         ("dog", "", "fr", ""),
+        ("hello", "Pronto?", "it", "pronto"),
+        ("is it", "È vero?", "it", "è vero?"),
+        ("Hello.", "こんにちは。", "ja", "こんにちは。"),
     ],
 )
 def test_first_letter_and_final_punctuation_are_those_of_the_source(
@@ -118,7 +121,12 @@ def test_first_letter_and_final_punctuation_are_those_of_the_source(
         ("ha ha ha ha ha", "ha ha ha ha ha", "ha ha ha ha ha"),
         ("it is 1000000000", "c'est 1000000000", "c'est 1000000000"),
         ("well ......", "bien ........", "bien ........"),
-        ("dog", "chien chien chien", "chien chien chien"),
+        ("black", "Schwarz Schwarz Schwarz", "Schwarz"),
+        ("never", "nunca jamás, nunca jamás, nunca jamás.", "nunca jamás"),
+        ("bye bye bye", "adieu adieu adieu", "adieu adieu adieu"),
+        ("a dog", "un chien chien chien", "un chien chien chien"),
+        ("books", "buku-buku", "buku-buku"),
+        ("increasingly", "cada vez " * 30 + "cada", "cada vez"),
         ("dog dog", "le chien et le chat et le chien et le chat", "le chien et le chat et le chien et le chat"),
     ],
 )
