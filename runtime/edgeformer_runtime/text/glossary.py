@@ -35,7 +35,7 @@ class Glossary:
         }
         longest_first = sorted(self._translations, key=len, reverse=True)
         alternatives = "|".join(re.escape(term).replace(r"\ ", r"\s+") for term in longest_first)
-        self._pattern = re.compile(rf"(?<!\w)(?:{alternatives})(?!\w)") if alternatives else None
+        self._pattern = re.compile(rf"(?<![\w-])(?:{alternatives})(?![\w-])") if alternatives else None
 
     @classmethod
     def from_file(cls, path: str | Path) -> Glossary:

@@ -19,7 +19,9 @@ from edgeformer_runtime.translator import TextHypothesis
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Scripts whose words have no space between them."""
 _LETTER = rf"(?:(?![{_UNSPACED}])\w)"
-WORD = re.compile(rf"[{_UNSPACED}][\u0300-\u036f\ufe00-\ufe0f]*|{_LETTER}+(?:['’\-]{_LETTER}+)*|\S")
+_ELISION = r"(?<!\w)(?:[cdjlmnstCDJLMNST]|\w*[Qq]u|[Dd]all|[Dd]ell|[Nn]ell|[Ss]ull|[Aa]ll)['’](?=\w)"
+"""An article or the like that has lost its vowel, as in French and Italian."""
+WORD = re.compile(rf"[{_UNSPACED}][\u0300-\u036f\ufe00-\ufe0f]*|{_ELISION}|{_LETTER}+(?:['’\-]{_LETTER}+)*|\S")
 """A word or a punctuation mark."""
 
 

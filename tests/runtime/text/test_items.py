@@ -85,6 +85,7 @@ class TestGlossary:
             ({"car": "voiture"}, "a red car.", "une voiture rouge."),
             ({"dog": "toutou"}, "Dog runs", "Toutou court"),
             ({"dog": "toutou"}, "hotdog runs", "hotdog court"),
+            ({"dog": "toutou"}, "hot-dog runs", "hot-dog court"),
             ({"red": "bleu", "red car": "bolide"}, "a red car. a red dog", "une bolide. une chien bleu"),
         ]:
             assert attended(text, format="text", glossary=Glossary(terms)) == expected

@@ -161,6 +161,7 @@ def test_tags_follow_their_words() -> None:
         ("a <b>red <u>car</u></b>!", "une <b><u>voiture</u> rouge</b>!"),
         ("a <img>red car", "une <img>voiture rouge"),
         ("<b>a red car</b>", "<b>une voiture rouge</b>"),
+        ("l'<b>eau</b> qu'<i>on</i> d'x", "l'<b>eau</b> qu'<i>on</i> d'x"),
     ]:
         assert attended(document) == expected
 
