@@ -14,15 +14,13 @@ from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import one_line
 from edgeformer_runtime.cli.text_input import decoded, line_blocks
 from edgeformer_runtime.errors import DataError, OptionError
+from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
     from edgeformer_runtime.decoding.options import DecodeChanges
     from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation
     from edgeformer_runtime.text.text_translator import TextTranslator
     from edgeformer_runtime.translator import Translator
-
-MAX_INPUT_BYTES = 2**26
-"""Size of an HTML file from standard input."""
 
 whole_texts = options.group(
     "whole",
@@ -138,9 +136,9 @@ def _content(input_file: Path | None) -> str:
     elif sys.stdin is None:
         raise DataError("Standard input is closed; give TEXT, or a file with --input.")
     else:
-        content, name = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1), "standard input"
-    if len(content) > MAX_INPUT_BYTES:
-        raise DataError(f"The document in {name} has more than {MAX_INPUT_BYTES:,} bytes; divide it.")
+        content, name = sys.stdin.buffer.read(MAX_DOCUMENT_BYTES + 1), "standard input"
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise DataError(f"The document in {name} has more than {MAX_DOCUMENT_BYTES:,} bytes; divide it.")
     return decoded(content, name)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.items import best_gap, best_run
-from edgeformer_runtime.text.words import AlignedSentence
+from edgeformer_runtime.text.words import AlignedSentence, Word
 
 
 @dataclass
@@ -67,7 +67,7 @@ def with_tags(sentence: AlignedSentence, block: Block, chosen: Iterable[int], sp
     """
     root = _tree(block, sorted(chosen), *span)
     root.last = len(sentence.words)
-    _place(sentence, root)
+    _place(sentence, block.text, root)
     return "".join(_written(sentence, block, root)) + sentence.end
 
 
@@ -90,13 +90,13 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
     return root
 
 
-def _place(sentence: AlignedSentence, parent: _Node) -> None:
+def _place(sentence: AlignedSentence, source: str, parent: _Node) -> None:
     """Give the children of a node their words, all among those of the node, no two the same."""
     taken = np.zeros(len(sentence.words) + 1, dtype=bool)
     single = []
     for child in sorted(parent.children, key=lambda child: (child.start - child.end, child.order)):
         words = sentence.words[parent.first : parent.last]
-        gains = [sentence.share(word, child.start, child.end) - 0.5 for word in words]
+        gains = [_gain(sentence, word, source, child) for word in words]
         gains = [-np.inf if taken[parent.first + place] else gain for place, gain in enumerate(gains)]
         run = best_run(np.array(gains)) if child.start < child.end else None
         if run is None:
@@ -114,7 +114,15 @@ def _place(sentence: AlignedSentence, parent: _Node) -> None:
         previous = best_gap(sentence, child.start, [gap for gap in gaps if gap >= previous])
         child.first = child.last = previous
     for child in parent.children:
-        _place(sentence, child)
+        _place(sentence, source, child)
+
+
+def _gain(sentence: AlignedSentence, word: Word, source: str, node: _Node) -> float:
+    """How much a word belongs to an element: positive if most of it was translated from the element's text."""
+    gain = sentence.share(word, node.start, node.end) - 0.5
+    if not word.text[:1].isalnum() and word.text not in source[node.start : node.end]:
+        return min(gain, -0.01)  # punctuation that the element does not have may be between its words only
+    return gain
 
 
 def _written(sentence: AlignedSentence, block: Block, node: _Node) -> Iterable[str]:

@@ -216,12 +216,14 @@ def _reading(block: Block, span: Span, items: Sequence[Item], *, is_upper: bool,
     if is_upper:
         lower = lowered(_without_items(block.text, span, items))
         text = "".join(old if new.isspace() else new for old, new in zip(text, lower, strict=True))
+    if not without and not block.is_markup:
+        return Reading(text, range(start, end + 1), is_upper)
     kept: list[int] = []
     for place in range(start, end):
         if without and any(item.start <= place < item.end and not item.is_term for item in items):
             continue
         is_space = block.text[place].isspace()
-        if not is_space or not (without or block.is_markup) or (kept and not block.text[kept[-1]].isspace()):
+        if not is_space or (kept and not block.text[kept[-1]].isspace()):
             kept.append(place)
     while kept and block.text[kept[-1]].isspace():
         kept.pop()

@@ -40,7 +40,7 @@ class WordTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         text = " ".join(self.known[index] for index in ids)
-        return text.replace(" .", ".").replace(" !", "!").replace("' ", "'")
+        return text.replace(" .", ".").replace(" !", "!").replace(" ,", ",").replace("' ", "'")
 
 
 class WordTranslator:

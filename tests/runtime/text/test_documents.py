@@ -174,6 +174,16 @@ class TestWord:
             f"<w:r>{bold}<w:t>rouge</w:t></w:r><w:r><w:t> and more cars.</w:t></w:r></w:p>"
         )
 
+    def test_marks_of_the_spelling_check_divide_no_text(self) -> None:
+        language = '<w:rPr><w:lang w:val="en-US"/></w:rPr>'
+        content = docx(
+            f"<w:p><w:r>{language}<w:t>a r</w:t></w:r><w:proofErr/><w:r w:rsidR='1'><w:t>ed</w:t></w:r>"
+            "<w:r><w:rPr><w:noProof/></w:rPr><w:t> car</w:t></w:r></w:p>"
+        )
+        assert words_of(translated("a.docx", content)) == (
+            f"<w:p><w:r>{language}<w:t>une voiture rouge</w:t></w:r></w:p>"
+        )
+
     def test_links_breaks_and_tables_stay(self) -> None:
         link = '<w:hyperlink xmlns:r="urn:r" r:id="x"><w:r><w:t>{}</w:t></w:r></w:hyperlink>'
         cell = "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"

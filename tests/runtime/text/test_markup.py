@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
+from tests.bundles import copy_of, without_attention
 from tests.runtime.text.attended import attended
 from tests.runtime.text.copies import join
 
@@ -160,10 +162,23 @@ def test_tags_follow_their_words() -> None:
         ("<a href=x>a red</a> car", "<a href=x>une</a> voiture rouge"),
         ("a <b>red <u>car</u></b>!", "une <b><u>voiture</u> rouge</b>!"),
         ("a <img>red car", "une <img>voiture rouge"),
+        ("a <b>dog</b>, a <i>car,</i> x", "une <b>chien</b>, une <i>voiture,</i> x"),
         ("<b>a red car</b>", "<b>une voiture rouge</b>"),
         ("l'<b>eau</b> qu'<i>on</i> d'x", "l'<b>eau</b> qu'<i>on</i> d'x"),
     ]:
         assert attended(document) == expected
+
+
+def test_without_attention_tags_keep_their_relative_place(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = without_attention(copy_of(small_bundle, tmp_path / "bundle"))
+    with Translator.open(bundle, threads=1) as translator:
+        document = "<b>The old dog</b> runs near the <i>sea</i>."
+        (result,) = TextTranslator(translator).translate([document], format="html")
+        (plain,) = TextTranslator(translator).translate(["The old dog runs near the sea."])
+    assert Counter(TAG.findall(result.text)) == Counter(TAG.findall(document))
+    assert result.text.startswith("<b>")
+    assert result.text.index("</b>") < result.text.index("<i>")
+    assert TAG.sub("", result.text) == plain.text
 
 
 def test_hostile_markup_takes_little_time(text_translator: TextTranslator) -> None:

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.text.block import Block
 
-MAX_DOCUMENT_BYTES = 2**27
-"""Size of a document, and of what is packed in it."""
-
 Piece = Sequence[str | Block]
 """Part of a document that becomes one text: text to copy, and blocks to translate."""
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import ConfigError, DataError
 from edgeformer_runtime.files import atomic_file
+from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
 from edgeformer_runtime.text.block import Block
-from edgeformer_runtime.text.documents.document import MAX_DOCUMENT_BYTES, Document, single
+from edgeformer_runtime.text.documents.document import Document, single
 from edgeformer_runtime.text.documents.gettext import read_po
 from edgeformer_runtime.text.documents.markdown import markdown_parts
 from edgeformer_runtime.text.documents.open_document import read_odt

@@ -9,13 +9,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgeformer_runtime.errors import ConfigError, DataError
-from edgeformer_runtime.text.documents.document import MAX_DOCUMENT_BYTES
+from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_FILES
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
-
-MAX_ENTRIES = 10_000
-"""Files in a package."""
 
 
 class Package:
@@ -81,8 +78,8 @@ class Package:
 
     def _unpacked(self, packed: zipfile.ZipFile) -> dict[zipfile.ZipInfo, bytes]:
         entries, left, files = packed.infolist(), MAX_DOCUMENT_BYTES, {}
-        if len(entries) > MAX_ENTRIES:
-            raise DataError(f"`{self._name}` has more than {MAX_ENTRIES:,} files.")
+        if len(entries) > MAX_DOCUMENT_FILES:
+            raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_FILES:,} files.")
         for entry in entries:
             with packed.open(entry) as file:
                 content = file.read(left + 1)  # whatever size the entry claims

@@ -20,6 +20,8 @@ _PART = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|com
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _Format = tuple[object, ...]
+_INVISIBLE = frozenset(f"{_W}{name}" for name in ("lang", "noProof"))
+"""What the format of a run says about spelling checks."""
 _CONTAINERS = frozenset(f"{_W}{name}" for name in ("hyperlink", "ins", "smartTag", "sdt", "sdtContent", "fldSimple"))
 
 
@@ -71,11 +73,15 @@ def _is_text_run(element: _Element) -> bool:
 def _format(run: _Element) -> _Format:
     """The format of a run, to be compared with that of others."""
     properties = run.find(f"{_W}rPr")
-    return () if properties is None else _content(properties)
+    if properties is None:
+        return ()
+    content = _content(properties)
+    return () if content == (properties.tag,) else content
 
 
 def _content(element: _Element) -> tuple[object, ...]:
-    return (element.tag, *sorted(element.attrib.items()), *map(_content, element))
+    children = [child for child in element if child.tag not in _INVISIBLE]
+    return (element.tag, *sorted(element.attrib.items()), *map(_content, children))
 
 
 def _read(element: _Element) -> _Paragraph:
@@ -87,7 +93,7 @@ def _read(element: _Element) -> _Paragraph:
     base = sizes.most_common(1)[0][0] if sizes else None
     last: _Format | None = None
     for child in list(element):
-        if child.tag == f"{_W}pPr":
+        if child.tag in (f"{_W}pPr", f"{_W}proofErr"):
             continue
         if _is_text_run(child):
             last = _read_run(paragraph, child, base, last)
