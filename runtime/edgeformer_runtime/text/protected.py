@@ -7,15 +7,16 @@ from collections.abc import Sequence
 
 from edgeformer_runtime.text.block import Block, Item, overlapping
 
+# Lengths are limited so that searching takes linear time.
 _PATTERNS = (
     r"(?:https?|ftp)://[^\s<>\"]+|www\.[^\s<>\"]+",
-    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",  # john@example.com
+    r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+",  # john@example.com
     r"\{\{[^{}\n]{0,80}\}\}|\$\{[^{}\n]{1,80}\}|\{[^{}\s]{0,80}\}",  # {{x}}, ${x}, {name}
     r"%\([^()\s]{1,80}\)[-#0 +]?\d*(?:\.\d+)?[a-zA-Z]",  # %(n)d
     r"%(?:\d+\$)?[-#0+]?\d*(?:\.\d+)?(?:l|ll|h|z)?[sdiufFeEgGxXoc@](?![a-zA-Z])",  # %s, %1$s, %5.2f
     r"\$[A-Z_][A-Z0-9_]+\b",  # $VAR
     r"</?\d+/?>",  # <0>, </0>
-    r"(?<![\w:]):[a-z0-9_+-]*[a-z][a-z0-9_+-]*:(?![\w:])",  # :emoji:
+    r"(?<![\w:]):[a-z0-9_+-]{0,40}[a-z][a-z0-9_+-]{0,40}:(?![\w:])",  # :emoji:
 )
 _PROTECTED = re.compile("|".join(_PATTERNS))
 _SENTENCE_END = ".,;:!?)]}'\"»”’…。"

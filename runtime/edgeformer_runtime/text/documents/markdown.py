@@ -23,14 +23,17 @@ _COPIED_LINE = re.compile(
 _PREFIX = re.compile(r"\s*(?:(?:>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,9}[.)]\s+|#{1,6}\s+|\[\^[^\]]+\]:\s+)\s*)*")
 _STARTS_BLOCK = re.compile(r"\s*(?:>|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|\||\[\^[^\]]+\]:)")
 _INLINE = re.compile(
-    r"(?P<code>(?P<ticks>`+)(?:[^`]|(?!(?P=ticks)(?!`))`)*(?P=ticks)(?!`))"
-    r"|(?P<image>!\[[^\]\n]*\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\[[^\]\n]*\]))"
-    r"|(?P<link><(?:https?://|mailto:)[^<>\s]*>)|(?P<note>\[\^[^\]\n]+\])"
-    r"|(?P<close>\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\[[^\]\n]*\]))|(?P<open>\[)"
-    r"|(?P<html></?[a-zA-Z][^<>]*>|<!--.*?-->)|(?P<escape>\\[!-/:-@\[-`{-~])"
+    r"(?P<code>(?<!`)(?P<ticks>`{1,8})(?!`)(?:[^`]|(?<!`)(?!(?P=ticks)(?!`))`+){1,1000}?(?P=ticks)(?!`))"
+    r"|(?P<image>!\[[^\]\n]{0,1000}\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))"
+    r"|(?P<link><(?:https?://|mailto:)[^<>\s]*>)|(?P<note>\[\^[^\]\n]{1,200}\])"
+    r"|(?P<close>\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))|(?P<open>\[)"
+    r"|(?P<html></?[a-zA-Z][^<>]*>|<!--.{0,2000}?-->)|(?P<escape>\\[!-/:-@\[-`{-~])"
     r"|(?P<mark>\*{1,3}|_{1,3}|~~)|(?P<cell>\|)",
     re.DOTALL,
 )
+
+_MAX_DEPTH = 50
+"""Marks that may be open at a time; others are text."""
 
 
 def markdown_parts(text: str) -> Iterator[str | Block]:
@@ -108,7 +111,10 @@ class _Builder:
         elif match["mark"] is not None:
             self._mark(match)
         elif match["open"] is not None:
-            self._tag("[", opens=True)
+            if len(self.opened) < _MAX_DEPTH:
+                self._tag("[", opens=True)
+            else:
+                self.text("[")
         elif match["close"] is not None:
             self._close("[", match[0])
         elif match["cell"] is not None:
@@ -135,7 +141,7 @@ class _Builder:
         closes = bool(before) and not before.isspace() and not in_word
         if closes and any(self.tags[index].raw == match[0] for index in self.opened):
             self._close(match[0], match[0])
-        elif after and not after.isspace() and not in_word:
+        elif after and not after.isspace() and not in_word and len(self.opened) < _MAX_DEPTH:
             self._tag(match[0], opens=True)
         else:
             self.text(match[0])

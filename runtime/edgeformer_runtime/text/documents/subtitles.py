@@ -12,6 +12,8 @@ from edgeformer_runtime.text.markup import html_parts
 
 _CUE = re.compile(r"(?m)^[^\n]*-->[^\n]*\n(?P<text>(?:[^\n]*\S[^\n]*(?:\n|\Z))*)")
 """The line with the times, and the text up to the next blank line."""
+_MAX_LINES = 8
+"""A cue with more lines is no subtitle; its translation is one line."""
 _TAG = re.compile(r"<[^<>]*>")
 _SPEAKER = re.compile(r"^(?:-\s?|[A-Z][A-Z .]{1,30}:\s)", re.MULTILINE)
 """A line that does not continue the one before it."""
@@ -65,7 +67,7 @@ def _written(mark: str, kept: Sequence[str], lines: Sequence[int], texts: Sequen
 
 def _wrapped(text: str, count: int, end: str) -> str:
     """Divide a text into lines of about the same length."""
-    if count == 1:
+    if count == 1 or count > _MAX_LINES:
         return text
     text = " ".join(text.split())
     lines = []
