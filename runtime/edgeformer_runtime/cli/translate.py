@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -225,6 +226,7 @@ def _hypothesis_record(hypothesis: TextHypothesis) -> dict[str, Any]:
     record = {name: getattr(hypothesis, name) for name in ("text", "tokens", "ids", "score", "finished")}
     if hypothesis.token_scores is not None:
         record["token_scores"] = hypothesis.token_scores
+        record["confidence"] = math.exp(sum(hypothesis.token_scores) / max(1, len(hypothesis.token_scores)))
     return record
 
 
