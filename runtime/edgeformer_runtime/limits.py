@@ -113,6 +113,13 @@ MAX_TEXT_CHARACTERS = 2**20
 MAX_MOSES_CHARACTERS = 2**13
 """Characters of a text that sacremoses and subword-nmt tokenize, which takes time that grows with their square."""
 
+# Documents, which are untrusted too.
+
+MAX_DOCUMENT_BYTES = 128 * MIB
+"""Size of a document, and of all that is packed in it."""
+MAX_DOCUMENT_FILES = 10_000
+"""Files that are packed in a document."""
+
 # Types of bundle records: msgspec refuses values beyond the limits while it reads them.
 
 Number = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]

@@ -143,6 +143,8 @@ class Translator(Generic[SessionT_co]):
         self.session = session
         self.source_tokenizer = source_tokenizer.for_sources(*languages)
         self.target_tokenizer = target_tokenizer
+        self.languages = languages
+        """Codes of the languages to translate from and to; empty if they are not known."""
         self.target_prefix = target_tokenizer.target_prefix(*languages)
         """Ids of the tokens that every target begins with."""
         self.defaults, self.workers, self.truncate = defaults, workers, truncate

@@ -131,6 +131,7 @@ def test_alternatives_and_token_scores(small_bundle: Path, translator: Translato
     for found, expected in zip(record["hypotheses"], translation.hypotheses, strict=True):
         assert tuple(found["ids"]) == expected.ids
         assert found["token_scores"] == pytest.approx(expected.token_scores, abs=1e-5)
+        assert found["confidence"] == pytest.approx(np.exp(np.mean(found["token_scores"])), abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,15 @@ from tests.commands import python
 
 TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "lightning_fabric", "sacrebleu"}
 COMMANDS = ("bench", "data", "distill", "evaluate", "export", "inspect", "sign", "train", "translate", "tune", "verify")
+OPTIONAL = {
+    "tokenizer/moses.py": {"sacremoses", "subword_nmt"},
+    "text/segmentation.py": {"sentencex"},
+    "text/documents/open_document.py": {"lxml"},
+    "text/documents/packages.py": {"lxml"},
+    "text/documents/word.py": {"lxml"},
+    "text/languages.py": {"py3langid"},
+}
+"""Libraries of extras, and the only modules that import them."""
 RUN_COMMAND = """
 import json, sys
 from edgeformer.cli import main
@@ -126,15 +135,15 @@ def sources(package: Path) -> list[Path]:
 
 
 def test_the_runtime_imports_its_four_libraries_only() -> None:
-    """And three more for its commands, one for signatures, and two for a kind of tokenizer, whose module is imported
-    only for it. What only type checkers import need not be installed."""
+    """And three more for its commands, one for signatures, and those of extras, in the modules that need them. What
+    only type checkers import need not be installed."""
     root = Path(edgeformer_runtime.__file__).parent
     allowed = {"numpy", "onnxruntime", "tokenizers", "msgspec", "edgeformer_runtime", *sys.stdlib_module_names}
     for path in sources(root):
         later = {"typing_extensions", "cryptography"}
         names = {name for name, at_once in imports(path) if at_once or name not in later}
         commands = {"click", "rich", "matplotlib"} if path.is_relative_to(root / "cli") else set()
-        optional = {"sacremoses", "subword_nmt"} if path.name == "moses.py" else set()
+        optional = OPTIONAL.get(path.relative_to(root).as_posix(), set())
         assert not names - allowed - commands - optional, path
 
 

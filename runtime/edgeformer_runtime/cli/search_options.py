@@ -95,7 +95,10 @@ search = options.group(
         "--min-alternative-prob", type=float, help="Leave out alternatives whose first token is less probable."
     ),
     return_token_scores=click.option(
-        "--token-scores", is_flag=True, help="With --json, print the log-probability of each token."
+        "--token-scores",
+        is_flag=True,
+        help="With --json, print the log-probability of each token, and the geometric mean of their probabilities as "
+        "confidence.",
     ),
     replace_unknowns=click.option(
         "--replace-unknowns",

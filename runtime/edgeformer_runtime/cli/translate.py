@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,14 @@ import msgspec
 from edgeformer_runtime.cli import options, search_options
 from edgeformer_runtime.cli.output import atomic_text, console, one_line, refuse_input
 from edgeformer_runtime.cli.text_input import line_blocks
+from edgeformer_runtime.cli.whole_texts import (
+    is_document,
+    is_whole,
+    text_translator,
+    translate_document_file,
+    translated_texts,
+    whole_texts,
+)
 from edgeformer_runtime.errors import OptionError
 
 if TYPE_CHECKING:
@@ -37,7 +47,10 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     type=click.Path(path_type=Path),
     help="UTF-8 text, plain or gzip, one sentence per line; - is standard input.",
 )
-@click.option("--output", "output_file", type=click.Path(path_type=Path), help="Output file, written only on success.")
+@click.option(
+    "-o", "--output", "output_file", type=click.Path(path_type=Path), help="Output file, written only on success."
+)
+@whole_texts
 @search_options.search
 @click.option("--target-prefix", metavar="TEXT", help="Begin every translation with this text.")
 @options.group(
@@ -81,6 +94,7 @@ def translate(
     text: tuple[str, ...],
     input_file: Path | None,
     output_file: Path | None,
+    whole: dict[str, Any],
     search: DecodeChanges,
     target_prefix: str | None,
     engine: dict[str, Any],
@@ -92,21 +106,61 @@ def translate(
 
     Reads TEXT, the lines of --input, or standard input, and translates it with BUNDLE. Every input line gives one
     output line; a blank line stays blank. Lines from a pipe are translated as they come. With --nbest N, every input
-    line gives up to N lines with score, tab and text, followed by a blank line.
+    line gives up to N lines with score, tab and text, followed by a blank line. A line is one sentence, unless --split
+    is given.
+
+    If TEXT is the name of a document and --output of another of the same kind, the document is translated: .docx,
+    .html, .md, .odt, .po, .srt, .txt or .vtt.
     """
     if text and input_file is not None:
         raise click.UsageError("Give TEXT or --input, not both.")
     if output_file is not None:
         refuse_input(output_file, input_file)
+    opened = partial(_opened, bundle, trusted_keys, engine)
+    document = None
+    if whole.get("split") is not False and is_document(text, output_file):
+        document = Path(text[0])
+        refuse_input(output_file or document, document)
+    if not is_whole(whole) and document is None:
+        _translate_lines(opened, text, input_file, output_file, search, target_prefix, attention, as_json=as_json)
+        return
+    if target_prefix is not None or attention is not None:
+        raise click.UsageError("--target-prefix and --attention are for lines of one sentence each; leave out --split.")
+    if document is not None and output_file is not None:
+        translate_document_file(text_translator(opened(), whole, as_json=False), search, document, output_file)
+        return
+    translator = text_translator(opened(), whole, as_json=as_json)
+    with _writer(output_file) as write:
+        for line in translated_texts(translator, whole, search, text, input_file, as_json=as_json):
+            write(line)
+
+
+def _opened(bundle: Path, trusted_keys: tuple[Path, ...], engine: dict[str, Any]) -> Translator:
+    from edgeformer_runtime.translator import Translator
+
+    return Translator.open(bundle, trusted_keys=trusted_keys or None, **engine)
+
+
+def _translate_lines(
+    opened: Callable[[], Translator],
+    text: tuple[str, ...],
+    input_file: Path | None,
+    output_file: Path | None,
+    search: DecodeChanges,
+    target_prefix: str | None,
+    attention: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Translate lines of one sentence each."""
     pictures = None
     if attention or (attention is not None and not as_json):
         from edgeformer_runtime.cli.pictures import Pictures  # needs matplotlib
 
         pictures = Pictures(Path(attention or "attention.png"), input_file, output_file)
     from edgeformer_runtime.target import prefix_ids
-    from edgeformer_runtime.translator import Translator
 
-    translator = Translator.open(bundle, trusted_keys=trusted_keys or None, **engine)
+    translator = opened()
     search["return_scores"] = as_json or search["n_best"] > 1
     decoding = translator.options(**search)
     if decoding.n_best > decoding.places and not (decoding.is_sampling or decoding.return_alternatives):
@@ -172,6 +226,7 @@ def _hypothesis_record(hypothesis: TextHypothesis) -> dict[str, Any]:
     record = {name: getattr(hypothesis, name) for name in ("text", "tokens", "ids", "score", "finished")}
     if hypothesis.token_scores is not None:
         record["token_scores"] = hypothesis.token_scores
+        record["confidence"] = math.exp(sum(hypothesis.token_scores) / max(1, len(hypothesis.token_scores)))
     return record
 
 

@@ -1,0 +1,75 @@
+"""A block: a paragraph, line or cell of a document, whose sentences are translated one by one."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Span = tuple[int, int]
+"""First character, and the one after the last."""
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A tag, comment or the like, which stands before a character of a block."""
+
+    place: int
+    """The character."""
+    raw: str
+    """The tag as it is written."""
+    partner: int | None = None
+    """Position, among the tags of the block, of the other tag of its element; ``None`` if it stands for itself."""
+    parent: int | None = None
+    """Position of the opening tag of the innermost element around it."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """Characters of a block that are not translated, or have a given translation."""
+
+    start: int
+    end: int
+    text: str
+    """What the translation must have."""
+    raw: str
+    """How that is written."""
+    is_term: bool = False
+    """Whether it is a term of a glossary, which the model may read."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A paragraph, line or cell.
+
+    Every character has the text that it is written as, such as ``&amp;``, so that what is not translated stays as it
+    is.
+    """
+
+    text: str
+    raw: Sequence[str]
+    """How each character is written; empty for those after the first of an item."""
+    origins: Sequence[int]
+    """Place of each character in the document, and that of the end."""
+    tags: tuple[Tag, ...] = ()
+    items: tuple[Item, ...] = ()
+    is_markup: bool = False
+    """Whether white space only separates words."""
+    escape: Callable[[str], str] = str
+    """How text is written."""
+
+    @classmethod
+    def plain(cls, text: str) -> Block:
+        """A block of plain text."""
+        return cls(text, text, range(len(text) + 1))
+
+
+def overlapping(items: Sequence[Item], start: int, end: int) -> Sequence[Item]:
+    """Return those of ordered, disjoint items that have characters of a span."""
+    first = bisect_right(items, start, key=lambda item: item.end)
+    return items[first : bisect_left(items, end, first, key=lambda item: item.start)]
+
+
+def inside(place: int, items: Sequence[Item]) -> Item | None:
+    """Return the item that a place would divide."""
+    return next((item for item in overlapping(items, place - 1, place + 1) if item.start < place < item.end), None)

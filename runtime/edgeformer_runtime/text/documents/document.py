@@ -1,0 +1,44 @@
+"""What every kind of document offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from edgeformer_runtime.errors import DataError
+from edgeformer_runtime.text.block import Block
+
+Piece = Sequence[str | Block]
+"""Part of a document that becomes one text: text to copy, and blocks to translate."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document that was read."""
+
+    pieces: Sequence[Piece]
+    """What is translated."""
+    write: Callable[[Sequence[str]], bytes]
+    """Makes the translated document of the translation of each piece."""
+
+
+def decoded(content: bytes, name: str) -> tuple[str, str]:
+    """Decode a UTF-8 file, and return its byte order mark, if it has one, and its text.
+
+    Raises:
+        DataError: it is not UTF-8.
+    """
+    mark = "\ufeff" if content.startswith(b"\xef\xbb\xbf") else ""
+    try:
+        return mark, content[len(mark.encode()) :].decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"Line {line} of `{name}` is not UTF-8 ({error.reason}); convert it, for example with iconv."
+        ) from None
+
+
+def single(content: bytes, name: str, parts: Callable[[str], Piece]) -> Document:
+    """A document whose file is one piece of text."""
+    mark, text = decoded(content, name)
+    return Document([parts(text)], lambda texts: (mark + texts[0]).encode("utf-8"))

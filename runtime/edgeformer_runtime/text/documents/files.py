@@ -1,0 +1,108 @@
+"""Translating a document: its kind is that of its file name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.errors import ConfigError, DataError
+from edgeformer_runtime.files import atomic_file
+from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
+from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.documents.document import Document, single
+from edgeformer_runtime.text.documents.gettext import read_po
+from edgeformer_runtime.text.documents.markdown import markdown_parts
+from edgeformer_runtime.text.documents.open_document import read_odt
+from edgeformer_runtime.text.documents.subtitles import read_srt, read_vtt
+from edgeformer_runtime.text.documents.word import read_docx
+from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.results import TextTranslation
+from edgeformer_runtime.text.text_translator import TextTranslator
+
+
+def _read_text(content: bytes, name: str) -> Document:
+    return single(content, name, lambda text: [Block.plain(text)])
+
+
+def _read_html(content: bytes, name: str) -> Document:
+    return single(content, name, lambda text: list(html_parts(text)))
+
+
+def _read_markdown(content: bytes, name: str) -> Document:
+    return single(content, name, lambda text: list(markdown_parts(text)))
+
+
+_READERS: Mapping[str, Callable[[bytes, str], Document]] = {
+    ".docx": read_docx,
+    ".htm": _read_html,
+    ".html": _read_html,
+    ".markdown": _read_markdown,
+    ".md": _read_markdown,
+    ".odt": read_odt,
+    ".po": read_po,
+    ".pot": read_po,
+    ".srt": read_srt,
+    ".txt": _read_text,
+    ".vtt": read_vtt,
+}
+SUFFIXES = tuple(_READERS)
+"""Ends of the names of documents that can be translated."""
+
+
+def translate_content(
+    translator: TextTranslator, content: bytes, name: str, options: DecodeOptions | None = None
+) -> tuple[bytes, list[TextTranslation]]:
+    """Translate the content of a document.
+
+    Args:
+        translator: translates its texts.
+        content: content of its file.
+        name: name of its file, which ends in one of :data:`SUFFIXES`.
+        options: decoding options; ``None`` uses those of :meth:`TextTranslator.decoding`.
+
+    Returns:
+        The translated document, and the translations of its texts.
+
+    Raises:
+        ConfigError: its kind is unknown, or needs a package that is not installed.
+        DataError: it is damaged, or too large.
+    """
+    read = _READERS.get(Path(name).suffix.lower())
+    if read is None:
+        raise ConfigError(
+            f"`{name}` is no document that can be translated: its name must end in {', '.join(SUFFIXES)}."
+        )
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise DataError(f"`{name}` has more than {MAX_DOCUMENT_BYTES:,} bytes; divide it.")
+    document = read(content, name)
+    plans = [translator.plan(piece) for piece in document.pieces]
+    translations = translator.translate_plans(plans, translator.decoding() if options is None else options)
+    return document.write([translation.text for translation in translations]), translations
+
+
+def translate_document(
+    translator: TextTranslator, source: str | Path, target: str | Path, options: DecodeOptions | None = None
+) -> list[TextTranslation]:
+    """Translate a document file; the new file is written only on success. See :func:`translate_content`.
+
+    Args:
+        translator: translates its texts.
+        source: the file.
+        target: the file to write, of the same kind.
+        options: decoding options.
+
+    Raises:
+        ConfigError: its kind is unknown, or another one than that of ``target``.
+        DataError: it is damaged, or too large.
+        OSError: a file cannot be read or written.
+    """
+    source, target = Path(source), Path(target)
+    if source.suffix.lower() != target.suffix.lower():
+        raise ConfigError(f"`{target}` must end in {source.suffix}, since the translation is of the same kind.")
+    if source.suffix.lower() in _READERS and source.stat().st_size > MAX_DOCUMENT_BYTES:
+        raise DataError(f"`{source}` has more than {MAX_DOCUMENT_BYTES:,} bytes; divide it.")
+    content, translations = translate_content(translator, source.read_bytes(), str(source), options)
+    with atomic_file(target) as file:
+        file.write(content)
+    return translations

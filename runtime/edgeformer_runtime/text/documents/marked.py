@@ -1,0 +1,67 @@
+"""Text with marks for elements: what a paragraph of an office document is translated as."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from edgeformer_runtime.text.block import Block, Tag
+
+# Control characters, which XML cannot have.
+_MARK = re.compile("\x01(/?)([0-9]+)\x02")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
+@dataclass
+class MarkedText:
+    """Builds a block whose tags are marks with the numbers of elements."""
+
+    characters: list[str] = field(default_factory=list)
+    tags: list[Tag] = field(default_factory=list)
+    opened: list[tuple[int, int]] = field(default_factory=list)
+
+    def text(self, text: str) -> None:
+        """Add text."""
+        self.characters += text
+
+    def point(self, number: int) -> None:
+        """Add an element without text."""
+        self._tag(f"\x01{number}\x02")
+
+    def open(self, number: int) -> None:
+        """Begin an element."""
+        self._tag(f"\x01{number}\x02")
+        self.opened.append((len(self.tags) - 1, number))
+
+    def close(self) -> None:
+        """End the element that was begun last."""
+        start, number = self.opened.pop()
+        opening = self.tags[start]
+        self.tags[start] = Tag(opening.place, opening.raw, len(self.tags), opening.parent)
+        self.tags.append(Tag(len(self.characters), f"\x01/{number}\x02", start, opening.parent))
+
+    def block(self) -> Block:
+        """Return the block."""
+        text = "".join(self.characters)
+        return Block(text, text, range(len(text) + 1), tuple(self.tags), escape=without_controls)
+
+    def _tag(self, raw: str) -> None:
+        self.tags.append(Tag(len(self.characters), raw, None, self.opened[-1][0] if self.opened else None))
+
+
+def without_controls(text: str) -> str:
+    """Text without the characters that XML cannot have."""
+    return _CONTROL.sub("", text)
+
+
+def events(marked: str) -> Iterator[tuple[str, str | int]]:
+    """Read a translated block: pairs of ``text`` and text, or of ``open`` or ``close`` and a number."""
+    place = 0
+    for match in _MARK.finditer(marked):
+        if place < match.start():
+            yield "text", marked[place : match.start()]
+        yield "close" if match[1] else "open", int(match[2])
+        place = match.end()
+    if place < len(marked):
+        yield "text", marked[place:]

@@ -1,0 +1,96 @@
+"""OpenDocument texts (``.odt``): paragraphs and headings of the text, and of headers and footers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from edgeformer_runtime.text.documents.document import Document
+from edgeformer_runtime.text.documents.marked import MarkedText, events
+from edgeformer_runtime.text.documents.packages import Package
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element
+
+_PARTS = ("content.xml", "styles.xml")
+_TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
+_PARAGRAPHS = (f"{_TEXT}p", f"{_TEXT}h")
+_INLINE = frozenset(f"{_TEXT}{name}" for name in ("span", "a", "meta", "ruby", "ruby-base"))
+
+
+@dataclass
+class _Paragraph:
+    """A paragraph as marked text."""
+
+    element: _Element
+    marked: MarkedText = field(default_factory=MarkedText)
+    elements: list[_Element] = field(default_factory=list)
+    """Elements by number; those with marked text lose it."""
+
+
+def read_odt(content: bytes, name: str) -> Document:
+    """Read an OpenDocument text.
+
+    Raises:
+        ConfigError: lxml is not installed.
+        DataError: the document is damaged.
+    """
+    package = Package(content, name)
+    package.xml("content.xml")
+    roots = {part: package.xml(part) for part in package.names if part in _PARTS}
+    paragraphs = [_read(element) for root in roots.values() for element in root.iter(*_PARAGRAPHS)]
+    paragraphs = [paragraph for paragraph in paragraphs if paragraph.marked.characters]
+
+    def write(texts: Sequence[str]) -> bytes:
+        for paragraph, text in zip(paragraphs, texts, strict=True):
+            _write(paragraph, text)
+        return package.written(roots)
+
+    return Document([[paragraph.marked.block()] for paragraph in paragraphs], write)
+
+
+def _read(element: _Element) -> _Paragraph:
+    paragraph = _Paragraph(element)
+    _read_children(paragraph, element)
+    return paragraph
+
+
+def _read_children(paragraph: _Paragraph, element: _Element) -> None:
+    marked = paragraph.marked
+    marked.text(element.text or "")
+    for child in element:
+        paragraph.elements.append(child)
+        number = len(paragraph.elements) - 1
+        if child.tag in _INLINE:
+            marked.open(number)
+            _read_children(paragraph, child)
+            marked.close()
+        else:  # such as a line break, or a note with paragraphs of its own
+            marked.point(number)
+        marked.text(child.tail or "")
+
+
+def _write(paragraph: _Paragraph, text: str) -> None:
+    inline = [element for element in paragraph.elements if element.tag in _INLINE]
+    for element in (paragraph.element, *inline):
+        for child in list(element):
+            element.remove(child)
+        element.text = None
+    for element in paragraph.elements:
+        element.tail = None
+    opened = [paragraph.element]
+    for kind, value in events(text):
+        parent = opened[-1]
+        if kind == "text":
+            if len(parent):
+                parent[-1].tail = (parent[-1].tail or "") + str(value)
+            else:
+                parent.text = (parent.text or "") + str(value)
+        elif kind == "close":
+            opened.pop()
+        else:
+            element = paragraph.elements[int(value)]
+            parent.append(element)
+            if element.tag in _INLINE:
+                opened.append(element)

@@ -1,0 +1,138 @@
+"""Puts placeholders and terms of a glossary where they belong in a translation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from edgeformer_runtime.decoding.session import FloatArray
+from edgeformer_runtime.text.block import Item
+from edgeformer_runtime.text.words import AlignedSentence, Word, joined, replaced
+
+
+def copied(items: Sequence[Item], text: str) -> bool:
+    """Return whether a translation has all placeholders among the items, perhaps with other white space."""
+    taken: list[tuple[int, int]] = []
+    return all(item.is_term or _occurrence(item, text, taken) is not None for item in items)
+
+
+def restored(sentence: AlignedSentence, items: Sequence[Item], text: str, start: int) -> AlignedSentence:
+    """Put every item into a translation exactly once.
+
+    An item that the translation has stays in its place. Otherwise it replaces the words that were translated from it,
+    and if there are none, it is put between the words whose sources are before and after it.
+
+    Args:
+        sentence: the translation.
+        items: items of the sentence, in order.
+        text: text of the block.
+        start: place in the block where the sentence begins.
+    """
+    taken: list[tuple[int, int]] = []
+    missing = []
+    target = joined(sentence.words, "")
+    found = {}
+    for item in items:
+        if span := _occurrence(item, target, taken):
+            found[item] = span
+        else:
+            missing.append(item)
+    for item, (first, last) in sorted(found.items(), key=lambda pair: -pair[1][0]):
+        text_found = target[first:last] if item.is_term else item.text  # a term keeps its capital
+        sentence = _over(sentence, item, text_found, first, last)
+    for item in missing:
+        gains = np.array(
+            [-np.inf if word.is_item else sentence.share(word, item.start, item.end) - 0.5 for word in sentence.words]
+        )
+        span = best_run(gains) if item.is_term else None
+        if span is None:
+            sentence = _inserted(sentence, item, text, start)
+        else:
+            word = sentence.words[span[0]]
+            sentence = replaced(sentence, *span, [_word(sentence, item, item.text, word.space)])
+    return sentence
+
+
+def best_run(gains: FloatArray) -> tuple[int, int] | None:
+    """The run of words whose gains have the largest sum, from its first word to the one after its last; ``None`` if no
+    sum is positive."""
+    best, best_sum, first, total = None, 0.0, 0, 0.0
+    for place, gain in enumerate(gains):
+        if total <= 0:
+            first, total = place, 0.0
+        total += float(gain)
+        if total > best_sum:
+            best, best_sum = (first, place + 1), total
+    return best
+
+
+def best_gap(sentence: AlignedSentence, place: int, gaps: Sequence[int]) -> int:
+    """The gap between words that best separates what was translated from before a place of the source from what was
+    translated from behind it.
+
+    Args:
+        sentence: the translation.
+        place: the place.
+        gaps: gaps to choose from: the number of words before each.
+    """
+    before = np.array([sentence.share(word, -1, place) for word in sentence.words])
+    after = np.array([sentence.share(word, place, 2**62) for word in sentence.words])
+    scores = np.concatenate([[0.0], np.cumsum(before - after)])
+    return max(gaps, key=lambda gap: (round(float(scores[gap]), 6), -gap))
+
+
+def _occurrence(item: Item, text: str, taken: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """Where a text has an item, apart from what is taken; this is then taken too."""
+    if item.is_term:
+        pattern = rf"(?<!\w){re.escape(item.text)}(?!\w)"
+    else:
+        pattern = r"\s*".join(re.escape(character) for character in item.text if not character.isspace())
+    for match in re.finditer(pattern, text, re.IGNORECASE):
+        if all(match.end() <= start or match.start() >= end for start, end in taken):
+            taken.append(match.span())
+            return match.span()
+    return None
+
+
+def _word(sentence: AlignedSentence, item: Item, text: str, space: str) -> Word:
+    raw = None if item.is_term else item.raw
+    return Word(text, space, sentence.on(item.start, item.end), raw=raw, is_item=True)
+
+
+def _over(sentence: AlignedSentence, item: Item, text: str, first: int, last: int) -> AlignedSentence:
+    """Replace characters of a translation with an item, and keep the rest of the words they are in."""
+    place, inner = 0, []
+    head = tail = None
+    for index, word in enumerate(sentence.words):
+        start = place + len(word.space)
+        place = start + len(word.text)
+        if place <= first or start >= last:
+            continue
+        inner.append(index)
+        if start < first:
+            head = replace(word, text=word.text[: first - start])
+        if place > last:
+            tail = replace(word, text=word.text[last - start :], space="")
+    word = _word(sentence, item, text, "" if head else sentence.words[inner[0]].space)
+    new = [*([head] if head else []), word, *([tail] if tail else [])]
+    return replaced(sentence, inner[0], inner[-1] + 1, new)
+
+
+def _inserted(sentence: AlignedSentence, item: Item, text: str, start: int) -> AlignedSentence:
+    """Insert an item between words, with white space around it as in the source."""
+    words = sentence.words
+    gap = best_gap(sentence, item.start, range(len(words) + 1))
+    space_before = item.start > start and text[item.start - 1].isspace()
+    space_after = text[item.end : item.end + 1].isspace()
+    first_space = words[0].space if words else ""
+    space = first_space if not gap else " " if space_before else ""
+    new = [_word(sentence, item, item.text, space)]
+    if gap < len(words):
+        following = words[gap]
+        is_word = following.text[:1].isalnum()
+        kept = following.space if gap else ""
+        new.append(replace(following, space=kept or " " if is_word and (space_after or not gap) else kept))
+    return replaced(sentence, gap, gap + 1, new)

@@ -1,0 +1,66 @@
+"""The language that a text is written in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from edgeformer_runtime.errors import ConfigError, OptionError
+from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.protected import protected_items
+
+_READ_CHARACTERS = 4096
+"""Characters of a text that are read."""
+
+
+class Detected(NamedTuple):
+    """A language, and how probable it is."""
+
+    language: str
+    """Language code, such as ``en``."""
+    probability: float
+    """From 0 to 1."""
+
+
+def detect_languages(text: str, among: Collection[str] = ()) -> list[Detected]:
+    """Identify the language of a text, by py3langid, which knows 97 languages.
+
+    URLs, e-mail addresses and placeholders are not read.
+
+    Args:
+        text: the text; short ones are often mistaken.
+        among: codes of the languages it may be in; by default, all that are known.
+
+    Returns:
+        Languages, most probable first; none for a text without words.
+
+    Raises:
+        ConfigError: py3langid is not installed.
+        OptionError: none of the languages is known.
+    """
+    text = text[:_READ_CHARACTERS]
+    for item in reversed(protected_items(Block.plain(text))):
+        text = f"{text[: item.start]} {text[item.end :]}"
+    if not any(map(str.isalpha, text)):
+        return []
+    identifier = _identifier()
+    ranked: Sequence[tuple[str, float]] = identifier.rank(text)
+    if not among:
+        return [Detected(language, float(probability)) for language, probability in ranked]
+    codes = {re.split("[-_]", code)[0]: code for code in among}
+    kept = [(codes[language], float(probability)) for language, probability in ranked if language in codes]
+    if not kept:
+        raise OptionError(f"None of the languages {', '.join(sorted(among))} can be detected.")
+    total = sum(probability for _, probability in kept) or 1.0
+    return [Detected(language, probability / total) for language, probability in kept]
+
+
+@cache
+def _identifier() -> Any:
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ModuleNotFoundError:
+        raise ConfigError("Detecting languages needs py3langid: pip install 'edgeformer[detect]'.") from None
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

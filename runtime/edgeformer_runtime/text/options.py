@@ -1,0 +1,56 @@
+"""How a text is split into sentences and put together again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from edgeformer_runtime.decoding.options import check_count
+from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.limits import MAX_OPTION
+from edgeformer_runtime.text.glossary import Glossary
+
+Capitals = Literal["auto", "lower", "keep"]
+"""What the model reads in place of text in capitals."""
+Format = Literal["text", "html"]
+"""What a text is written in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """How a text is split into sentences and put together again."""
+
+    max_sentence_tokens: int | None = None
+    """Split sentences with more tokens than this, end token included. ``None`` is what the model reads, or three
+    quarters of what it writes if that is less, since a translation may be longer than its source."""
+    capitals: Capitals = "auto"
+    """``lower``: the model reads text in capitals in lowercase, and its translation gets capitals. ``keep``: it reads
+    capitals. ``auto``: lowercase if capitals take at least half as many tokens again."""
+    match_surface: bool = True
+    """Remove a period that ends a translation but not its source, add final punctuation that was lost, and begin with a
+    capital where the source does. In German, capitals stay as they are."""
+    max_repeats: int = 4
+    """Shorten a translation that ends with the same words this often in a row to one copy, unless the source repeats
+    itself too; 0 shortens none."""
+    protect: bool = True
+    """Keep placeholders, such as ``{name}``, ``%s`` and ``:emoji:``, URLs and e-mail addresses as they are."""
+    glossary: Glossary | None = None
+    """Terms with given translations."""
+    word_details: bool = False
+    """Return the words of each translation, with their probabilities and alignment."""
+
+    def verify(self) -> None:
+        """Check all values.
+
+        Raises:
+            OptionError: a value is out of range.
+        """
+        if self.max_sentence_tokens is not None:
+            check_count("max_sentence_tokens", self.max_sentence_tokens, 2, MAX_OPTION)
+        check_count("max_repeats", self.max_repeats, 0, MAX_OPTION)
+        if self.max_repeats in (1, 2):
+            raise OptionError(f"`max_repeats` must be 0 or at least 3, but is {self.max_repeats}.")
+        if self.capitals not in get_args(Capitals):
+            raise OptionError(f"`capitals` must be one of {', '.join(get_args(Capitals))}, but is {self.capitals!r}.")
+        if self.glossary is not None and not isinstance(self.glossary, Glossary):
+            raise OptionError(f"`glossary` must be a Glossary, but is {self.glossary!r}.")

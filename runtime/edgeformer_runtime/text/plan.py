@@ -1,0 +1,266 @@
+"""What is translated of a text, and where it goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.session import AttentiveSession
+from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.text.block import Block, Item, Span
+from edgeformer_runtime.text.items import copied, restored
+from edgeformer_runtime.text.options import TextOptions
+from edgeformer_runtime.text.placement import with_tags
+from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation, TranslatedWord
+from edgeformer_runtime.text.surface import Finish, finish
+from edgeformer_runtime.text.words import AlignedSentence, aligned
+from edgeformer_runtime.translator import AnyTranslator, TextHypothesis, Translation, Translator
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the model reads of a sentence."""
+
+    text: str
+    offsets: Sequence[int]
+    """Place of each of its characters in the block, and that of its end."""
+    is_upper: bool = False
+    """Whether it is in lowercase in place of capitals."""
+
+
+@dataclass(frozen=True)
+class PlannedSentence:
+    """A sentence to translate."""
+
+    block: Block
+    span: Span
+    """Its characters in the block."""
+    items: tuple[Item, ...]
+    """Its placeholders and terms."""
+    tags: frozenset[int]
+    """Tags of the block that go with its words."""
+    reading: Reading
+    bare: Reading | None
+    """What the model reads if it does not copy the placeholders: the sentence without them. ``None`` if there are
+    none, or if nothing else is left."""
+
+
+@dataclass(frozen=True)
+class PlannedBlock:
+    """A block and its sentences; what is between them is copied."""
+
+    block: Block
+    sentences: tuple[PlannedSentence | Span, ...]
+    """Sentences in order; a span is copied."""
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """The translation of a sentence, and what is made of it."""
+
+    planned: PlannedSentence
+    reading: Reading
+    translation: Translation
+    finish: Finish
+
+    @property
+    def best(self) -> TextHypothesis:
+        return self.translation.best
+
+
+class Plan:
+    """The sentences of a text, and the way to make a translated text from their translations.
+
+    Args:
+        translator: the translator, which :meth:`join` asks for attention weights, and for another translation where a
+            placeholder was not copied.
+        parts: the text in order: text to copy, and blocks.
+        options: how to make the text.
+        language: language code of the translation.
+    """
+
+    def __init__(
+        self, translator: AnyTranslator, parts: Sequence[str | PlannedBlock], options: TextOptions, language: str
+    ) -> None:
+        self._translator, self._parts, self._options, self._language = translator, parts, options, language
+        self._planned = [
+            sentence
+            for part in parts
+            if isinstance(part, PlannedBlock)
+            for sentence in part.sentences
+            if isinstance(sentence, PlannedSentence)
+        ]
+
+    @property
+    def sentences(self) -> list[str]:
+        """What must be translated, in order."""
+        return [sentence.reading.text for sentence in self._planned]
+
+    def join(self, translations: Sequence[Translation], decoding: DecodeOptions | None = None) -> TextTranslation:
+        """Make the translated text.
+
+        Args:
+            translations: the translation of each of :attr:`sentences`.
+            decoding: options to translate sentences again with, without placeholders that were not copied.
+
+        Raises:
+            InputError: one could not be translated.
+            OptionError: there is not one translation per sentence.
+        """
+        if len(translations) != len(self._planned):
+            raise OptionError(
+                f"There must be one translation per sentence, {len(self._planned):,}, but there are "
+                f"{len(translations):,}."
+            )
+        outcomes = self._outcomes(translations, decoding)
+        return _Writer(outcomes, self._aligned(outcomes), self._options).text(self._parts)
+
+    def _outcomes(self, translations: Sequence[Translation], decoding: DecodeOptions | None) -> list[_Outcome]:
+        """Translations, without placeholders where the model did not copy them."""
+        readings = [planned.reading for planned in self._planned]
+        chosen = list(translations)
+        again = [
+            index
+            for index, (planned, translation) in enumerate(zip(self._planned, translations, strict=True))
+            if planned.bare is not None and not copied(planned.items, translation.text)
+        ]
+        if again:
+            bare = [self._planned[index].bare for index in again]
+            texts = [reading.text for reading in bare if reading is not None]
+            for index, reading, translation in zip(
+                again, bare, self._translator.translate(texts, decoding), strict=True
+            ):
+                chosen[index] = translation
+                readings[index] = reading or readings[index]
+        return [self._finished(*pair) for pair in zip(self._planned, readings, chosen, strict=True)]
+
+    def _finished(self, planned: PlannedSentence, reading: Reading, translation: Translation) -> _Outcome:
+        change = finish(
+            reading.text,
+            translation.text,
+            self._language,
+            is_upper=reading.is_upper,
+            match=self._options.match_surface,
+            repeats=self._options.max_repeats,
+        )
+        return _Outcome(planned, reading, translation, change)
+
+    def _aligned(self, outcomes: Sequence[_Outcome]) -> dict[int, AlignedSentence]:
+        """The words of those translations that have something to place among them."""
+        needed = [
+            index
+            for index, outcome in enumerate(outcomes)
+            if outcome.planned.items or outcome.planned.tags or self._options.word_details
+        ]
+        attention = {index: outcomes[index].best.attention for index in needed}
+        missing = [index for index in needed if attention[index] is None and outcomes[index].best.ids]
+        if missing and has_attention(self._translator):
+            translations = [outcomes[index].translation for index in missing]
+            attentive = cast(Translator[AttentiveSession], self._translator)
+            attention.update(zip(missing, attentive.attention(translations), strict=True))
+        tokenizers = (self._translator.source_tokenizer, self._translator.target_tokenizer)
+        results = {}
+        for index in needed:
+            outcome = outcomes[index]
+            reading, planned = outcome.reading, outcome.planned
+            sentence = aligned(
+                reading.text, reading.offsets, outcome.best, attention[index], tokenizers, outcome.finish
+            )
+            results[index] = restored(sentence, planned.items, planned.block.text, planned.span[0])
+        return results
+
+
+def has_attention(translator: AnyTranslator) -> bool:
+    """Return whether the model of a bundle has attention weights."""
+    return isinstance(translator.session, OnnxSession) and translator.session.bundle.has_attention
+
+
+class _Writer:
+    """Writes the translated text, and notes where each sentence is."""
+
+    def __init__(self, outcomes: Sequence[_Outcome], words: dict[int, AlignedSentence], options: TextOptions) -> None:
+        self._outcomes, self._words, self._options = outcomes, words, options
+        self._written: list[str] = []
+        self._length = 0
+        self._sentences: list[SentenceTranslation] = []
+        self._done = 0
+
+    def text(self, parts: Sequence[str | PlannedBlock]) -> TextTranslation:
+        """Write all parts."""
+        for part in parts:
+            if isinstance(part, str):
+                self._write(part)
+            else:
+                self._block(part)
+        return TextTranslation("".join(self._written), tuple(self._sentences))
+
+    def _write(self, text: str) -> None:
+        self._written.append(text)
+        self._length += len(text)
+
+    def _block(self, planned: PlannedBlock) -> None:
+        block, place, tag = planned.block, 0, 0
+        for sentence in planned.sentences:
+            span = sentence.span if isinstance(sentence, PlannedSentence) else sentence
+            chosen = sentence.tags if isinstance(sentence, PlannedSentence) else frozenset[int]()
+            first = next((t for t in range(tag, len(block.tags)) if block.tags[t].place > span[0] or t in chosen), None)
+            tag = self._copy(block, place, span[0], tag, first)
+            start, place = self._length, span[1]
+            if isinstance(sentence, PlannedSentence):
+                self._translated(sentence, start)
+                tag = max(chosen, default=tag - 1) + 1
+            else:
+                first = next((t for t in range(tag, len(block.tags)) if block.tags[t].place >= place), None)
+                tag = self._copy(block, *span, tag, first)
+                self._note(block, span, start)
+        self._copy(block, place, len(block.text), tag, None)
+
+    def _translated(self, planned: PlannedSentence, start: int) -> None:
+        outcome, sentence = self._outcomes[self._done], self._words.get(self._done)
+        self._done += 1
+        self._write(_sentence_text(outcome, sentence))
+        words: tuple[TranslatedWord, ...] = ()
+        if self._options.word_details and sentence is not None:
+            words = _details(sentence, planned.span[0])
+        self._note(planned.block, planned.span, start, outcome.translation, confidence_of(outcome.best), words)
+
+    def _note(self, block: Block, span: Span, start: int, *translated: Any) -> None:
+        source = block.origins[span[0]], block.origins[span[1]]
+        self._sentences.append(SentenceTranslation(source, (start, self._length), *(translated or (None,))))
+
+    def _copy(self, block: Block, start: int, end: int, first: int, last: int | None) -> int:
+        """Copy characters, and the tags from ``first`` up to ``last`` before and between them; return ``last``."""
+        last = len(block.tags) if last is None else last
+        place = start
+        for tag in block.tags[first:last]:
+            self._write("".join(block.raw[place : tag.place]) + tag.raw)
+            place = max(place, tag.place)
+        self._write("".join(block.raw[place:end]))
+        return last
+
+
+def _sentence_text(outcome: _Outcome, words: AlignedSentence | None) -> str:
+    planned = outcome.planned
+    if words is not None:
+        return with_tags(words, planned.block, planned.tags, planned.span)
+    return planned.block.escape(outcome.finish.apply(outcome.best.text))
+
+
+def _details(sentence: AlignedSentence, start: int) -> tuple[TranslatedWord, ...]:
+    details = []
+    for word in sentence.words:
+        source = sentence.source(word)
+        shifted = None if source is None else (source[0] - start, source[1] - start)
+        details.append(TranslatedWord(word.text, word.probability, shifted))
+    return tuple(details)
+
+
+def confidence_of(hypothesis: TextHypothesis) -> float | None:
+    """The geometric mean of the probabilities of a translation's tokens."""
+    if hypothesis.token_scores:
+        return math.exp(sum(hypothesis.token_scores) / len(hypothesis.token_scores))
+    return None if hypothesis.score is None else math.exp(min(0.0, hypothesis.score))

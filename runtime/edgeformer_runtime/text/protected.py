@@ -1,0 +1,47 @@
+"""What is not translated: URLs, e-mail addresses, placeholders, and text without words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from edgeformer_runtime.text.block import Block, Item, overlapping
+
+# Lengths are limited so that searching takes linear time.
+_PATTERNS = (
+    r"(?:https?|ftp)://[^\s<>\"]+|www\.[^\s<>\"]+",
+    r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+",  # john@example.com
+    r"\{\{[^{}\n]{0,80}\}\}|\$\{[^{}\n]{1,80}\}|\{[^{}\s]{0,80}\}",  # {{x}}, ${x}, {name}
+    r"%\([^()\s]{1,80}\)[-#0 +]?\d*(?:\.\d+)?[a-zA-Z]",  # %(n)d
+    r"%(?:\d+\$)?[-#0+]?\d*(?:\.\d+)?(?:l|ll|h|z)?[sdiufFeEgGxXoc@](?![a-zA-Z])",  # %s, %1$s, %5.2f
+    r"\$[A-Z_][A-Z0-9_]+\b",  # $VAR
+    r"</?\d+/?>",  # <0>, </0>
+    r"(?<![\w:]):[a-z0-9_+-]{0,40}[a-z][a-z0-9_+-]{0,40}:(?![\w:])",  # :emoji:
+)
+_PROTECTED = re.compile("|".join(_PATTERNS))
+_SENTENCE_END = ".,;:!?)]}'\"»”’…。"
+
+
+def protected_items(block: Block) -> list[Item]:
+    """Find URLs, e-mail addresses and placeholders in a block, outside the items that it has already."""
+    items = []
+    for match in _PROTECTED.finditer(block.text):
+        start, end = match.span()
+        if "://" in match[0] or match[0].startswith("www."):
+            while end > start + 1 and block.text[end - 1] in _SENTENCE_END:
+                end -= 1
+        if not overlapping(block.items, start, end):
+            items.append(Item(start, end, block.text[start:end], "".join(block.raw[start:end])))
+    return items
+
+
+def has_words(text: str, start: int, end: int, items: Sequence[Item]) -> bool:
+    """Return whether part of a text has a letter outside protected items."""
+    place = start
+    for item in overlapping(items, start, end):
+        if item.is_term:
+            continue
+        if any(map(str.isalpha, text[place : max(place, item.start)])):
+            return True
+        place = max(place, item.end)
+    return any(map(str.isalpha, text[place:end]))

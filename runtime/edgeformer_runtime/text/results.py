@@ -1,0 +1,46 @@
+"""Translations of whole texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeformer_runtime.translator import Translation
+
+
+@dataclass(frozen=True)
+class TranslatedWord:
+    """A word or punctuation mark of a translation."""
+
+    text: str
+    probability: float | None
+    """Geometric mean of its tokens' probabilities; ``None`` for what the model did not write."""
+    source: tuple[int, int] | None
+    """Characters of the source word that it attends to most, counted from the first of the sentence; ``None`` if it
+    attends to none. Without attention, this is the source word at the same place."""
+
+
+@dataclass(frozen=True)
+class SentenceTranslation:
+    """A sentence of a text, and its translation."""
+
+    source: tuple[int, int]
+    """Its characters in the source text: the first, and the one after the last."""
+    target: tuple[int, int]
+    """The characters of its translation in the text's translation."""
+    translation: Translation | None
+    """What the model wrote; ``None`` if the sentence was copied."""
+    confidence: float | None = None
+    """Geometric mean of the probabilities of the translation's tokens, end token included; ``None`` if it was copied,
+    or if there are no scores."""
+    words: tuple[TranslatedWord, ...] = ()
+    """Words of the translation, if they were requested."""
+
+
+@dataclass(frozen=True)
+class TextTranslation:
+    """The translation of a text."""
+
+    text: str
+    """The translation, with the white space, lists and markup of the source."""
+    sentences: tuple[SentenceTranslation, ...]
+    """Sentences in their order."""

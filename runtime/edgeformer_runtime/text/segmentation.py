@@ -1,0 +1,162 @@
+"""From a text to spans of sentences that the model can read. What is between the spans is copied."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+
+from edgeformer_runtime.text.block import Item, Span, inside, overlapping
+
+Count = Callable[[list[str]], list[int]]
+"""Returns the number of tokens of each text."""
+
+_LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_MARKER = re.compile(r"\s*(?:(?:>\s?)+|(?:[-*+•‣·◦▪–—]|\(?\d{1,3}[.)]|\(?[a-z]\)|#{1,6})(?:\s+|$))")
+"""What a line of a list, a quotation or a heading begins with."""
+_CLAUSE_END = re.compile(r"[,;:،؛—–](?=\s)|[、，；：]")
+_CONJUNCTION = re.compile(
+    r"\s(?=(?:and|or|but|because|which|that|und|oder|aber|weil|dass|et|ou|mais|que|qui|car|y|o|pero|porque|e|ma|perché|"
+    r"mas|en|of|maar|omdat)\s)"
+)
+_SPACE = re.compile(r"\s")
+_NARROWS = (_CLAUSE_END, _CONJUNCTION, _SPACE)
+_ANY_END = re.compile(r"[.!?]\s|[。！？]")
+MAX_SEGMENTED_CHARACTERS = 16384
+"""Longer lines are divided before their sentences are found."""
+MAX_COUNTED_CHARACTERS = 4096
+"""Longer sentences are split without counting their tokens, which would take long."""
+
+
+def sentence_spans(text: str, language: str = "") -> list[Span]:
+    """Find the sentences of a text, without the white space and list markers around them.
+
+    A line end always ends a sentence. Without sentencex, nothing else does, which a warning says once.
+
+    Args:
+        text: any text.
+        language: its language code, for abbreviations; may be empty.
+    """
+    spans: list[Span] = []
+    segment = _segmenter()
+    code = re.split("[-_]", language)[0] or "en"
+    for line in _LINE.finditer(text):
+        start, end = line.span()
+        if marker := _MARKER.match(text, start, end):
+            start = marker.end()
+        for chunk in _chunks(text[start:end]):
+            for part in segment(code, chunk):
+                spans += trimmed(text, start, start + len(part))
+                start += len(part)
+    return spans
+
+
+def _chunks(line: str) -> Iterator[str]:
+    """Divide a very long line behind the end of a sentence, or at a space: the library's time grows with the square."""
+    start = 0
+    while len(line) - start > MAX_SEGMENTED_CHARACTERS:
+        part = line[start : start + MAX_SEGMENTED_CHARACTERS]
+        end = max((match.end() for match in _ANY_END.finditer(part)), default=0) or part.rfind(" ") + 1 or len(part)
+        yield part[:end]
+        start += end
+    yield line[start:]
+
+
+def trimmed(text: str, start: int, end: int) -> list[Span]:
+    """The span without white space at its ends; no span if nothing is left."""
+    part = text[start:end]
+    start += len(part) - len(part.lstrip())
+    end -= len(part) - len(part.rstrip())
+    return [(start, end)] if start < end else []
+
+
+def fitting_spans(text: str, spans: Sequence[Span], items: Sequence[Item], limit: int, count: Count) -> list[Span]:
+    """Split sentences that have too many tokens, where it hurts least: behind clauses, before conjunctions, at spaces.
+
+    Args:
+        text: the text.
+        spans: its sentences.
+        items: parts of it that are not split.
+        limit: maximum number of tokens.
+        count: counts tokens.
+    """
+    waiting, fitting = list(spans), list[Span]()
+    while waiting:
+        short = [span for span in waiting if span[1] - span[0] <= MAX_COUNTED_CHARACTERS]
+        counts = dict(zip(short, count([text[start:end] for start, end in short]), strict=True))
+        after: list[Span] = []
+        for start, end in waiting:
+            place = None if counts.get((start, end), limit + 1) <= limit else _split_place(text, start, end, items)
+            if place is None:
+                fitting.append((start, end))
+            else:
+                after += [*trimmed(text, start, place), *trimmed(text, place, end)]
+        waiting = after
+    return sorted(fitting)
+
+
+def joined_spans(spans: Sequence[Span], items: Sequence[Item]) -> list[Span]:
+    """Join sentences between which there is no end of a sentence, but the middle of an item."""
+    joined: list[Span] = []
+    for start, end in spans:
+        if joined and any(
+            (item.start < joined[-1][1] < item.end) or (item.start < start < item.end)
+            for item in overlapping(items, joined[-1][1] - 1, start + 1)
+        ):
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _split_place(text: str, start: int, end: int, items: Sequence[Item]) -> int | None:
+    """The best place to split a sentence; ``None`` if it is a single character or item."""
+    middle, quarter = (start + end) // 2, (end - start) // 4
+    for pattern in _NARROWS:
+        places = [
+            match.end()
+            for match in pattern.finditer(text, start + quarter, end - quarter)
+            if inside(match.end(), items) is None
+        ]
+        if places:
+            return min(places, key=lambda place: abs(place - middle))
+    item = inside(middle, items)
+    if item is not None:
+        return next((place for place in (item.start, item.end) if start < place < end), None)
+    return next(_character_starts(text, start, end, middle), None)
+
+
+def _character_starts(text: str, start: int, end: int, middle: int) -> Iterator[int]:
+    """Places near the middle where a character begins, as a reader sees it; failing that, any place."""
+    places = range(middle if middle > start else start + 1, end)
+    for place in places:
+        is_part = unicodedata.combining(text[place]) or text[place] == "\ufe0f"
+        if not is_part and "\u200d" not in text[place - 1 : place + 1]:
+            yield place
+    yield from places
+
+
+@cache
+def _segmenter() -> Callable[[str, str], list[str]]:
+    try:
+        import sentencex
+    except ModuleNotFoundError:
+        warnings.warn(
+            "Without sentencex, only line ends separate sentences: pip install 'edgeformer[text]'.", stacklevel=2
+        )
+        return lambda language, text: [text]
+
+    def segment(language: str, text: str) -> list[str]:
+        # The library fails on white space outside ASCII.
+        plain = "".join(" " if character.isspace() else character for character in text)
+        try:
+            parts = sentencex.segment(language, plain)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # which is not an Exception
+                raise
+            return [text]
+        return parts if "".join(parts) == plain else [text]
+
+    return segment

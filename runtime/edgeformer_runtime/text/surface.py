@@ -1,0 +1,134 @@
+"""What distinguishes a sentence on its surface only: capitals and final punctuation, and loops of the model."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_FINAL = re.compile(r"[.!?。！？…।؟]+[\"'”’»)\]]*$")
+_MARKS = {
+    "ar": {"?": "؟"},
+    "bn": {".": "।"},
+    "el": {"?": ";"},
+    "fa": {"?": "؟"},
+    "fr": {"?": "\u00a0?", "!": "\u00a0!"},
+    "hi": {".": "।"},
+    "ja": {".": "。", "?": "？", "!": "！"},
+    "ur": {".": "۔", "?": "؟"},
+    "zh": {".": "。", "?": "？", "!": "！"},
+}
+"""Final punctuation where it differs from that of English."""
+_NOUNS_IN_CAPITALS = ("de", "deu", "lb", "ltz")
+"""Languages in which the first letter depends on the word."""
+_UNIFORM = {"。": ".", "！": "!", "？": "?", "।": ".", "؟": "?", "۔": "."}
+_COPIES = re.compile(r"(\w[^\n]{0,80}?)(?:[\s,]+\1){2,}[.!?,]*", re.IGNORECASE)
+_ABBREVIATION = re.compile(r"(?:\w\.\w?|\betc|\bvs|\bNr|\bno|\bSt|\bMr|\bDr|\bCo|\bInc|\bLtd)\.$", re.IGNORECASE)
+_SEARCHED = 2000
+"""Characters at the end of a text in which copies are searched for."""
+MIN_CAPITALS = 6
+"""Text with fewer letters may be an acronym."""
+
+
+@dataclass(frozen=True)
+class Finish:
+    """How a translation is changed: it is cut, and something is added."""
+
+    keep: int
+    """Characters to keep."""
+    added: str = ""
+    """What follows them."""
+    is_upper: bool = False
+    """Whether it is written in capitals."""
+    first: str = ""
+    """Its first letter, if that is another one."""
+
+    def apply(self, text: str) -> str:
+        """Change a text."""
+        text = self.initial(text[: self.keep]) + self.added
+        return text.upper() if self.is_upper else text
+
+    def initial(self, text: str) -> str:
+        """Change the first letter of a text."""
+        place = len(text) - len(text.lstrip())
+        return text[:place] + self.first + text[place + 1 :] if self.first else text
+
+
+def in_capitals(text: str) -> bool:
+    """Return whether all letters of a text are capitals, and enough of them that it is no acronym."""
+    return text.isupper() and sum(map(str.isupper, text)) >= MIN_CAPITALS
+
+
+def lowered(text: str) -> str:
+    """Text in lowercase but for its first letter; the text itself if capitals do not give it back."""
+    small = text.lower()
+    first = next((place for place, character in enumerate(small) if character.isalpha()), 0)
+    small = small[:first] + small[first : first + 1].upper() + small[first + 1 :]
+    return small if len(small) == len(text) and small.upper() == text else text
+
+
+def without_repeats(source: str, text: str, repeats: int) -> int:
+    """The number of characters to keep of a text so that it does not end with copies of the same words, or consists of
+    three or more.
+
+    Args:
+        source: the text that was translated; if it repeats itself as often, nothing is removed.
+        text: the translation.
+        repeats: number of copies that are too many.
+    """
+    if (whole := _COPIES.fullmatch(text.strip())) and not _COPIES.fullmatch(source.strip()):
+        return text.find(whole[1]) + len(whole[1])
+    # A copy has at least two characters: numbers, dots and interjections repeat single ones.
+    loop = re.compile(rf"(.{{2,80}}?)\1{{{repeats - 1},}}(?P<rest>.{{0,79}})$", re.DOTALL)
+    offset = max(0, len(text) - _SEARCHED)
+    found = loop.search(text, offset)
+    if found is None or loop.search(source, max(0, len(source) - _SEARCHED)):
+        return len(text)
+    copy, rest = found[1], found["rest"].strip(" .!?,;")
+    if not any(map(str.isalpha, copy)) or not copy.strip().startswith(rest):
+        return len(text)
+    return found.start() + len(copy.rstrip())
+
+
+def finish(source: str, text: str, language: str, *, is_upper: bool, match: bool, repeats: int) -> Finish:
+    """Decide how to change a translation so that its surface is that of its source.
+
+    Args:
+        source: the sentence.
+        text: its translation.
+        language: language code of the translation.
+        is_upper: whether the sentence is in capitals.
+        match: whether the first letter and final punctuation are to be those of the source.
+        repeats: number of copies of the same words at the end that are too many; 0 allows all.
+    """
+    keep = without_repeats(source, text, repeats) if repeats else len(text)
+    if not match or not text.strip():
+        return Finish(keep, is_upper=is_upper)
+    code = re.split("[-_]", language)[0]
+    keep, added = _punctuation(source, text[:keep], code)
+    return Finish(keep, added, is_upper, _first_letter(source, text, code))
+
+
+def _punctuation(source: str, text: str, code: str) -> tuple[int, str]:
+    """How many characters of a translation to keep, and the punctuation to add."""
+    wanted, found = _FINAL.search(source), _FINAL.search(text)
+    is_abbreviation = _ABBREVIATION.search(text) is not None
+    is_period = found is not None and found[0] in (".", "。", "।")
+    clause = source[-1:] if source.endswith((",", ";", ":")) else ""
+    is_word = not any(map(str.isspace, source.strip()))  # as in "hello", which becomes "Hello?"
+    if found and not wanted and (is_period or is_word) and not is_abbreviation:
+        return found.start(), clause
+    if wanted and not found and text[-1:].isalnum():
+        mark = _UNIFORM.get(wanted[0][0], wanted[0][0])
+        return len(text), _MARKS.get(code, {}).get(mark, mark)
+    return len(text), clause if text[-1:].isalnum() else ""
+
+
+def _first_letter(source: str, text: str, code: str) -> str:
+    """The first letter of a translation in the case of its source's; empty if it is right or depends on the word."""
+    old, new, following = source.lstrip()[:1], text.lstrip()[:1], text.lstrip()[1:2]
+    if old.isupper() and new.islower() and not following.isupper():
+        return new.upper() if len(new.upper()) == 1 else ""
+    is_capitalized = new.isupper() and (following.islower() or following in ("'", "’", " ")) and new != "I"
+    if old.islower() and is_capitalized and code not in _NOUNS_IN_CAPITALS:
+        return new.lower() if len(new.lower()) == 1 else ""
+    return ""

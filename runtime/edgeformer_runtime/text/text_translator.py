@@ -1,0 +1,233 @@
+"""Translation of whole texts: plain text and HTML."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Unpack, get_args
+
+from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
+from edgeformer_runtime.errors import InputError, OptionError
+from edgeformer_runtime.text.block import Block, Item, Span, overlapping
+from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.options import Format, TextOptions
+from edgeformer_runtime.text.placement import inner_tags
+from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedSentence, Reading
+from edgeformer_runtime.text.protected import has_words, protected_items
+from edgeformer_runtime.text.results import TextTranslation
+from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, sentence_spans, trimmed
+from edgeformer_runtime.text.surface import in_capitals, lowered
+from edgeformer_runtime.translator import AnyTranslator
+
+LOOP_REPEATS = 8
+"""Times that a translation may repeat the same tokens before it is stopped, unless the model's defaults say so."""
+LONGEST_RATIO, LONGEST_REST = 3.0, 32
+"""A translation is stopped at this many times the tokens of its source, plus a rest, unless the model's defaults limit
+it."""
+_WHITE_SPACE = re.compile(r"\s")
+_MANY_TOKENS = 1.5
+"""Text in capitals is unusual to a tokenizer that needs this many times the tokens for it."""
+
+
+class TextTranslator:
+    """Translates whole texts. Thread-safe.
+
+    >>> TextTranslator(Translator.open("bundle")).translate(["A dog runs. It barks."])[0].text  # doctest: +SKIP
+    'Un chien court. Il aboie.'
+
+    A text is split into sentences, which are translated one by one. White space, line breaks and list markers between
+    them stay as they are, and so do sentences without words, such as numbers and URLs.
+
+    Args:
+        translator: translates the sentences.
+        options: how to split texts and put them together again.
+
+    Raises:
+        OptionError: an option is out of range.
+    """
+
+    def __init__(self, translator: AnyTranslator, options: TextOptions = TextOptions()) -> None:  # noqa: B008, is frozen
+        options.verify()
+        self.translator, self.options = translator, options
+        session = translator.session
+        limit = min(session.max_source_length, max(2, session.max_target_length * 3 // 4))
+        self._limit = min(session.max_source_length, options.max_sentence_tokens or limit)
+
+    def decoding(self, options: DecodeOptions | None = None, **changes: Unpack[DecodeChanges]) -> DecodeOptions:
+        """Return the options to translate sentences with: those given, or the model's defaults, with scores of tokens,
+        and stopped if they loop or are far too long.
+
+        Raises:
+            OptionError: a name is unknown, or a token is not in the target vocabulary.
+        """
+        if options is None:
+            options = self.translator.defaults
+            if not options.max_ngram_repeats:
+                options = replace(options, max_ngram_repeats=LOOP_REPEATS)
+            if not options.max_len_a and not options.max_len_b:
+                options = replace(options, max_len_a=LONGEST_RATIO, max_len_b=LONGEST_REST)
+            options = replace(options, return_token_scores=True)
+        if changes:
+            own = self.translator.options(**changes)
+            options = replace(options, **{name: getattr(own, name) for name in changes})
+        return options
+
+    def translate(
+        self,
+        texts: Iterable[str],
+        *,
+        format: Format = "text",
+        options: DecodeOptions | None = None,
+        **changes: Unpack[DecodeChanges],
+    ) -> list[TextTranslation]:
+        """Translate texts. Each translation is independent of the other texts in the call.
+
+        Args:
+            texts: plain text or HTML.
+            format: what the texts are written in.
+            options: decoding options; ``None`` uses those of :meth:`decoding`.
+            changes: fields of :class:`DecodeOptions` to change in them, such as ``beam_size=1``.
+
+        Raises:
+            InputError: a text is not a string of valid Unicode.
+            OptionError: an option is unknown or out of range, or ``texts`` is not a list of strings.
+            SessionError: the translator is closed, or was opened before a fork.
+        """
+        if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+            raise OptionError(f"`texts` must be a list of strings, but is {type(texts).__name__}.")
+        plans = [self.split(text, format=format, index=index) for index, text in enumerate(texts)]
+        return self.translate_plans(plans, self.decoding(options, **changes))
+
+    def translate_plans(self, plans: Sequence[Plan], options: DecodeOptions) -> list[TextTranslation]:
+        """Translate texts that are split already; see :meth:`translate`."""
+        translated = iter(self.translator.translate([text for plan in plans for text in plan.sentences], options))
+        return [plan.join([next(translated) for _ in plan.sentences], options) for plan in plans]
+
+    def split(self, text: str, *, format: Format = "text", index: int = 0) -> Plan:
+        """Split a text into the sentences that must be translated.
+
+        Args:
+            text: plain text or HTML.
+            format: what it is written in.
+            index: position of the text in the call, for errors.
+
+        Returns:
+            A plan: :attr:`Plan.sentences` are to be translated, and :meth:`Plan.join` takes their translations.
+
+        Raises:
+            InputError: the text is not a string of valid Unicode.
+            OptionError: the format is unknown.
+        """
+        if format not in get_args(Format):
+            raise OptionError(f"`format` must be one of {', '.join(get_args(Format))}, but is {format!r}.")
+        if not isinstance(text, str):
+            raise InputError(index, f"must be a string, but is {text!r}.")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
+            ) from None
+        return self.plan(html_parts(text) if format == "html" else [Block.plain(text)])
+
+    def plan(self, parts: Iterable[str | Block]) -> Plan:
+        """Split the blocks of a document into sentences; see :meth:`split`.
+
+        Args:
+            parts: the document in order: text to copy, and blocks to translate.
+        """
+        planned = [part if isinstance(part, str) else self._planned(part) for part in parts]
+        return Plan(self.translator, planned, self.options, self.translator.languages[1])
+
+    def _planned(self, block: Block) -> PlannedBlock:
+        items = list(block.items)
+        if self.options.protect:
+            items += protected_items(block)
+        if self.options.glossary is not None:
+            items += self.options.glossary.items(block, items)
+        items.sort(key=lambda item: item.start)
+        text = _WHITE_SPACE.sub(" ", block.text) if block.is_markup else block.text  # no line ends
+        spans = joined_spans(sentence_spans(text, self.translator.languages[0]), items)
+        spans = [part for span in spans for part in self._without_long_items(block.text, span, items)]
+        spans = fitting_spans(block.text, spans, items, self._limit, self._count)
+        has_text = [has_words(block.text, *span, items) for span in spans]
+        texts = [_without_items(block.text, span, items) for span, kept in zip(spans, has_text, strict=True) if kept]
+        lower = iter(self._lowercased(texts))
+        sentences = [
+            _sentence(block, span, items, is_upper=next(lower)) if kept else span
+            for span, kept in zip(spans, has_text, strict=True)
+        ]
+        return PlannedBlock(block, tuple(sentences))
+
+    def _without_long_items(self, text: str, span: Span, items: Sequence[Item]) -> Iterator[Span]:
+        """Parts of a sentence without the items that have too many tokens, which are sentences of their own."""
+        start = span[0]
+        for item in overlapping(items, *span):
+            if item.end - item.start >= self._limit and self._count([text[item.start : item.end]])[0] > self._limit:
+                yield from trimmed(text, start, item.start)
+                yield item.start, item.end
+                start = item.end
+        yield from trimmed(text, start, span[1])
+
+    def _count(self, texts: list[str]) -> list[int]:
+        return [len(ids) for ids in self.translator.source_tokenizer.encode_batch(texts, special_tokens=True)]
+
+    def _lowercased(self, texts: list[str]) -> list[bool]:
+        """Whether the model reads each text in lowercase."""
+        capitals = [self.options.capitals != "keep" and in_capitals(text) for text in texts]
+        if not any(capitals):
+            return capitals
+        most = 1 / _MANY_TOKENS if self.options.capitals == "auto" else math.inf
+        return [
+            is_upper and lower <= min(self._limit, most * upper)
+            for is_upper, upper, lower in zip(
+                capitals, self._count(texts), self._count(list(map(lowered, texts))), strict=True
+            )
+        ]
+
+
+def _sentence(block: Block, span: Span, items: Sequence[Item], *, is_upper: bool) -> PlannedSentence:
+    own = tuple(item for item in overlapping(items, *span) if span[0] <= item.start and item.end <= span[1])
+    tags = frozenset(inner_tags(block, *span))
+    placeholders = [item for item in own if not item.is_term]
+    bare = None
+    if placeholders:
+        bare = _reading(block, span, own, is_upper=is_upper, without=True)
+    return PlannedSentence(block, span, own, tags, _reading(block, span, own, is_upper=is_upper), bare)
+
+
+def _without_items(text: str, span: Span, items: Sequence[Item]) -> str:
+    """A sentence with spaces in place of its placeholders."""
+    start, end = span
+    sentence = text[start:end]
+    for item in overlapping(items, start, end):
+        if not item.is_term:
+            first, last = max(item.start, start) - start, min(item.end, end) - start
+            sentence = sentence[:first] + " " * (last - first) + sentence[last:]
+    return sentence
+
+
+def _reading(block: Block, span: Span, items: Sequence[Item], *, is_upper: bool, without: bool = False) -> Reading:
+    """What the model reads of a sentence, with or without placeholders."""
+    start, end = span
+    text = block.text[start:end]
+    if is_upper:
+        lower = lowered(_without_items(block.text, span, items))
+        text = "".join(old if new.isspace() else new for old, new in zip(text, lower, strict=True))
+    if not without and not block.is_markup:
+        return Reading(text, range(start, end + 1), is_upper)
+    kept: list[int] = []
+    for place in range(start, end):
+        if without and any(item.start <= place < item.end and not item.is_term for item in items):
+            continue
+        is_space = block.text[place].isspace()
+        if not is_space or (kept and not block.text[kept[-1]].isspace()):
+            kept.append(place)
+    while kept and block.text[kept[-1]].isspace():
+        kept.pop()
+    read = "".join(text[place - start] for place in kept)
+    if block.is_markup:
+        read = "".join(" " if character.isspace() else character for character in read)
+    return Reading(read, (*kept, end), is_upper)

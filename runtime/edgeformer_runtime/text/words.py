@@ -1,0 +1,170 @@
+"""The words of a translation and what they were translated from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from edgeformer_runtime.attention import Attention
+from edgeformer_runtime.decoding.session import FloatArray
+from edgeformer_runtime.text.block import Span
+from edgeformer_runtime.text.surface import Finish
+from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.translator import TextHypothesis
+
+_UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Scripts whose words have no space between them."""
+_LETTER = rf"(?:(?![{_UNSPACED}])\w)"
+_ELISION = r"(?<!\w)(?:[cdjlmnstCDJLMNST]|\w*[Qq]u|[Dd]all|[Dd]ell|[Nn]ell|[Ss]ull|[Aa]ll)['’](?=\w)"
+"""An article or the like that has lost its vowel, as in French and Italian."""
+WORD = re.compile(rf"[{_UNSPACED}][\u0300-\u036f\ufe00-\ufe0f]*|{_ELISION}|{_LETTER}+(?:['’\-]{_LETTER}+)*|\S")
+"""A word or a punctuation mark."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word or punctuation mark of a translation."""
+
+    text: str
+    space: str
+    """White space before it."""
+    shares: FloatArray
+    """Share of its attention on each source token, ``(S,)``."""
+    probability: float | None = None
+    """Geometric mean of its tokens' probabilities."""
+    raw: str | None = None
+    """How it is written, if not as its text."""
+    is_item: bool = False
+    """Whether it is a placeholder or a term of a glossary."""
+
+
+@dataclass(frozen=True)
+class AlignedSentence:
+    """A translation whose words have their share of attention on each source token."""
+
+    words: list[Word]
+    end: str
+    """White space after the last word."""
+    tokens: Sequence[Span]
+    """Characters of each of the S source tokens."""
+    source_words: Sequence[Span]
+    """Characters of the words of the source."""
+
+    def share(self, word: Word, start: int, end: int) -> float:
+        """The share of a word's attention on characters of the source, from 0 to 1."""
+        inner = [start <= (first + last) / 2 < end for first, last in self.tokens]
+        return float(word.shares[inner].sum()) if any(inner) else 0.0
+
+    def source(self, word: Word) -> Span | None:
+        """The source word that a word attends to most; ``None`` if it attends to none."""
+        share, span = max(((self.share(word, *span), span) for span in self.source_words), default=(0.0, None))
+        return span if share else None
+
+    def on(self, start: int, end: int) -> FloatArray:
+        """Shares of a word that was translated from certain characters, ``(S,)``."""
+        inner = np.array([start <= (first + last) / 2 < end for first, last in self.tokens], np.float32)
+        return inner / max(1.0, float(inner.sum()))
+
+
+def aligned(
+    source: str,
+    offsets: Sequence[int],
+    hypothesis: TextHypothesis,
+    attention: Attention | None,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    finish: Finish,
+) -> AlignedSentence:
+    """Divide a translation into words.
+
+    Args:
+        source: the text that the model read.
+        offsets: place of each of its characters in the block, and that of its end.
+        hypothesis: the translation.
+        attention: its attention weights; without them, each word belongs to the source word at the same place.
+        tokenizers: those of source and target.
+        finish: how the translation is changed.
+    """
+    text = hypothesis.text
+    ends = _target_ends(tokenizers[1], hypothesis)
+    spans = _source_spans(tokenizers[0], source) if attention is not None else None
+    columns = 0 if attention is None else attention.weights.shape[1] - tokenizers[0].prefix_length
+    if attention is None or spans is None or not 0 < len(spans) <= columns:
+        spans, weights = _proportional(source, ends, len(text))
+    else:
+        first = tokenizers[0].prefix_length
+        weights = attention.weights[: len(ends), first : first + len(spans)]
+        weights = weights / np.maximum(weights.sum(1, keepdims=True), 1e-9)
+    words: list[Word] = []
+    place, token_spans = 0, list(pairwise([0, *ends]))
+    for match in WORD.finditer(text, 0, finish.keep):
+        rows = [row for row, (start, end) in enumerate(token_spans) if start < match.end() and end > match.start()]
+        shares = weights[rows].mean(0) if rows else np.zeros(len(spans), np.float32)
+        probability = None
+        if rows and hypothesis.token_scores is not None:
+            probability = float(np.exp(np.mean([hypothesis.token_scores[row] for row in rows])))
+        shown = finish.initial(match[0]) if not words else match[0]
+        shown = shown.upper() if finish.is_upper else shown
+        words.append(Word(shown, text[place : match.start()], shares, probability))
+        place = match.end()
+    if finish.added and words:
+        mark = finish.added.lstrip()
+        words.append(Word(mark, finish.added[: -len(mark)], np.zeros(len(spans), np.float32)))
+    if words and not words[-1].text.isalnum() and not source[-1:].isalnum():  # final punctuation attends to anything
+        words[-1] = replace(words[-1], shares=np.eye(len(spans), dtype=np.float32)[-1])
+    tokens = [(offsets[start], offsets[end - 1] + 1 if end > start else offsets[start]) for start, end in spans]
+    source_words = [(offsets[match.start()], offsets[match.end() - 1] + 1) for match in WORD.finditer(source)]
+    end = "" if finish.added and words else text[place : finish.keep]
+    return AlignedSentence(words, end, tokens, source_words)
+
+
+def joined(words: Sequence[Word], end: str) -> str:
+    """The text of words, white space between them included."""
+    return "".join(word.space + word.text for word in words) + end
+
+
+def replaced(sentence: AlignedSentence, first: int, last: int, words: Sequence[Word]) -> AlignedSentence:
+    """A sentence with other words in place of those from ``first`` up to ``last``."""
+    return replace(sentence, words=[*sentence.words[:first], *words, *sentence.words[last:]])
+
+
+def _target_ends(tokenizer: Tokenizer, hypothesis: TextHypothesis) -> list[int]:
+    """The end of each token in the text: a prefix of the tokens is decoded to a prefix of the text."""
+    text, ids, ends = hypothesis.text, hypothesis.ids, [0]
+    if tokenizer.decode(ids) != text:  # unknown tokens were replaced
+        return [len(text) * (count + 1) // len(ids) for count in range(len(ids))]
+    for count in range(1, len(ids)):
+        part = tokenizer.decode(ids[:count])
+        common = 0
+        for mine, other in zip(part, text, strict=False):
+            if mine != other:
+                break
+            common += 1
+        ends.append(max(ends[-1], common))
+    return [*ends[1:], len(text)] if ids else []
+
+
+def _source_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
+    """The characters of each source token; tokens that are not found in the text have none."""
+    spans, place = [], 0
+    for piece in tokenizer.pieces(text):
+        wanted = piece.strip().removesuffix("@@").removesuffix("</w>")
+        start = text.find(wanted, place, place + len(wanted) + 16) if wanted else -1
+        if start >= 0:
+            place = start + len(wanted)
+        spans.append((max(start, 0) if start >= 0 else place, place))
+    return spans
+
+
+def _proportional(source: str, ends: Sequence[int], length: int) -> tuple[list[Span], FloatArray]:
+    """Words of the source instead of its tokens, and a weight of 1 where a target token has the same place."""
+    spans = [match.span() for match in WORD.finditer(source)] or [(0, len(source))]
+    weights = np.zeros((len(ends), len(spans)), np.float32)
+    centers = np.array([(start + end) / 2 for start, end in spans])
+    for row, (start, end) in enumerate(pairwise([0, *ends])):
+        place = (start + end) / 2 / max(1, length) * len(source)
+        weights[row, int(np.abs(centers - place).argmin())] = 1
+    return spans, weights

@@ -1,0 +1,83 @@
+"""A translator of words by a dictionary, with attention that says which word each comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from edgeformer_runtime.attention import Attention
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.source import Source
+from edgeformer_runtime.text.options import TextOptions
+from edgeformer_runtime.text.text_translator import TextTranslator
+from edgeformer_runtime.text.words import WORD
+from edgeformer_runtime.translator import TextHypothesis, Translation
+
+WORDS = {"a": "une", "red": "rouge", "car": "voiture", "dog": "chien", "the": "le", "runs": "court"}
+
+
+class WordTokenizer:
+    """Tokens are words; their ids are their places in a list that grows."""
+
+    prefix_length = 0
+
+    def __init__(self) -> None:
+        self.known: list[str] = []
+
+    def pieces(self, text: str) -> list[str]:
+        return WORD.findall(text)
+
+    def encode_batch(self, texts: Iterable[str], *, special_tokens: bool) -> list[list[int]]:
+        return [[*map(self.id, self.pieces(text)), *[0] * special_tokens] for text in texts]
+
+    def id(self, word: str) -> int:
+        if word not in self.known:
+            self.known.append(word)
+        return self.known.index(word)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text = " ".join(self.known[index] for index in ids)
+        return text.replace(" .", ".").replace(" !", "!").replace(" ,", ",").replace("' ", "'")
+
+
+class WordTranslator:
+    """Translates word by word; an adjective follows its noun."""
+
+    def __init__(self) -> None:
+        self.session = SimpleNamespace(max_source_length=100, max_target_length=200)
+        self.languages = "en", "fr"
+        self.defaults = DecodeOptions()
+        self.source_tokenizer = self.target_tokenizer = WordTokenizer()
+
+    def translate(self, texts: Iterable[str], options: object = None) -> list[Translation]:
+        return [self.translation(text) for text in texts]
+
+    def translation(self, text: str) -> Translation:
+        words = self.source_tokenizer.pieces(text)
+        order = list(range(len(words)))
+        for place in range(len(words) - 1):
+            if words[place] == "red":
+                order[place], order[place + 1] = order[place + 1], order[place]
+        target = [WORDS.get(words[place], words[place]) for place in order]
+        ids = tuple(map(self.target_tokenizer.id, target))
+        weights = np.zeros((len(target) + 1, len(words) + 1), np.float32)
+        weights[range(len(target)), order] = 0.8
+        weights[:, -1] = 0.2  # the end token
+        attention = Attention((*words, "</s>"), (*target, "</s>"), weights, True)
+        hypothesis = TextHypothesis(self.target_tokenizer.decode(ids), tuple(target), ids, 0.0, True, None, attention)
+        return Translation(Source(text, tuple(map(self.source_tokenizer.id, words))), (hypothesis,))
+
+
+def attended(text: str, format: Any = "html", **options: Any) -> str:
+    """Translate a text word by word."""
+    (translation,) = text_translator(**options).translate([text], format=format)
+    return translation.text
+
+
+def text_translator(**options: Any) -> TextTranslator:
+    """A translator of texts, word by word."""
+    translator: Any = WordTranslator()
+    return TextTranslator(translator, TextOptions(**options))

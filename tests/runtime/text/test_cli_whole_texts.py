@@ -1,0 +1,100 @@
+"""``edgeformer translate`` for texts of several sentences and for documents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgeformer_runtime.text.options import TextOptions
+from edgeformer_runtime.text.text_translator import TextTranslator
+from edgeformer_runtime.translator import Translator
+from tests.commands import error, run
+
+TEXT = "The old dog runs near the sea. The green river sings."
+PAGE = "<p>The <b>old dog</b> runs.</p>\r\n<p>12</p>\n"
+
+
+@pytest.fixture(scope="module")
+def text_translator(translator: Translator) -> TextTranslator:
+    return TextTranslator(translator, TextOptions(word_details=True))
+
+
+def test_every_line_may_have_several_sentences(small_bundle: Path, text_translator: TextTranslator) -> None:
+    expected = [result.text for result in text_translator.translate([TEXT, "", " - dog"])]
+    result = run("translate", small_bundle, "--split", stdin=f"{TEXT}\n\n - dog\n")
+    assert result.stdout.split("\n") == [*expected, ""]
+    assert run("translate", small_bundle, "--split", TEXT).stdout == f"{expected[0]}\n"
+    assert run("translate", small_bundle, TEXT).stdout != f"{expected[0]}\n"
+    assert run("translate", small_bundle, "--no-split", TEXT).stdout == run("translate", small_bundle, TEXT).stdout
+
+
+def test_options_of_the_search_are_passed_on(small_bundle: Path, text_translator: TextTranslator) -> None:
+    (expected,) = text_translator.translate([TEXT], beam_size=1, max_length=4)
+    options = ("--split", "--beam", "1", "--max-length", "4")
+    assert run("translate", small_bundle, *options, TEXT).stdout == f"{expected.text}\n"
+
+
+def test_json_has_confidence_and_alignment(small_bundle: Path, text_translator: TextTranslator) -> None:
+    (expected,) = text_translator.translate([f"{TEXT} 42"])
+    record = json.loads(run("translate", small_bundle, "--split", "--json", f"{TEXT} 42").stdout)
+    assert (record["source"], record["text"]) == (f"{TEXT} 42", expected.text)
+    for found, sentence in zip(record["sentences"], expected.sentences, strict=True):
+        assert found["source"] == record["source"][slice(*found["source_span"])]
+        assert found["text"] == record["text"][slice(*found["target_span"])]
+        assert found["is_copied"] == (sentence.translation is None)
+        assert found["confidence"] == pytest.approx(sentence.confidence)
+        assert [word["text"] for word in found["words"]] == [word.text for word in sentence.words]
+    assert record["sentences"][-1]["is_copied"]
+
+
+def test_html_is_one_document(small_bundle: Path, text_translator: TextTranslator, tmp_path: Path) -> None:
+    (expected,) = text_translator.translate([PAGE], format="html")
+    source, target = tmp_path / "page.html", tmp_path / "out.html"
+    source.write_bytes(PAGE.encode("utf-8-sig"))
+    result = run("translate", small_bundle, "--format", "html", "--input", source, "-o", target)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert target.read_bytes() == expected.text.encode()
+    assert (
+        run("translate", small_bundle, "--format", "html", stdin=PAGE.encode()).stdout_bytes == expected.text.encode()
+    )
+
+
+def test_a_glossary(small_bundle: Path, tmp_path: Path) -> None:
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("# English\tFrench\n\nold dog\tvieux toutou\nsea\tocéan\n", encoding="utf-8")
+    result = run("translate", small_bundle, "--glossary", terms, TEXT)
+    assert "vieux toutou" in result.stdout
+    assert "océan" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"dog\tchien\ncat chat\n", "Line 2 of "),
+        (b"dog\t\n", "must be a term, a tab and its translation"),
+        (b"\xff\xfe", "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_glossary_that_is_wrong_is_named(
+    small_bundle: Path, tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    terms = tmp_path / "terms.tsv"
+    if content is not None:
+        terms.write_bytes(content)
+    line = error("translate", small_bundle, "--glossary", terms, TEXT)
+    assert message in line
+    assert str(terms) in line
+
+
+def test_what_does_not_go_together_is_named(small_bundle: Path, tmp_path: Path) -> None:
+    assert "--no-split cannot be combined" in error(
+        "translate", small_bundle, "--no-split", "--format", "html", "x", code=2
+    )
+    assert "one sentence each" in error("translate", small_bundle, "--split", "--target-prefix", "a", "x", code=2)
+    assert "`--nbest` gives several" in error("translate", small_bundle, "--split", "--nbest", "2", "x")
+    (tmp_path / "page").write_bytes(b"<p>\n\xff")
+    message = error("translate", small_bundle, "--format", "html", "--input", tmp_path / "page")
+    assert message.startswith(f"Line 2 of {tmp_path / 'page'} is not UTF-8")

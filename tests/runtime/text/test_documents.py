@@ -1,0 +1,306 @@
+"""Documents keep everything but their words."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeformer_runtime.errors import ConfigError, DataError
+from edgeformer_runtime.text.documents import SUFFIXES, translate_document
+from edgeformer_runtime.text.documents.files import translate_content
+from edgeformer_runtime.text.documents.markdown import markdown_parts
+from tests.commands import error, run
+from tests.runtime.text.attended import text_translator
+
+W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+ODT = (
+    'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" '
+    'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+)
+
+
+def translated(name: str, content: str | bytes) -> bytes:
+    content = content.encode() if isinstance(content, str) else content
+    return translate_content(text_translator(), content, name)[0]
+
+
+def packed(files: dict[str, str]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as package:
+        for name, content in files.items():
+            package.writestr(name, content)
+    return stream.getvalue()
+
+
+def unpacked(content: bytes, name: str) -> str:
+    with zipfile.ZipFile(io.BytesIO(content)) as package:
+        return package.read(name).decode()
+
+
+def docx(body: str, **others: str) -> bytes:
+    document = f'<w:document xmlns:w="{W}" xmlns:w14="urn:unused"><w:body>{body}</w:body></w:document>'
+    return packed({"[Content_Types].xml": "<Types/>", "word/document.xml": document, **others})
+
+
+def words_of(content: bytes) -> str:
+    """Body of a Word document, without its frame."""
+    body = re.search(r"<w:body>(.*)</w:body>", unpacked(content, "word/document.xml"), re.DOTALL)
+    assert body is not None
+    return body[1].replace(' xml:space="preserve"', "")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.txt", "\ufeffa red car.\r\n\r\n- a dog\r\n", "\ufeffune voiture rouge.\r\n\r\n- une chien\r\n"),
+        ("a.HTML", "<p class=x>a <b>red</b> car</p>", "<p class=x>une voiture <b>rouge</b></p>"),
+        (
+            "a.srt",
+            "1\n00:00:01,000 --> 00:00:02,000\na <i>red</i>\ncar & a dog\n\n"
+            "2\n00:00:03,000 --> 00:00:04,000\n- a dog.\n- a car.\n",
+            "1\n00:00:01,000 --> 00:00:02,000\nune voiture <i>rouge</i>\n& une chien\n\n"
+            "2\n00:00:03,000 --> 00:00:04,000\n- une chien.\n- une voiture.\n",
+        ),
+        (
+            "a.vtt",
+            "WEBVTT\n\nNOTE a dog\n\nintro\n00:01.000 --> 00:02.000 align:start\n<v Bob>a dog &amp; a car\n",
+            "WEBVTT\n\nNOTE a dog\n\nintro\n00:01.000 --> 00:02.000 align:start\n<v Bob>une chien &amp; une voiture\n",
+        ),
+        (
+            "a.po",
+            '# a dog\nmsgid ""\nmsgstr "X: a dog\\n"\n\n#: x.c:1\nmsgid "a \\"red\\" car\\n"\nmsgstr ""\n\n'
+            'msgid "a dog"\nmsgstr "un chat"\n\n'
+            'msgid "%d car"\nmsgid_plural "%d red "\n"car"\nmsgstr[0] ""\nmsgstr[1] ""\n',
+            None,
+        ),
+    ],
+)
+def test_text_formats(name: str, content: str, expected: str | None) -> None:
+    found = translated(name, content).decode()
+    if expected is not None:
+        assert found == expected
+    else:
+        assert 'msgid "a dog"\nmsgstr "un chat"\n' in found
+        assert 'msgid ""\nmsgstr "X: a dog\\n"\n' in found
+        assert re.search(r'msgid "a \\"red\\" car\\n"\nmsgstr ".*voiture.*\\n"\n', found)
+        assert 'msgstr[0] "%d voiture"\nmsgstr[1] "%d voiture rouge"\n' in found
+
+
+MARKDOWN = """---
+title: a dog
+---
+# a dog
+
+a **red** car and [a dog](http://x.y/a_b "t") `a dog`.
+The dog
+runs.
+
+> 1. a *red* car
+>    a dog
+
+```python
+a dog
+```
+
+| a dog | a car |
+|-------|:-----:|
+| a red | car   |
+
+[ref]: http://a.b/dog
+![a dog](dog.png) 2 * 3 snake_case_dog
+"""
+
+
+def test_markdown() -> None:
+    found = translated("a.md", MARKDOWN).decode()
+    assert found.startswith(
+        "---\ntitle: a dog\n---\n# une chien\n\nune voiture **rouge** and [une chien](http://x.y/a_b"
+    )
+    assert "`a dog`." in found
+    assert "```python\na dog\n```\n\n| une chien | une voiture |\n|-------|:-----:|\n" in found
+    assert "[ref]: http://a.b/dog\n" in found
+    assert "![a dog](dog.png)" in found
+    assert "> 1. une" in found
+    assert "*rouge*" in found
+    assert "snake_case_dog" in found
+
+
+@given(
+    text=st.one_of(
+        st.text(max_size=80),
+        st.lists(st.sampled_from([*"*_`[]()<>|#-\\ \n!x~", "](u)", "a dog", "**", "1. ", "```"]), max_size=25).map(
+            "".join
+        ),
+    )
+)
+def test_markdown_parts_are_the_whole_document(text: str) -> None:
+    written = ""
+    for part in markdown_parts(text):
+        if isinstance(part, str):
+            written += part
+            continue
+        place = 0
+        for tag in part.tags:
+            written += "".join(part.raw[place : tag.place]) + tag.raw
+            place = tag.place
+        written += "".join(part.raw[place:])
+    assert written == text
+    translated("a.md", text)
+
+
+class TestWord:
+    def test_runs_of_one_format_are_one_text(self) -> None:
+        content = docx("<w:p><w:pPr/><w:r><w:t>a r</w:t></w:r><w:r><w:t>ed car.</w:t></w:r></w:p>")
+        assert words_of(translated("a.docx", content)) == (
+            "<w:p><w:pPr/><w:r><w:t>une voiture rouge.</w:t></w:r></w:p>"
+        )
+
+    def test_formats_follow_their_words(self) -> None:
+        bold = "<w:rPr><w:b/></w:rPr>"
+        content = docx(
+            f"<w:p><w:r><w:t>a </w:t></w:r><w:r>{bold}<w:t>red</w:t></w:r>"
+            "<w:r><w:t> car and more cars.</w:t></w:r></w:p>"
+        )
+        assert words_of(translated("a.docx", content)) == (
+            "<w:p><w:r><w:t>une voiture </w:t></w:r>"
+            f"<w:r>{bold}<w:t>rouge</w:t></w:r><w:r><w:t> and more cars.</w:t></w:r></w:p>"
+        )
+
+    def test_marks_of_the_spelling_check_divide_no_text(self) -> None:
+        language = '<w:rPr><w:lang w:val="en-US"/></w:rPr>'
+        content = docx(
+            f"<w:p><w:r>{language}<w:t>a r</w:t></w:r><w:proofErr/><w:r w:rsidR='1'><w:t>ed</w:t></w:r>"
+            "<w:r><w:rPr><w:noProof/></w:rPr><w:t> car</w:t></w:r></w:p>"
+        )
+        assert words_of(translated("a.docx", content)) == (
+            f"<w:p><w:r>{language}<w:t>une voiture rouge</w:t></w:r></w:p>"
+        )
+
+    def test_links_breaks_and_tables_stay(self) -> None:
+        link = '<w:hyperlink xmlns:r="urn:r" r:id="x"><w:r><w:t>{}</w:t></w:r></w:hyperlink>'
+        cell = "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"
+        content = docx(
+            f"<w:p>{link.format('a dog')}<w:r><w:br/><w:t> runs.</w:t></w:r><w:bookmarkEnd/></w:p>"
+            + cell.format("a car")
+        )
+        found = words_of(translated("a.docx", content))
+        assert link.format("une chien") in found
+        assert "<w:br/>" in found
+        assert "<w:bookmarkEnd/>" in found
+        assert cell.format("une voiture") in found
+
+    def test_headers_and_notes_are_translated_and_other_files_kept(self) -> None:
+        header = f'<w:hdr xmlns:w="{W}"><w:p><w:r><w:t>a dog</w:t></w:r></w:p></w:hdr>'
+        content = docx("<w:p/>", **{"word/header1.xml": header, "word/styles.xml": "<a dog='x'/>"})
+        found = translated("a.docx", content)
+        assert "une chien" in unpacked(found, "word/header1.xml")
+        assert unpacked(found, "word/styles.xml") == "<a dog='x'/>"
+        assert "urn:unused" in unpacked(found, "word/document.xml")
+
+
+def test_open_document() -> None:
+    body = (
+        '<text:h>a dog</text:h><text:p>a <text:span text:style-name="B">red</text:span> car<text:line-break/>'
+        "<text:note><text:note-body><text:p>a dog</text:p></text:note-body></text:note>.</text:p>"
+    )
+    content = packed({"mimetype": "application/x", "content.xml": f"<office:x {ODT}>{body}</office:x>"})
+    found = unpacked(translated("a.odt", content), "content.xml")
+    assert "<text:h>une chien</text:h>" in found
+    assert '<text:p>une voiture<text:line-break/> <text:span text:style-name="B">rouge</text:span>' in found or (
+        '<text:p>une voiture <text:span text:style-name="B">rouge</text:span><text:line-break/>' in found
+    )
+    assert "<text:note-body><text:p>une chien</text:p></text:note-body></text:note>.</text:p>" in found
+
+
+class TestHostileFiles:
+    def test_a_zip_bomb_is_refused(self) -> None:
+        bomb = packed({"word/document.xml": "<a/>", "word/media/x": " " * (2**27 + 1)})
+        with pytest.raises(DataError, match=r"more than 134,217,728 bytes when it is unpacked"):
+            translated("a.docx", bomb)
+
+    @pytest.mark.parametrize("suffix", ["docx", "odt"])
+    def test_entities_are_refused(self, suffix: str) -> None:
+        entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "x"}">' for n in range(10))
+        xml = f"<?xml version='1.0'?><!DOCTYPE x [{entities}]><x>&e9;</x>"
+        with pytest.raises(DataError, match=r"declares a document type|is damaged"):
+            translated(f"a.{suffix}", packed({"word/document.xml": xml, "content.xml": xml}))
+
+    @pytest.mark.parametrize("suffix", ["docx", "odt"])
+    @pytest.mark.parametrize("files", [{}, {"x": ""}, {"word/document.xml": "<w", "content.xml": ""}])
+    def test_damaged_packages_are_named(self, suffix: str, files: dict[str, str]) -> None:
+        with pytest.raises(DataError, match=f"`a.{suffix}`"):
+            translated(f"a.{suffix}", packed(files))
+        with pytest.raises(DataError, match=f"`a.{suffix}` is damaged"):
+            translated(f"a.{suffix}", b"PK no zip")
+
+    @given(content=st.binary(max_size=60), suffix=st.sampled_from(SUFFIXES), place=st.integers(0, 400))
+    def test_any_content_is_translated_or_refused(self, content: bytes, suffix: str, place: int) -> None:
+        good = docx("<w:p><w:r><w:t>a dog</w:t></w:r></w:p>")
+        damaged = good[:place] + content + good[place + len(content) :]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of zipfile, about names that are there twice
+            for data in (content, damaged):
+                with suppress(DataError):
+                    translated(f"a{suffix}", data)
+
+    def test_hostile_text_takes_little_time(self) -> None:
+        odd = [
+            "a",
+            "`",
+            "a`b``",
+            "![",
+            "[a",
+            "](",
+            "*a",
+            "<!--",
+            "{",
+            ":a",
+            "a@",
+            "%(",
+            "> ",
+            ".",
+            " ",
+            "| ",
+            "- ",
+            "\n\t",
+        ]
+        for piece in odd:
+            for suffix in (".md", ".txt", ".srt", ".po"):
+                with suppress(DataError):
+                    translated(f"a{suffix}", piece * (8_000 // len(piece)))
+        translated("a.srt", "0 --> 1\n" + "a dog\n" * 1000)
+
+    def test_a_catalog_that_cannot_be_read_names_the_line(self) -> None:
+        with pytest.raises(DataError, match=r"Line 2 of `a\.po` is not a gettext message"):
+            translated("a.po", 'msgid "x"\nmsgstr "y\n')
+
+
+def test_the_command_translates_a_document_by_its_name(small_bundle: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "report.docx", tmp_path / "out.docx"
+    source.write_bytes(docx("<w:p><w:r><w:t>The old dog runs.</w:t></w:r></w:p>"))
+    result = run("translate", small_bundle, source, "-o", target)
+    assert (result.exit_code, result.stdout) == (0, "")
+    sentence = run("translate", small_bundle, "--split", "The old dog runs.").stdout.strip()
+    assert words_of(target.read_bytes()) == f"<w:p><w:r><w:t>{sentence}</w:t></w:r></w:p>"
+    assert "does not exist" in error("translate", small_bundle, tmp_path / "no.docx", "-o", tmp_path / "x.docx")
+    assert "is an input file" in error("translate", small_bundle, source, "-o", source)
+    (tmp_path / "page.odt").write_bytes(b"x")
+    assert "is damaged" in error("translate", small_bundle, tmp_path / "page.odt", "-o", tmp_path / "x.odt")
+    assert not (tmp_path / "x.odt").exists()
+    as_text = run("translate", small_bundle, "--no-split", "dog.txt", "-o", tmp_path / "x.txt")
+    assert as_text.exit_code == 0
+
+
+def test_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"must end in \.txt"):
+        translate_document(text_translator(), tmp_path / "a.txt", tmp_path / "a.docx")
+    with pytest.raises(ConfigError, match="is no document that can be translated"):
+        translated("a.pdf", b"")

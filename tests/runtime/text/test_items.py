@@ -1,0 +1,111 @@
+"""Placeholders, URLs and terms of a glossary in translations."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeformer_runtime.errors import DataError
+from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.glossary import Glossary
+from edgeformer_runtime.text.options import TextOptions
+from edgeformer_runtime.text.protected import protected_items
+from edgeformer_runtime.text.text_translator import TextTranslator
+from edgeformer_runtime.translator import Translator
+from tests.runtime.text.attended import attended
+from tests.runtime.text.copies import join
+
+PLACEHOLDERS = [
+    *("{name}", "{}", "{0}", "{{ user.name }}", "${x}", "%s", "%1$s", "%5.2f", "%(count)d", "$HOME", "<0>", "</0>"),
+    *(":smile:", "https://example.com/a?b=c#d", "www.example.com", "a.b@example.org"),
+]
+
+
+@pytest.mark.parametrize("placeholder", PLACEHOLDERS)
+def test_placeholders_are_found_whole(placeholder: str) -> None:
+    for text in (f"The {placeholder} runs.", f"{placeholder}.", f"({placeholder})", f"x {placeholder}, y"):
+        assert [item.text for item in protected_items(Block.plain(text))] == [placeholder]
+
+
+@pytest.mark.parametrize(
+    "text", ["100% sure", "5 % done", "It is 3:45:10 now", "$5 and $10", "a { b", "f(x) < 0 > y", "The note: here: x"]
+)
+def test_other_text_is_no_placeholder(text: str) -> None:
+    assert protected_items(Block.plain(text)) == []
+
+
+@given(
+    words=st.lists(st.sampled_from([*PLACEHOLDERS, "dog", "the sea", "runs,", "HELLO", "12"]), min_size=1, max_size=8),
+)
+def test_every_placeholder_is_there_exactly_as_often(words: list[str]) -> None:
+    text = " ".join(words) + "."
+    found = [item.text for item in protected_items(Block.plain(text))]
+    for capitals in ("lower", "keep"):
+        written = attended(text, format="text", capitals=capitals)
+        for placeholder in found:
+            assert written.count(placeholder) == text.count(placeholder)
+
+
+def test_placeholders_stay_between_their_neighbors() -> None:
+    assert attended("the dog {name} runs.", format="text") == "le chien {name} court."
+    assert attended("a red %s car", format="text") == "une %s voiture rouge"
+
+
+class TestNotCopied:
+    def test_a_copy_with_other_white_space_is_repaired(self, translator: Translator) -> None:
+        plan = TextTranslator(translator).split("The dog {user_name} runs %(n)d times.")
+        result = join(plan, lambda sentence: "Le chien { user_name } court %(n) d fois.")
+        assert result.text == "Le chien {user_name} court %(n)d fois."
+
+    def test_else_the_sentence_is_translated_without_it(self, translator: Translator) -> None:
+        text_translator = TextTranslator(translator)
+        plan = text_translator.split("The old dog {user_name} runs.")
+        expected = text_translator.translate(["The old dog runs."])[0].text
+        result = join(plan, lambda sentence: "Le vieux chien ( nom ) court.").text
+        assert result.count("{user_name}") == 1
+        assert result.replace("{user_name}", "").split() == expected.split()
+
+    def test_urls_survive_any_model(self, translator: Translator) -> None:
+        text = "The old dog https://example.com/a?b=c runs near john@example.org, the {sea}."
+        (result,) = TextTranslator(translator).translate([text])
+        for placeholder in ("https://example.com/a?b=c", "john@example.org", "{sea}"):
+            assert result.text.count(placeholder) == 1
+
+    def test_protection_can_be_switched_off(self, translator: Translator) -> None:
+        plan = TextTranslator(translator, TextOptions(protect=False)).split("The dog {name} runs.")
+        assert join(plan, lambda sentence: "Le chien court.").text == "Le chien court."
+
+
+class TestGlossary:
+    def test_a_term_replaces_the_words_that_attend_to_it(self) -> None:
+        for terms, text, expected in [
+            ({"car": "automobile"}, "a red car.", "une automobile rouge."),
+            ({"red car": "bolide"}, "a red car.", "une bolide."),
+            ({"car": "voiture"}, "a red car.", "une voiture rouge."),
+            ({"dog": "toutou"}, "Dog runs", "Toutou court"),
+            ({"dog": "toutou"}, "hotdog runs", "hotdog court"),
+            ({"dog": "toutou"}, "hot-dog runs", "hot-dog court"),
+            ({"red": "bleu", "red car": "bolide"}, "a red car. a red dog", "une bolide. une chien bleu"),
+        ]:
+            assert attended(text, format="text", glossary=Glossary(terms)) == expected
+
+    def test_terms_in_html_are_escaped(self) -> None:
+        assert attended("<p>a <b>car</b></p>", glossary=Glossary({"car": "R&D"})) == "<p>une <b>R&amp;D</b></p>"
+
+    def test_every_term_is_realized(self, translator: Translator) -> None:
+        glossary = Glossary({"dog": "toutou", "sea": "océan", "machine": "engin", "green river": "fleuve vert"})
+        texts = [
+            "The old dog runs 350 times near the sea.",
+            "The green river sings.",
+            "The machine turns near the dog and the machine.",
+        ]
+        for text, result in zip(
+            texts, TextTranslator(translator, TextOptions(glossary=glossary)).translate(texts), strict=True
+        ):
+            for source, target in glossary.terms.items():
+                assert result.text.lower().count(target) >= text.count(source)
+
+    def test_blank_terms_are_refused(self) -> None:
+        with pytest.raises(DataError, match="must not be blank"):
+            Glossary({"dog": " "})

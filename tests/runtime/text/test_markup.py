@@ -1,0 +1,199 @@
+"""HTML in, HTML out."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.text_translator import TextTranslator
+from edgeformer_runtime.translator import Translator
+from tests.bundles import copy_of, without_attention
+from tests.runtime.text.attended import attended
+from tests.runtime.text.copies import join
+
+TAG = re.compile(r"<[^<>]*>")
+MARKUP = [
+    *(
+        "<b>",
+        "</b>",
+        "<i>",
+        "</i>",
+        "<a href='x>y'>",
+        "</a>",
+        "<p>",
+        "</p>",
+        "<br>",
+        "<br/>",
+        "<img src=1>",
+        "<div>",
+        "</div>",
+    ),
+    *(
+        "<!-- c -->",
+        "<!doctype html>",
+        "<script>",
+        "</script>",
+        "<code>",
+        "</code>",
+        '<span translate="no">',
+        "</span>",
+    ),
+    *(
+        "<",
+        ">",
+        "&amp;",
+        "&nbsp;",
+        "&",
+        "&lt;",
+        "&eacute;",
+        "&#x41;",
+        "&#0;",
+        "&notanentity;",
+        '<a b="',
+        "</",
+        "<>",
+        "<1>",
+    ),
+    *("The dog runs. ", "the sea", " ", "\n", "HELLO OLD WORLD", "12", ".", "{x}", "  ", "x"),
+]
+ANY_HTML = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(MARKUP), max_size=25).map("".join))
+
+
+@pytest.fixture(scope="module")
+def text_translator(translator: Translator) -> TextTranslator:
+    return TextTranslator(translator)
+
+
+def text_of(document: str) -> str:
+    """Text without tags and without white space."""
+    return "".join(html.unescape(TAG.sub("", document)).split())
+
+
+@given(document=ANY_HTML)
+def test_parts_are_the_whole_document(document: str) -> None:
+    written = ""
+    for part in html_parts(document):
+        if isinstance(part, str):
+            written += part
+            continue
+        place = 0
+        assert len(part.text) == len(part.raw) == len(part.origins) - 1
+        for tag in part.tags:
+            written += "".join(part.raw[place : tag.place]) + tag.raw
+            place = tag.place
+        written += "".join(part.raw[place:])
+    assert written == document
+
+
+@given(document=ANY_HTML)
+def test_no_document_is_refused_and_every_tag_is_kept(text_translator: TextTranslator, document: str) -> None:
+    plan = text_translator.split(document, format="html")
+    result = join(plan, lambda sentence: f"la {sentence}").text
+    raws = Counter(
+        tag if isinstance(tag, str) else tag.raw
+        for part in html_parts(document)
+        for tag in ([part] if isinstance(part, str) else part.tags)
+    )
+    for raw, count in raws.items():
+        assert result.count(raw) >= count
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "<p>The <b>old dog</b> runs near the <i>green <u>sea</u></i>.</p>",
+        "<div>The <a href='x'>dog<!-- c --></a> <img src=1> runs. <b>The sea sings. The</b> machine turns.</div>",
+        "The old <em><b>dog</em></b> runs </i> near <u> the sea.",
+        "<b>The old dog runs.</b> <b></b>The <i>river</i><br>sings.",
+        "<ul>\n <li>the <s>old</s> dog</li>\n <li>the sea &amp; the <q>river</q> &lt; 3</li></ul>",
+    ],
+)
+def test_text_outside_tags_is_the_plain_translation(
+    translator: Translator, text_translator: TextTranslator, document: str
+) -> None:
+    (result,) = text_translator.translate([document], format="html")
+    assert Counter(TAG.findall(result.text)) == Counter(TAG.findall(document))
+    plan = text_translator.split(document, format="html")
+    plain = [plan_.text for plan_ in text_translator.translate(plan.sentences)]
+    assert text_of(result.text) == "".join("".join(plain).split())
+    for sentence, expected in zip(result.sentences, plain, strict=True):
+        assert " ".join(html.unescape(TAG.sub("", result.text[slice(*sentence.target)])).split()) == expected
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        "<script>if (a<b) document.write('<b>The dog</b>');</script>",
+        "<style>p > a { color: red }</style>",
+        "<pre>The dog\n  runs</pre>",
+        '<p translate="no">The <b>dog</b> runs.</p>',
+        "<p class='x notranslate'>The dog runs.</p>",
+        "<textarea>The <b> dog</textarea>",
+        "<!-- The dog runs. -->",
+        "<p>&copy; 2024 &nbsp; &amp;</p>",
+        "<p>12 <b>34</b></p>",
+    ],
+)
+def test_what_is_not_translated_is_copied(text_translator: TextTranslator, copied: str) -> None:
+    document = f"<p>The dog runs.</p>{copied}<p>The sea.</p>"
+    (result,) = text_translator.translate([document], format="html")
+    assert copied in result.text
+    assert "dog runs.</p>" not in result.text.replace(copied, "")
+
+
+def test_elements_that_are_copied_stay_in_their_sentence(text_translator: TextTranslator) -> None:
+    document = '<p>The old <code>dog &lt; x</code> runs near <span translate="no">Old <i>River</i></span>.</p>'
+    (result,) = text_translator.translate([document], format="html")
+    assert result.text.count("<code>dog &lt; x</code>") == 1
+    assert result.text.count('<span translate="no">Old <i>River</i></span>') == 1
+
+
+def test_tags_follow_their_words() -> None:
+    """Attention decides, also where the order of words changes."""
+    for document, expected in [
+        ("a <b>red</b> <i>car</i>", "une <i>voiture</i> <b>rouge</b>"),
+        ("<a href=x>a red</a> car", "<a href=x>une</a> voiture rouge"),
+        ("a <b>red <u>car</u></b>!", "une <b><u>voiture</u> rouge</b>!"),
+        ("a <img>red car", "une <img>voiture rouge"),
+        ("a <b>dog</b>, a <i>car,</i> x", "une <b>chien</b>, une <i>voiture,</i> x"),
+        ("<b>a red car</b>", "<b>une voiture rouge</b>"),
+        ("l'<b>eau</b> qu'<i>on</i> d'x", "l'<b>eau</b> qu'<i>on</i> d'x"),
+    ]:
+        assert attended(document) == expected
+
+
+def test_without_attention_tags_keep_their_relative_place(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = without_attention(copy_of(small_bundle, tmp_path / "bundle"))
+    with Translator.open(bundle, threads=1) as translator:
+        document = "<b>The old dog</b> runs near the <i>sea</i>."
+        (result,) = TextTranslator(translator).translate([document], format="html")
+        (plain,) = TextTranslator(translator).translate(["The old dog runs near the sea."])
+    assert Counter(TAG.findall(result.text)) == Counter(TAG.findall(document))
+    assert result.text.startswith("<b>")
+    assert result.text.index("</b>") < result.text.index("<i>")
+    assert TAG.sub("", result.text) == plain.text
+
+
+def test_hostile_markup_takes_little_time(text_translator: TextTranslator) -> None:
+    for document in (
+        '<a "' * 10_000,
+        "<" * 20_000,
+        "<b>" * 20_000,
+        "<!--" * 10_000,
+        "&" * 20_000,
+        "<b a='x" * 6_000,
+    ):
+        written = join(text_translator.split(document, format="html")).text
+        assert html.unescape(written) == html.unescape(document)
+
+
+def test_white_space_only_separates_words(text_translator: TextTranslator) -> None:
+    plan = text_translator.split("<p>The old\n     dog <b> runs</b>\n</p>", format="html")
+    assert plan.sentences == ["The old dog runs"]

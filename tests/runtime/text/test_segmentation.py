@@ -1,0 +1,162 @@
+"""Splitting a text into sentences, and putting it together again."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeformer_runtime.errors import InputError, OptionError
+from edgeformer_runtime.text import segmentation
+from edgeformer_runtime.text.options import TextOptions
+from edgeformer_runtime.text.segmentation import sentence_spans
+from edgeformer_runtime.text.text_translator import TextTranslator
+from edgeformer_runtime.translator import Translator
+from tests.runtime.text.copies import join
+
+PIECES = [
+    *(
+        "Dr. Who runs.",
+        "HELLO WORLD",
+        "a",
+        "{x}",
+        "%s",
+        "https://a.b/c?d=e.",
+        ":smile:",
+        "J.\xa0S. x",
+        "1. ",
+        "- ",
+        "> ",
+    ),
+    *("\n", "\r\n", "\n\n", " ", "\t", "\u2028", "\xa0", "\x85", "…", "。", "?!", "«"),
+    *("é", "e\u0301", "👩\u200d👩", "ß", "\u212a", "İ", "ﬁ"),
+]
+TEXTS = st.one_of(st.text(max_size=80), st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
+
+
+@pytest.fixture(scope="module")
+def text_translator(translator: Translator) -> TextTranslator:
+    return TextTranslator(translator)
+
+
+def sentences(text: str, language: str = "en") -> list[str]:
+    return [text[start:end] for start, end in sentence_spans(text, language)]
+
+
+@given(text=TEXTS)
+def test_copied_sentences_give_the_text_back(text_translator: TextTranslator, text: str) -> None:
+    plan = text_translator.split(text)
+    result = join(plan)
+    assert result.text == text
+    for sentence in result.sentences:
+        assert sentence.source == sentence.target
+
+
+@given(text=TEXTS)
+def test_what_is_between_sentences_is_kept(text_translator: TextTranslator, text: str) -> None:
+    result = join(text_translator.split(text), lambda sentence: "Une phrase")
+    source_end = target_end = 0
+    for sentence in result.sentences:
+        assert text[source_end : sentence.source[0]] == result.text[target_end : sentence.target[0]]
+        (_, source_end), (_, target_end) = sentence.source, sentence.target
+    assert text[source_end:] == result.text[target_end:]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Mr. Smith runs. It rains!  Really?", ["Mr. Smith runs.", "It rains!", "Really?"]),
+        ("One.\nTwo.\r\n\r\n  Three.", ["One.", "Two.", "Three."]),
+        ("- a dog\n* a cat\n2) a cow\n  • a pig", ["a dog", "a cat", "a cow", "a pig"]),
+        ("> quoted text\n## A title", ["quoted text", "A title"]),
+        ("It costs 3.5 kg. Yes.", ["It costs 3.5 kg.", "Yes."]),
+        ("J.\xa0Smith sings.\u3000He dances.", ["J.\xa0Smith sings.", "He dances."]),
+        ("  \n\t", []),
+        ("", []),
+    ],
+)
+def test_sentences(text: str, expected: list[str]) -> None:
+    assert sentences(text) == expected
+
+
+def test_sentences_of_other_scripts() -> None:
+    assert sentences("你好。我是人。好吗？", "zh") == ["你好。", "我是人。", "好吗？"]
+    assert sentences("नमस्ते। कैसे हो?", "hin_Deva") == ["नमस्ते।", "कैसे हो?"]
+    assert sentences("Hello. You.", "no-such-language") == ["Hello.", "You."]
+
+
+def test_without_sentencex_lines_are_sentences_and_a_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    segmentation._segmenter.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match=r"pip install 'edgeformer\[text\]'"):
+            assert sentences("One. Two.\n- Three.") == ["One. Two.", "Three."]
+        assert sentences("One. Two.") == ["One. Two."]  # warned once
+    finally:
+        segmentation._segmenter.cache_clear()
+
+
+class TestLongSentences:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "The dog runs, and the cat sleeps; " * 40,
+            "word " * 500,
+            "x" * 3000,
+            "犬が走る" * 300,
+            "e\u0301" * 700,
+            "dog https://example.com/" + "a/b" * 400 + " dog",
+        ],
+    )
+    def test_nothing_is_lost_and_every_part_fits(self, translator: Translator, text: str) -> None:
+        for limit in (None, 12):
+            plan = TextTranslator(translator, TextOptions(max_sentence_tokens=limit)).split(text)
+            lengths = [len(source.ids) for source in translator.encode(plan.sentences)]
+            assert max(lengths) <= (limit or translator.session.max_source_length)
+            assert join(plan).text == text
+            assert len(plan.sentences) > 1
+
+    def test_clauses_stay_whole(self, translator: Translator) -> None:
+        plan = TextTranslator(translator, TextOptions(max_sentence_tokens=30)).split(
+            "The old dog runs near the sea, the green river sings and the machine turns."
+        )
+        assert plan.sentences[0] == "The old dog runs near the sea,"
+
+    def test_a_url_is_not_divided(self, translator: Translator) -> None:
+        url = "https://example.com/" + "a-b," * 100
+        plan = TextTranslator(translator, TextOptions(max_sentence_tokens=20)).split(f"The dog runs near {url}x today.")
+        assert plan.sentences == ["The dog runs near", "today."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "42", "3.14 %", "🐶🐶", "…?!", "https://example.com/a-b", "a.b@example.org", "(www.example.com)"),
+        *("{name}", "%s: %d", "$HOME", ":smile:", "<0>", "{{ user.name }}", "1,5 €", "%(count)d"),
+    ],
+)
+def test_text_without_words_is_copied(text_translator: TextTranslator, text: str) -> None:
+    plan = text_translator.split(text)
+    assert plan.sentences == []
+    assert plan.join([]).text == text
+
+
+def test_wrong_arguments_are_named(text_translator: TextTranslator, translator: Translator) -> None:
+    with pytest.raises(InputError, match="Text 2 must be valid Unicode"):
+        text_translator.translate(["dog", "\ud800"])
+    with pytest.raises(InputError, match="Text 1 must be a string"):
+        text_translator.translate([3])  # type: ignore[list-item]
+    with pytest.raises(OptionError, match="must be a list of strings, but is str"):
+        text_translator.translate("dog")
+    with pytest.raises(OptionError, match="`format` must be one of text, html, but is 'xml'"):
+        text_translator.split("dog", format="xml")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="one translation per sentence, 1, but there are 0"):
+        text_translator.split("dog").join([])
+    with pytest.raises(OptionError, match="`max_sentence_tokens` must be at least 2"):
+        TextTranslator(translator, TextOptions(max_sentence_tokens=1))
+    with pytest.raises(OptionError, match="`capitals` must be one of auto, lower, keep"):
+        TextTranslator(translator, TextOptions(capitals="no"))  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="`max_repeats` must be 0 or at least 3"):
+        TextTranslator(translator, TextOptions(max_repeats=1))

@@ -1,0 +1,145 @@
+"""Translating whole texts."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from edgeformer_runtime.text.options import TextOptions
+from edgeformer_runtime.text.surface import finish
+from edgeformer_runtime.text.text_translator import TextTranslator
+from edgeformer_runtime.translator import Translator
+from tests.runtime.text.copies import join
+
+TEXT = "The old dog runs 350 times near the sea. The green river sings.\n\n- the machine\n- 42\n"
+
+
+def test_a_text_is_its_sentences(translator: Translator) -> None:
+    text_translator = TextTranslator(translator, TextOptions(match_surface=False))
+    first, second, third = (
+        translation.text
+        for translation in translator.translate(
+            ["The old dog runs 350 times near the sea.", "The green river sings.", "the machine"],
+            text_translator.decoding(),
+        )
+    )
+    (result,) = text_translator.translate([TEXT])
+    assert result.text == f"{first} {second}\n\n- {third}\n- 42\n"
+    assert [TEXT[slice(*sentence.source)] for sentence in result.sentences][2:] == ["the machine", "42"]
+    assert [result.text[slice(*sentence.target)] for sentence in result.sentences] == [first, second, third, "42"]
+    assert result.sentences[3].translation is None
+    assert result.sentences[3].confidence is None
+
+
+def test_the_halves_give_the_same_and_texts_are_independent(translator: Translator) -> None:
+    text_translator = TextTranslator(translator)
+    texts = [TEXT, "dog", "", "The machine turns. 12", "HELLO OLD DOG AND SEA"]
+    together = [result.text for result in text_translator.translate(texts, beam_size=2)]
+    decoding = text_translator.decoding(beam_size=2)
+    for text, expected in zip(texts, together, strict=True):
+        plan = text_translator.split(text)
+        assert plan.join(translator.translate(plan.sentences, decoding), decoding).text == expected
+        assert text_translator.translate([text], beam_size=2)[0].text == expected
+
+
+def test_confidence_is_the_geometric_mean_of_probabilities(translator: Translator) -> None:
+    (result,) = TextTranslator(translator).translate(["The old dog runs."])
+    (sentence,) = result.sentences
+    assert sentence.translation is not None
+    scores = sentence.translation.best.token_scores
+    assert scores is not None
+    assert sentence.confidence == pytest.approx(math.exp(sum(scores) / len(scores)))
+    (plain,) = TextTranslator(translator).translate(["The old dog runs."], options=translator.options(length_penalty=1))
+    assert plain.sentences[0].confidence == pytest.approx(sentence.confidence, rel=1e-4)
+
+
+def test_words_have_probabilities_and_their_source(translator: Translator) -> None:
+    text = "dog. The old dog runs near the sea."
+    (result,) = TextTranslator(translator, TextOptions(word_details=True)).translate([text])
+    sentence = result.sentences[1]
+    source = text[slice(*sentence.source)]
+    assert "".join(word.text for word in sentence.words) == result.text[slice(*sentence.target)].replace(" ", "")
+    for word in sentence.words:
+        assert word.probability is not None
+        assert 0 < word.probability <= 1
+        assert word.source is not None
+        assert source[slice(*word.source)].strip()
+
+
+class TestCapitals:
+    def test_the_model_reads_lowercase_and_the_translation_has_capitals(self, translator: Translator) -> None:
+        for capitals, expected in (("lower", "The old dog {Name} runs"), ("keep", "THE OLD DOG {Name} RUNS")):
+            text_translator = TextTranslator(translator, TextOptions(capitals=capitals))  # type: ignore[arg-type]
+            plan = text_translator.split("THE OLD DOG {Name} RUNS")
+            assert plan.sentences == [expected]
+        plan = TextTranslator(translator, TextOptions(capitals="lower")).split("THE OLD DOG RUNS!")
+        assert join(plan, lambda sentence: "le vieux chien court !").text == "LE VIEUX CHIEN COURT !"
+
+    def test_auto_asks_the_tokenizer(self, translator: Translator) -> None:
+        count = [len(source.ids) for source in translator.encode(["THE OLD DOG RUNS", "The old dog runs"])]
+        assert count[0] > 1.5 * count[1]  # what this tokenizer does with capitals
+        assert TextTranslator(translator).split("THE OLD DOG RUNS").sentences == ["The old dog runs"]
+        assert TextTranslator(translator).split("NATO").sentences == ["NATO"]
+        assert TextTranslator(translator).split("The NATO dog").sentences == ["The NATO dog"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "language", "expected"),
+    [
+        ("dog", "Chien.", "fr", "chien"),
+        ("Dog", "Chien.", "fr", "Chien"),
+        ("Dog.", "Chien.", "fr", "Chien."),
+        ("The dog runs!", "Le chien court", "fr", "Le chien court\u00a0!"),
+        ("The dog runs?", "狗跑", "zh", "狗跑？"),
+        ("你好。", "Hello", "en", "Hello."),
+        ("the dog and so on", "Le chien etc.", "fr", "le chien etc."),
+        ("in the U.S.", "Aux U.S.", "fr", "aux U.S."),
+        ("the dog,", "Le chien.", "fr", "le chien,"),
+        ("the dog", "Hund.", "de", "Hund"),
+        ("Yes...", "Oui...", "fr", "Oui..."),
+        ("the man said “yes.”", "L'homme a dit « oui. »", "fr", "l'homme a dit « oui. »"),
+        ("The dog", "les USA", "fr", "Les USA"),
+        ("dog", "", "fr", ""),
+        ("hello", "Pronto?", "it", "pronto"),
+        ("is it", "È vero?", "it", "è vero?"),
+        ("Hello.", "こんにちは。", "ja", "こんにちは。"),
+    ],
+)
+def test_first_letter_and_final_punctuation_are_those_of_the_source(
+    source: str, target: str, language: str, expected: str
+) -> None:
+    change = finish(source, target, language, is_upper=False, match=True, repeats=4)
+    assert change.apply(target) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("dog", "chien chien chien chien chien", "chien"),
+        ("a dog", "un un chien, un chien, un chien, un chien, un", "un un chien,"),
+        ("ha ha ha ha ha", "ha ha ha ha ha", "ha ha ha ha ha"),
+        ("it is 1000000000", "c'est 1000000000", "c'est 1000000000"),
+        ("well ......", "bien ........", "bien ........"),
+        ("black", "Schwarz Schwarz Schwarz", "Schwarz"),
+        ("never", "nunca jamás, nunca jamás, nunca jamás.", "nunca jamás"),
+        ("bye bye bye", "adieu adieu adieu", "adieu adieu adieu"),
+        ("a dog", "un chien chien chien", "un chien chien chien"),
+        ("books", "buku-buku", "buku-buku"),
+        ("increasingly", "cada vez " * 30 + "cada", "cada vez"),
+        ("dog dog", "le chien et le chat et le chien et le chat", "le chien et le chat et le chien et le chat"),
+    ],
+)
+def test_loops_are_shortened_to_one_copy(source: str, target: str, expected: str) -> None:
+    assert finish(source, target, "fr", is_upper=False, match=False, repeats=4).apply(target) == expected
+    assert finish(source, target, "fr", is_upper=False, match=False, repeats=0).apply(target) == target
+
+
+def test_a_model_that_loops_is_stopped(translator: Translator) -> None:
+    """Whatever nonsense is read, the output is at most a few times as long as the source."""
+    text_translator = TextTranslator(translator)
+    odd = ["zzz zzz zzz", "qwrtp", "Ω ω Ω", "xx\ndog dog dog dog", "ЖЖЖЖЖ"]
+    for sentence in (s for result in text_translator.translate(odd) for s in result.sentences):
+        assert sentence.translation is not None
+        ids = sentence.translation.best.ids
+        assert len(ids) <= 3 * len(sentence.translation.source.ids) + 32
