@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -13,6 +14,10 @@ from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_FILES
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
+
+
+DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, OverflowError, RuntimeError, ValueError)
+"""What reading a damaged or encrypted package may raise."""
 
 
 class Package:
@@ -37,7 +42,7 @@ class Package:
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
                 self._files = self._unpacked(packed)
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        except DAMAGE as error:
             raise DataError(f"`{name}` is damaged: {error}. Save it again.") from None
 
     @property
