@@ -43,7 +43,7 @@ def restored(sentence: AlignedSentence, items: Sequence[Item], text: str, start:
     for item, (first, last) in sorted(found.items(), key=lambda pair: -pair[1][0]):
         text_found = target[first:last] if item.is_term else item.text  # a term keeps its capital
         sentence = _over(sentence, item, text_found, first, last)
-    for item in missing:
+    for item in reversed(missing):  # of several that belong between the same words, the last one put there is the first
         gains = np.array(
             [-np.inf if word.is_item else sentence.share(word, item.start, item.end) - 0.5 for word in sentence.words]
         )

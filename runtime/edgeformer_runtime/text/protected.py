@@ -1,4 +1,4 @@
-"""What is not translated: URLs, e-mail addresses, placeholders, and text without words."""
+"""What is not translated: URLs, e-mail addresses, placeholders, emoji, and text without words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from edgeformer_runtime.text.block import Block, Item, overlapping
 
+_EMOJI = r"\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
+_EMOJI_PARTS = r"\ufe0f\u200d\u20e3\U000e0020-\U000e007f"  # selectors, joiners, tags
 # Lengths are limited so that searching takes linear time.
 _PATTERNS = (
     r"(?:https?|ftp)://[^\s<>\"]+|www\.[^\s<>\"]+",
@@ -17,13 +19,14 @@ _PATTERNS = (
     r"\$[A-Z_][A-Z0-9_]+\b",  # $VAR
     r"</?\d+/?>",  # <0>, </0>
     r"(?<![\w:]):[a-z0-9_+-]{0,40}[a-z][a-z0-9_+-]{0,40}:(?![\w:])",  # :emoji:
+    rf"[{_EMOJI}][{_EMOJI}{_EMOJI_PARTS}]*",
 )
 _PROTECTED = re.compile("|".join(_PATTERNS))
 _SENTENCE_END = ".,;:!?)]}'\"»”’…。"
 
 
 def protected_items(block: Block) -> list[Item]:
-    """Find URLs, e-mail addresses and placeholders in a block, outside the items that it has already."""
+    """Find URLs, e-mail addresses, placeholders and emoji in a block, outside the items that it has already."""
     items = []
     for match in _PROTECTED.finditer(block.text):
         start, end = match.span()

@@ -18,7 +18,7 @@ from tests.runtime.text.copies import join
 
 PLACEHOLDERS = [
     *("{name}", "{}", "{0}", "{{ user.name }}", "${x}", "%s", "%1$s", "%5.2f", "%(count)d", "$HOME", "<0>", "</0>"),
-    *(":smile:", "https://example.com/a?b=c#d", "www.example.com", "a.b@example.org"),
+    *(":smile:", "🙂", "👨‍👩‍👧", "🇫🇷", "❤️", "https://example.com/a?b=c#d", "www.example.com", "a.b@example.org"),
 ]
 
 
@@ -65,6 +65,12 @@ class TestNotCopied:
         result = join(plan, lambda sentence: "Le vieux chien ( nom ) court.").text
         assert result.count("{user_name}") == 1
         assert result.replace("{user_name}", "").split() == expected.split()
+
+    def test_several_in_one_place_keep_their_order(self, translator: Translator) -> None:
+        plan = TextTranslator(translator).split("The old dog {a} %s 🙂 {b} runs.")
+        result = join(plan, lambda sentence: "Le vieux chien court.").text
+        places = [result.index(item) for item in ("{a}", "%s", "🙂", "{b}")]
+        assert places == sorted(places)
 
     def test_urls_survive_any_model(self, translator: Translator) -> None:
         text = "The old dog https://example.com/a?b=c runs near john@example.org, the {sea}."
