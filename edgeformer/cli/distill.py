@@ -12,9 +12,12 @@ import click
 from edgeformer.config import load_recipe
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.cli import options
+from edgeformer_runtime.cli.distributed import cluster_options, uses_ray
 
 if TYPE_CHECKING:
     from edgeformer.data.corpora import CorpusReport
+    from edgeformer_runtime.distributed.ray_workers import RayWorkers
+    from edgeformer_runtime.translator import Translator
 
 
 @click.command()
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
         help="Batches translated at the same time; 0 means one per available CPU, or 1 on a GPU.",
     ),
 )
+@cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, and no progress.")
 def distill(
     teacher: Path,
@@ -66,6 +70,7 @@ def distill(
     resume: bool,
     settings: dict[str, Any],
     engine: dict[str, Any],
+    cluster: dict[str, str],
     as_json: bool,
 ) -> None:
     """Translate a training corpus with a teacher model.
@@ -84,16 +89,13 @@ def distill(
     from edgeformer.distill.distillation import distill as run_distillation
     from edgeformer.distill.folder import PROGRESS_FILE
     from edgeformer_runtime.cli.output import console, counting, print_json
-    from edgeformer_runtime.engine.cpus import available_cpus
-    from edgeformer_runtime.translator import Translator
 
     if out.exists() and not out.is_dir():
         raise ConfigError(f"`{out}` is a file; choose a folder with --out.")
     tokenize = settings.pop("tokenize")
     if settings.pop("closest"):
         settings["closest"] = tokenize
-    engine["workers"] = engine["workers"] or (available_cpus() if engine["device"] == "cpu" else 1)
-    translator = Translator.open(teacher, **engine)
+    translator, workers = _opened(teacher, engine, cluster)
     begin, done = time.perf_counter(), 0
     try:
         with counting("sentences", quiet=as_json) as progress:
@@ -103,7 +105,9 @@ def distill(
                 done = now
                 progress(now, total)
 
-            report = run_distillation(translator, out, loaded, data_dir, resume=resume, report=count, **settings)
+            report = run_distillation(
+                translator, out, loaded, data_dir, resume=resume, workers=workers, report=count, **settings
+            )
     except KeyboardInterrupt:
         if not (out / PROGRESS_FILE).is_file():
             raise
@@ -117,6 +121,19 @@ def distill(
     _print(report)
     own = " --set data.train=[]" if loaded and loaded.data.train else ""
     console().print(f"Next: edgeformer train {recipe or 'RECIPE'} --set data.corpus={out}{own} --out STUDENT")
+
+
+def _opened(teacher: Path, engine: dict[str, Any], cluster: dict[str, str]) -> tuple[Translator, RayWorkers | None]:
+    """The teacher, and the workers that translate in its place on a Ray cluster."""
+    from edgeformer_runtime.distributed.ray_workers import RayWorkers
+    from edgeformer_runtime.engine.cpus import available_cpus
+    from edgeformer_runtime.translator import Translator
+
+    if uses_ray(cluster):
+        translator = Translator.open(teacher, **{**engine, "workers": 1, "threads": 1})
+        return translator, RayWorkers.of(translator, engine, cluster.get("address"))
+    workers = engine["workers"] or (available_cpus() if engine["device"] == "cpu" else 1)
+    return Translator.open(teacher, **{**engine, "workers": workers}), None
 
 
 def _print(report: CorpusReport) -> None:

@@ -6,10 +6,12 @@ The validation and test sets keep their references.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -34,6 +36,7 @@ from edgeformer.errors import ConfigError
 from edgeformer.quality.scores import sentence_bleu
 from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.contract import MANIFEST_FILE
+from edgeformer_runtime.distributed.ray_workers import RayWorkers
 from edgeformer_runtime.files import locked_folder, staged_folder
 from edgeformer_runtime.translator import Translation, Translator
 
@@ -52,6 +55,7 @@ def distill(
     *,
     resume: bool = False,
     max_batch_tokens: int = 4096,
+    workers: RayWorkers | None = None,
     report: Report = lambda done, total: None,
     **settings: Any,
 ) -> CorpusReport:
@@ -67,6 +71,7 @@ def distill(
         data_dir: folder to look for the corpus in.
         resume: continue the distillation in ``out``.
         max_batch_tokens: maximum batch size in tokens.
+        workers: processes that translate in place of ``teacher``, with the same bundle.
         report: called after each chunk.
         settings: fields of :class:`Job`; the rest are the teacher's defaults or, when resuming, the former ones.
 
@@ -75,41 +80,66 @@ def distill(
             or is being used by another process.
         DataError: the corpus cannot be read, or the folder cannot be written.
         OptionError: a setting is out of its range.
+        DeviceError: the cluster of the workers cannot be reached, or was lost.
     """
     settings = {"teacher_sha256": file_sha256(teacher.bundle.path / MANIFEST_FILE), **settings}
     if resume and (out / REPORT_FILE).is_file():
         return _complete(out, settings)
     progress = None if resume else _begin(teacher, out, recipe, data_dir, settings)
     with locked_folder(out):
-        return _translate_rest(teacher, out, progress or resumed(out, recipe, settings), max_batch_tokens, report)
+        progress = progress or resumed(out, recipe, settings)
+        job = progress.job
+        translated = partial(
+            _translated,
+            n_best=job.beam_size if job.closest else job.n_best,
+            beam_size=job.beam_size,
+            length_penalty=job.length_penalty,
+            max_batch_tokens=max_batch_tokens,
+        )
+        sources = ([pair[0] for pair in chunk.pairs] for chunk in _chunks(out, progress))
+        if workers is None:
+            translations = (translated(teacher, chunk) for chunk in sources)
+        else:
+            translations = (result for _, result in workers.map(translated, list(sources), in_order=True))
+        with closing(translations):
+            return _write_rest(out, progress, translations, report)
 
 
-def _translate_rest(
-    teacher: Translator, out: Path, progress: Progress, max_batch_tokens: int, report: Report
-) -> CorpusReport:
-    """Translate the remaining sentences."""
-    job, total, languages = progress.job, progress.report.pairs["train"], suffixes(progress.report)
-    options = {"beam_size": job.beam_size, "length_penalty": job.length_penalty, "max_batch_tokens": max_batch_tokens}
-    choose = _chooser(job)
-    report(progress.counts.sentences, total)
-    sources, targets = ((out / f"{ORIGINAL}.{language}").open("rb") for language in languages)
+class _Chunk(NamedTuple):
+    pairs: list[Pair]
+    sizes: tuple[int, int]
+    """Bytes of both sides."""
+
+
+def _chunks(out: Path, progress: Progress) -> Iterator[_Chunk]:
+    """The original pairs that remain."""
+    sources, targets = ((out / f"{ORIGINAL}.{language}").open("rb") for language in suffixes(progress.report))
     with sources, targets:
         sources.seek(progress.read[0])
         targets.seek(progress.read[1])
-        while progress.counts.sentences < total:
+        for _ in range(progress.counts.sentences, progress.report.pairs["train"], CHUNK):
             lines = [list(islice(file, CHUNK)) for file in (sources, targets)]
             pairs = [(s.decode()[:-1], t.decode()[:-1]) for s, t in zip(*lines, strict=True)]
-            translations = _translated(teacher, pairs, n_best=job.beam_size if job.closest else job.n_best, **options)
-            chosen, counts = _chosen(pairs, translations, choose, progress.counts)
-            read = tuple(offset + sum(map(len, side)) for offset, side in zip(progress.read, lines, strict=True))
-            with writing(out):
-                written = tuple(
-                    append(out / f"train.{language}", offset, written_lines(pair[side] for pair in chosen))
-                    for side, (language, offset) in enumerate(zip(languages, progress.written, strict=True))
-                )
-                progress = msgspec.structs.replace(progress, counts=counts, read=read, written=written)
-                save(out, progress)
-            report(counts.sentences, total)
+            yield _Chunk(pairs, (sum(map(len, lines[0])), sum(map(len, lines[1]))))
+
+
+def _write_rest(
+    out: Path, progress: Progress, translations: Iterator[dict[str, Translation]], report: Report
+) -> CorpusReport:
+    """Write the remaining chunks as their translations come."""
+    total, languages, choose = progress.report.pairs["train"], suffixes(progress.report), _chooser(progress.job)
+    report(progress.counts.sentences, total)
+    for chunk, translated in zip(_chunks(out, progress), translations, strict=True):
+        chosen, counts = _chosen(chunk.pairs, translated, choose, progress.counts)
+        read = progress.read[0] + chunk.sizes[0], progress.read[1] + chunk.sizes[1]
+        with writing(out):
+            written = tuple(
+                append(out / f"train.{language}", offset, written_lines(pair[side] for pair in chosen))
+                for side, (language, offset) in enumerate(zip(languages, progress.written, strict=True))
+            )
+            progress = msgspec.structs.replace(progress, counts=counts, read=read, written=written)
+            save(out, progress)
+        report(counts.sentences, total)
     with writing(out):
         return _finish(out, progress)
 
@@ -180,9 +210,9 @@ def _finish(out: Path, progress: Progress) -> CorpusReport:
     return report
 
 
-def _translated(teacher: Translator, pairs: Sequence[Pair], **options: Any) -> dict[str, Translation]:
+def _translated(teacher: Translator, sources: Sequence[str], **options: Any) -> dict[str, Translation]:
     """Translations of the distinct sources, except those with more tokens than the teacher accepts."""
-    sources = list(dict.fromkeys(source for source, _ in pairs))
+    sources = list(dict.fromkeys(sources))
     excluded = teacher.too_long(sources)
     texts = [source for index, source in enumerate(sources) if index not in excluded]
     return dict(zip(texts, teacher.translate(texts, return_scores=False, **options), strict=True))

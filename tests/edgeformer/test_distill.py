@@ -25,6 +25,7 @@ from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
 from tests.commands import error, python, run
 from tests.factory import PAIRS
+from tests.ray_cluster import command, interrupted, kill, running_cluster
 
 LONG = "z" * 700  # one word of more tokens than the model takes
 RECIPE = """
@@ -178,6 +179,39 @@ def test_killed_at_any_point_it_ends_with_the_same_bytes(folder: Path, small_bun
             load_corpus(DataConfig(corpus="out"))
         result = run("distill", small_bundle, "--out", "out", "--resume", "--workers", "2", "--json")
         assert result.exit_code == 0, result.output
+    assert contents(folder / "out") == contents(folder / "whole")
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_writes_the_same_bytes(folder: Path, small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the command is killed and continued."""
+    pytest.importorskip("ray", reason="needs edgeformer[ray]")
+    monkeypatch.setattr(module, "CHUNK", 1024)
+    words = ("dog", "river", "machine", "house")
+    lines = (
+        f"The {a} {b} runs {n} times near the {c}.\t{n}\n"
+        for n in range(60)
+        for a in words
+        for b in words
+        for c in words
+    )
+    (folder / "text.tsv").write_text("".join(lines), encoding="utf-8")
+    distilled(small_bundle, "whole")
+    arguments = ("distill", small_bundle, "--out", "out", "--threads", "1", "--workers", "2", "--engine", "ray")
+    with running_cluster() as cluster:
+        options = (*arguments, "--ray-address", cluster.address)
+        progress = folder / "out/progress.json"
+        code, _ = interrupted(
+            lambda: progress.exists() and b'"sentences":1024,' in progress.read_bytes(),
+            *options,
+            "recipe.toml",
+            interrupt=kill,
+            cwd=folder,
+        )
+        assert (code, (folder / "out/report.json").exists()) == (-9, False)
+        done = command(*options, "--resume", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "1,024 of 3,790 sentences …" in done.stderr
     assert contents(folder / "out") == contents(folder / "whole")
 
 

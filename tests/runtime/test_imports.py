@@ -17,6 +17,7 @@ from tests.commands import python
 TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "lightning_fabric", "sacrebleu"}
 COMMANDS = ("bench", "data", "distill", "evaluate", "export", "inspect", "sign", "train", "translate", "tune", "verify")
 OPTIONAL = {
+    "distributed/ray_workers.py": {"pyarrow", "ray"},
     "tokenizer/moses.py": {"sacremoses", "subword_nmt"},
     "text/segmentation.py": {"sentencex"},
     "text/documents/open_document.py": {"lxml"},

@@ -60,10 +60,7 @@ def atomic_text(path: Path) -> Iterator[TextIO]:
     Raises:
         ConfigError: the folder does not exist, or the path is a folder.
     """
-    if not path.parent.is_dir():
-        raise ConfigError(f"Folder `{path.parent}` does not exist; create it, or write `{path.name}` elsewhere.")
-    if path.is_dir():
-        raise ConfigError(f"`{path}` is a folder; give the name of a file to write.")
+    refuse_folder(path)
     if path.exists() and not path.is_file():  # such as /dev/null
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
@@ -74,6 +71,18 @@ def atomic_text(path: Path) -> Iterator[TextIO]:
             yield stream
         finally:
             stream.detach()  # writes what is buffered
+
+
+def refuse_folder(output: Path) -> None:
+    """Check that a file could be written.
+
+    Raises:
+        ConfigError: its folder does not exist, or the path is a folder.
+    """
+    if not output.parent.is_dir():
+        raise ConfigError(f"Folder `{output.parent}` does not exist; create it, or write `{output.name}` elsewhere.")
+    if output.is_dir():
+        raise ConfigError(f"`{output}` is a folder; give the name of a file to write.")
 
 
 def refuse_input(output: Path, *inputs: Path | None) -> None:

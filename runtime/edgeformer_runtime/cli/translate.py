@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,14 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from edgeformer_runtime.cli import options, search_options
-from edgeformer_runtime.cli.output import atomic_text, console, one_line, refuse_input
+from edgeformer_runtime.cli.distributed import (
+    Block,
+    BlockOutput,
+    cluster_options,
+    ray_workers,
+    translate_file,
+    translated_lines,
+    translated_text_lines,
+    uses_ray,
+)
+from edgeformer_runtime.cli.line_output import json_line, plain_lines, truncation_note
+from edgeformer_runtime.cli.output import atomic_text, console, refuse_input
 from edgeformer_runtime.cli.text_input import line_blocks
 from edgeformer_runtime.cli.whole_texts import (
     is_document,
     is_whole,
+    text_changes,
     text_translator,
     translate_document_file,
     translated_texts,
@@ -29,7 +39,8 @@ from edgeformer_runtime.errors import OptionError
 if TYPE_CHECKING:
     from edgeformer_runtime.attention import Attention
     from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
-    from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
+    from edgeformer_runtime.distributed.ray_workers import Work
+    from edgeformer_runtime.translator import Translation, Translator
 
 
 def _png(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -73,6 +84,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
         help="Batches translated at the same time, sharing one copy of the weights; for files of many sentences.",
     ),
 )
+@cluster_options
 @options.trusted_keys
 @click.option(
     "--json",
@@ -98,6 +110,7 @@ def translate(
     search: DecodeChanges,
     target_prefix: str | None,
     engine: dict[str, Any],
+    cluster: dict[str, str],
     trusted_keys: tuple[Path, ...],
     as_json: bool,
     attention: str | None,
@@ -116,6 +129,17 @@ def translate(
         raise click.UsageError("Give TEXT or --input, not both.")
     if output_file is not None:
         refuse_input(output_file, input_file)
+    if uses_ray(cluster):
+        if input_file is None or str(input_file) == "-" or output_file is None:
+            raise click.UsageError("--engine ray needs --input FILE and --output FILE.")
+        if attention is not None or "format" in whole:
+            raise click.UsageError("--attention and --format cannot be combined with --engine ray.")
+        translator = _opened(bundle, trusted_keys, {**engine, "workers": 1, "threads": 1})
+        work, settings = _work(translator, whole, search, target_prefix, as_json=as_json)
+        settings |= {key: value for key, value in engine.items() if key not in ("workers", "threads")}
+        workers = ray_workers(translator, engine, cluster)
+        translate_file(workers, work, input_file, output_file, settings)
+        return
     opened = partial(_opened, bundle, trusted_keys, engine)
     document = None
     if whole.get("split") is not False and is_document(text, output_file):
@@ -129,9 +153,9 @@ def translate(
     if document is not None and output_file is not None:
         translate_document_file(text_translator(opened(), whole, as_json=False), search, document, output_file)
         return
-    translator = text_translator(opened(), whole, as_json=as_json)
+    texts = text_translator(opened(), whole, as_json=as_json)
     with _writer(output_file) as write:
-        for line in translated_texts(translator, whole, search, text, input_file, as_json=as_json):
+        for line in translated_texts(texts, whole, search, text, input_file, as_json=as_json):
             write(line)
 
 
@@ -139,6 +163,25 @@ def _opened(bundle: Path, trusted_keys: tuple[Path, ...], engine: dict[str, Any]
     from edgeformer_runtime.translator import Translator
 
     return Translator.open(bundle, trusted_keys=trusted_keys or None, **engine)
+
+
+def _work(
+    translator: Translator, whole: dict[str, Any], search: DecodeChanges, target_prefix: str | None, *, as_json: bool
+) -> tuple[Work[Block, BlockOutput], dict[str, Any]]:
+    """What a worker does with lines, and the settings that its output depends on."""
+    settings = {**search, "target_prefix": target_prefix, "json": as_json}
+    if not is_whole(whole):
+        decoding = _decoding(translator, search, target_prefix, as_json=as_json)
+        work = partial(translated_lines, decoding=decoding, target_prefix=target_prefix, as_json=as_json)
+        return work, settings
+    if target_prefix is not None:
+        raise click.UsageError("--target-prefix is for lines of one sentence each; leave out --split.")
+    texts = text_translator(translator, whole, as_json=as_json)
+    changes = text_changes(search)
+    texts.decoding(**changes).verify()
+    glossary = texts.options.glossary.terms if texts.options.glossary else None
+    work = partial(translated_text_lines, text_options=texts.options, search=changes, as_json=as_json)
+    return work, {**settings, "split": True, "glossary": glossary}
 
 
 def _translate_lines(
@@ -158,28 +201,35 @@ def _translate_lines(
         from edgeformer_runtime.cli.pictures import Pictures  # needs matplotlib
 
         pictures = Pictures(Path(attention or "attention.png"), input_file, output_file)
-    from edgeformer_runtime.target import prefix_ids
-
     translator = opened()
-    search["return_scores"] = as_json or search["n_best"] > 1
-    decoding = translator.options(**search)
-    if decoding.n_best > decoding.places and not (decoding.is_sampling or decoding.return_alternatives):
-        raise OptionError(f"`--nbest` must be at most `--beam` ({decoding.places}), but is {decoding.n_best}.")
-    decoding.verify()  # even if there is no line to translate
-    if decoding.return_token_scores and not as_json:
-        raise OptionError("`--token-scores` needs `--json`.")
-    prefix_ids(translator.target_tokenizer, target_prefix, 1)  # a wrong prefix is an error before any work
+    decoding = _decoding(translator, search, target_prefix, as_json=as_json)
     if attention is not None:
         translator.session.open_attention()  # a bundle without attention is an error before any work
     with pictures or nullcontext(), line_blocks(text, input_file) as blocks, _writer(output_file) as write:
         attended = _attended(translator, blocks, decoding, target_prefix, with_attention=attention is not None)
         for number, (translation, weights) in enumerate(attended, 1):
-            if dropped := translation.source.truncated:
-                tokens = "its last token was" if dropped == 1 else f"its last {dropped} tokens were"
-                console(stderr=True).print(f"Text {number} was truncated: {tokens} dropped.")
-            write(_json_line(translation, weights) if as_json else _plain_lines(translation, decoding.n_best))
+            if note := truncation_note(number, translation):
+                console(stderr=True).print(note)
+            write(json_line(translation, weights) if as_json else plain_lines(translation, decoding.n_best))
             if pictures and weights:
                 pictures.add(weights)
+
+
+def _decoding(
+    translator: Translator, search: DecodeChanges, target_prefix: str | None, *, as_json: bool
+) -> DecodeOptions:
+    """Check all options, even if there is no line to translate."""
+    from edgeformer_runtime.target import prefix_ids
+
+    search["return_scores"] = as_json or search["n_best"] > 1
+    decoding = translator.options(**search)
+    if decoding.n_best > decoding.places and not (decoding.is_sampling or decoding.return_alternatives):
+        raise OptionError(f"`--nbest` must be at most `--beam` ({decoding.places}), but is {decoding.n_best}.")
+    decoding.verify()
+    if decoding.return_token_scores and not as_json:
+        raise OptionError("`--token-scores` needs `--json`.")
+    prefix_ids(translator.target_tokenizer, target_prefix, 1)
+    return decoding
 
 
 def _attended(
@@ -197,37 +247,6 @@ def _attended(
             yield from zip(translations, attention, strict=True)
         else:
             yield from ((translation, None) for translation in translations)
-
-
-def _plain_lines(translation: Translation, n_best: int) -> str:
-    if n_best == 1:
-        return one_line(translation.text) + "\n"
-    return "".join(f"{h.score:.4f}\t{one_line(h.text)}\n" for h in translation.hypotheses) + "\n"
-
-
-def _json_line(translation: Translation, attention: Attention | None) -> str:
-    record: dict[str, Any] = {
-        "source": translation.source.text,
-        "hypotheses": [_hypothesis_record(hypothesis) for hypothesis in translation.hypotheses],
-    }
-    if translation.source.truncated:
-        record["truncated"] = translation.source.truncated
-    if attention is not None:
-        record["attention"] = {
-            "source_tokens": attention.source_tokens,
-            "target_tokens": attention.target_tokens,
-            "weights": attention.weights.astype(float).round(6).tolist(),
-            "alignment": attention.alignment,
-        }
-    return msgspec.json.encode(record).decode() + "\n"
-
-
-def _hypothesis_record(hypothesis: TextHypothesis) -> dict[str, Any]:
-    record = {name: getattr(hypothesis, name) for name in ("text", "tokens", "ids", "score", "finished")}
-    if hypothesis.token_scores is not None:
-        record["token_scores"] = hypothesis.token_scores
-        record["confidence"] = math.exp(sum(hypothesis.token_scores) / max(1, len(hypothesis.token_scores)))
-    return record
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
     from edgeformer_runtime.decoding.options import DecodeChanges
+    from edgeformer_runtime.text.options import Format
     from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation
     from edgeformer_runtime.text.text_translator import TextTranslator
     from edgeformer_runtime.translator import Translator
@@ -72,11 +73,15 @@ def translate_document_file(translator: TextTranslator, search: DecodeChanges, s
     """Translate a document file."""
     from edgeformer_runtime.text.documents import translate_document
 
-    translate_document(translator, source, target, translator.decoding(**_changes(search)))
+    translate_document(translator, source, target, translator.decoding(**text_changes(search)))
 
 
-def _changes(search: DecodeChanges) -> DecodeChanges:
-    """Options of the search that whole texts can have."""
+def text_changes(search: DecodeChanges) -> DecodeChanges:
+    """Return the options of the search that whole texts can have.
+
+    Raises:
+        OptionError: one does not go with whole texts.
+    """
     if search.get("n_best", 1) > 1:
         raise OptionError("`--nbest` gives several translations of a sentence; leave out `--split` and `--format`.")
     search = search.copy()
@@ -116,18 +121,25 @@ def translated_texts(
     Raises:
         OptionError: an option does not go with whole texts.
     """
-    search = _changes(search)
+    search = text_changes(search)
     format = whole.get("format", "text")
     if format == "html" and not text:
         source = _content(input_file)
         (translation,) = translator.translate([source], format="html", **search)
         yield _record(source, translation) if as_json else translation.text
         return
-    shown: Callable[[str], str] = one_line if format == "text" else str
     with line_blocks(text, input_file) as blocks:
         for block in blocks:
-            for source, translation in zip(block, translator.translate(block, format=format, **search), strict=True):
-                yield _record(source, translation) if as_json else shown(translation.text) + "\n"
+            yield from written_texts(translator, block, format, search, as_json=as_json)
+
+
+def written_texts(
+    translator: TextTranslator, block: list[str], format: Format, search: DecodeChanges, *, as_json: bool
+) -> Iterator[str]:
+    """What is written for each text of a block, with a line end."""
+    shown: Callable[[str], str] = one_line if format == "text" else str
+    for source, translation in zip(block, translator.translate(block, format=format, **search), strict=True):
+        yield _record(source, translation) if as_json else shown(translation.text) + "\n"
 
 
 def _content(input_file: Path | None) -> str:

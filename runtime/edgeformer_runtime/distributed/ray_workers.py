@@ -1,0 +1,201 @@
+"""Translators in the worker processes of a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import socket
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from edgeformer_runtime.bundle.open import file_sha256
+from edgeformer_runtime.contract import MANIFEST_FILE
+from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.errors import BundleError, ConfigError, DeviceError, EdgeformerError
+from edgeformer_runtime.translator import Translator
+
+BlockT = TypeVar("BlockT")
+ResultT = TypeVar("ResultT")
+Work = Callable[[Translator[OnnxSession], BlockT], ResultT]
+"""What a worker does with a block. It is pickled, and so are blocks and results."""
+
+IN_FLIGHT = 2
+"""Blocks that a worker has at a time: the one it translates, and the next."""
+
+
+@dataclass(frozen=True)
+class RayWorkers:
+    """Workers that translate blocks with a bundle, each a process with a copy of the weights.
+
+    Every machine of the cluster needs the same bundle at the same path, and the same version of edgeformer. If a worker
+    dies, Ray starts another, which translates its blocks.
+    """
+
+    bundle: Path
+    """Absolute path of the bundle."""
+    manifest_sha256: str
+    """SHA-256 of its manifest; a worker that has another bundle at this path refuses to translate."""
+    engine: dict[str, Any]
+    """Arguments of :meth:`Translator.open`, where ``workers`` is the number of processes; 0 is one per CPU of the
+    cluster, or per GPU on CUDA. ``threads=0`` divides the CPUs among them."""
+    address: str | None = None
+    """Address of an existing cluster; ``None`` starts one on this machine, and stops it at the end."""
+
+    @staticmethod
+    def of(translator: Translator[OnnxSession], engine: dict[str, Any], address: str | None = None) -> RayWorkers:
+        """Workers with the bundle that a translator has opened.
+
+        Raises:
+            ConfigError: ``edgeformer[ray]`` is not installed.
+        """
+        _imported()
+        path = translator.bundle.path.resolve()
+        return RayWorkers(path, file_sha256(path / MANIFEST_FILE), engine, address)
+
+    def map(
+        self, work: Work[BlockT, ResultT], blocks: Sequence[BlockT], *, in_order: bool = False
+    ) -> Generator[tuple[int, ResultT], None, None]:
+        """Work on blocks, and yield the position and the result of each as it is ready. Close it to stop early.
+
+        Args:
+            work: what to do with a translator and a block.
+            blocks: the blocks; Ray keeps them in its object store, on the disk if memory does not suffice.
+            in_order: yield results in the order of the blocks.
+
+        Raises:
+            BundleError: a worker has no bundle at the same path, or another one.
+            ConfigError: ``edgeformer[ray]`` is not installed.
+            DeviceError: the cluster cannot be reached, or was lost.
+            EdgeformerError: ``work`` raised it.
+        """
+        if not blocks:
+            return
+        with _cluster(self._local_cpus(), self.address) as ray:
+            try:
+                for number, outcome in self._outcomes(ray, work, blocks, in_order=in_order):
+                    if isinstance(outcome, EdgeformerError):
+                        raise outcome
+                    yield number, outcome
+            except ray.exceptions.RayTaskError:  # a defect, with the worker's traceback
+                raise
+            except ray.exceptions.RayError as error:
+                raise DeviceError(f"The Ray cluster was lost: {_first_line(error)}.") from None
+
+    def _outcomes(
+        self, ray: Any, work: Work[BlockT, ResultT], blocks: Sequence[BlockT], *, in_order: bool
+    ) -> Iterator[tuple[int, Any]]:
+        """Results, or the errors in their place."""
+        import pyarrow
+
+        workers, threads = self._division(ray)
+        tables = [pyarrow.table({"number": [i], "content": [pickle.dumps(block)]}) for i, block in enumerate(blocks)]
+        results = ray.data.from_arrow(tables).map_batches(
+            _Worker,
+            fn_constructor_args=(self, threads, work),
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=IN_FLIGHT),
+            num_cpus=threads,
+            num_gpus=1 if self._on_gpu else None,
+        )
+        results.context.enable_progress_bars = False
+        results.context.execution_options.preserve_order = in_order
+        for table in results.iter_batches(batch_size=None, batch_format="pyarrow"):
+            for row in table.to_pylist():
+                yield row["number"], pickle.loads(row["content"])
+
+    @property
+    def _on_gpu(self) -> bool:
+        return bool(self.engine.get("device", "cpu") != "cpu")
+
+    def _local_cpus(self) -> int:
+        """CPUs of a cluster that has room for all workers."""
+        needed: int = self.engine.get("workers", 1) * max(1, self.engine.get("threads", 0))
+        return max(available_cpus(), needed)
+
+    def _division(self, ray: Any) -> tuple[int, int]:
+        """Number of workers, and of threads of each."""
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        cpus = int(sum(node.get("CPU", 0) for node in nodes))
+        gpus = int(sum(node.get("GPU", 0) for node in nodes))
+        threads = self.engine.get("threads", 0)
+        workers = self.engine.get("workers", 1) or max(1, gpus if self._on_gpu else cpus // max(1, threads))
+        largest = int(max(node.get("CPU", 0) for node in nodes))
+        return workers, threads or max(1, min(cpus // workers, largest))
+
+
+class _Worker:
+    """What runs in a worker process. An :class:`EdgeformerError` is a result: Ray would wrap an exception, and restart
+    a worker that cannot open its bundle forever."""
+
+    def __init__(self, workers: RayWorkers, threads: int, work: Work[Any, Any]) -> None:
+        self.workers, self.threads, self.work = workers, threads, work
+        self.translator: Translator[OnnxSession] | None = None
+
+    def __call__(self, table: Any) -> Any:
+        import pyarrow
+
+        block = pickle.loads(table["content"][0].as_py())
+        try:
+            self.translator = self.translator or self._opened()
+            outcome = self.work(self.translator, block)
+        except EdgeformerError as error:
+            outcome = error
+        return pyarrow.table({"number": table["number"], "content": [pickle.dumps(outcome)]})
+
+    def _opened(self) -> Translator[OnnxSession]:
+        path = self.workers.bundle
+        translator = Translator.open(path, **{**self.workers.engine, "workers": 1, "threads": self.threads})
+        if file_sha256(path / MANIFEST_FILE) != self.workers.manifest_sha256:
+            raise BundleError(f"Bundle `{path}` on `{socket.gethostname()}` is not the same; copy it to every machine.")
+        return translator
+
+
+@contextmanager
+def _cluster(cpus: int, address: str | None) -> Iterator[Any]:
+    """Connect to a cluster, or start one on this machine; yields the package ``ray``."""
+    ray = _imported()
+    if address is not None:
+        _check_reachable(address)
+    own = {"num_cpus": cpus, "include_dashboard": False} if address is None else {}
+    try:
+        ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **own)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = f"Ray cluster `{address}` cannot be reached" if address else "Ray cannot be started"
+        raise DeviceError(f"{where}: {_first_line(error)}.") from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself may try for many minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():  # such as `auto`
+        return
+    try:
+        socket.create_connection((host.removeprefix("ray://"), int(port)), timeout=30).close()
+    except (OSError, OverflowError) as error:
+        raise DeviceError(f"Ray cluster `{address}` cannot be reached: {error}.") from None
+
+
+def _imported() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else Ray warns of its own workers' arguments
+    try:
+        import ray
+        import ray.data
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"The engine `ray` needs `{error.name}`: pip install 'edgeformer[cpu,ray]'.") from None
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    return ray
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

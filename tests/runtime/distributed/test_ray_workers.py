@@ -1,0 +1,151 @@
+"""``edgeformer translate --engine ray``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commands import error, run
+from tests.ray_cluster import Cluster, command, interrupted, kill, running_cluster
+
+WORDS = ("dog", "river", "machine", "house", "sea")
+LINES = [f"The old {WORDS[i % 5]} runs {i} times near the {WORDS[i * i % 4]}." if i % 9 else "" for i in range(6000)]
+BLOCKS = 12
+"""Of 512 lines each."""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "text.en"
+    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    pytest.importorskip("ray", reason="needs edgeformer[ray]")
+    with running_cluster() as cluster:
+        yield cluster
+
+
+def on(cluster: Cluster) -> tuple[str, ...]:
+    return "--engine", "ray", "--ray-address", cluster.address, "--workers", "2"
+
+
+class TestMistakes:
+    def test_ray_is_not_installed(self, small_bundle: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "ray", None)
+        message = error("translate", small_bundle, "--input", source, "-o", source.with_name("out"), "--engine", "ray")
+        assert message == "The engine `ray` needs `ray`: pip install 'edgeformer[cpu,ray]'."
+        assert [path.name for path in source.parent.iterdir()] == ["text.en"]
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (("dog", "-o", "out"), "--engine ray needs --input FILE and --output FILE."),
+            (("--input", "-", "-o", "out"), "--engine ray needs --input FILE and --output FILE."),
+            (("--input", "text.en"), "--engine ray needs --input FILE and --output FILE."),
+            (("--input", "text.en", "-o", "out", "--attention"), "cannot be combined with --engine ray"),
+            (("--input", "text.en", "-o", "out", "--format", "html"), "cannot be combined with --engine ray"),
+            (("--input", "text.en", "-o", "out", "--split", "--target-prefix", "a"), "leave out --split"),
+        ],
+    )
+    def test_lines_of_a_file_are_needed(
+        self, small_bundle: Path, source: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], message: str
+    ) -> None:
+        monkeypatch.chdir(source.parent)
+        assert message in error("translate", small_bundle, "--engine", "ray", *options, code=2)
+
+    def test_an_address_needs_the_engine(self, small_bundle: Path) -> None:
+        assert error("translate", small_bundle, "dog", "--ray-address", "auto", code=2).startswith(
+            "--ray-address needs"
+        )
+
+    @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999"])
+    def test_a_cluster_that_cannot_be_reached(self, small_bundle: Path, source: Path, address: str) -> None:
+        pytest.importorskip("ray", reason="needs edgeformer[ray]")
+        options = ("--input", source, "--output", source.with_name("out"), "--engine", "ray", "--ray-address", address)
+        message = error("translate", small_bundle, *options)
+        assert message.startswith(f"Ray cluster `{address}` cannot be reached: ")
+
+    def test_the_output_must_be_a_file(self, small_bundle: Path, source: Path) -> None:
+        pytest.importorskip("ray", reason="needs edgeformer[ray]")
+        options = ("--input", source, "--engine", "ray", "--output")
+        assert "is a folder" in error("translate", small_bundle, *options, source.parent)
+        assert "does not exist; create it" in error("translate", small_bundle, *options, source.parent / "no/out")
+        assert error("translate", small_bundle, *options, "/dev/null").startswith("`/dev/null` is not a file;")
+
+
+@pytest.mark.slow
+class TestCluster:
+    @pytest.mark.parametrize("options", [("--json", "--nbest", "2"), ("--split",)])
+    def test_the_output_is_that_of_one_process(
+        self, small_bundle: Path, source: Path, cluster: Cluster, options: tuple[str, ...]
+    ) -> None:
+        source.write_text("".join(f"{line}\n" for line in LINES[:1200]), encoding="utf-8")
+        one, two = source.with_name("one"), source.with_name("two")
+        common: list[str | Path] = [
+            "translate",
+            small_bundle,
+            "--input",
+            source,
+            "--threads",
+            "1",
+            *options,
+            "--output",
+        ]
+        assert run(*common, one).exit_code == 0
+        done = command(*common, two, *on(cluster))
+        assert done.returncode == 0, done.stderr
+        assert "0 of 1,200 lines …" in done.stderr
+        assert two.read_bytes() == one.read_bytes()
+        assert sorted(path.name for path in source.parent.iterdir()) == ["one", "text.en", "two"]
+
+    def test_a_killed_worker_loses_nothing(self, small_bundle: Path, source: Path, cluster: Cluster) -> None:
+        one, two = source.with_name("one"), source.with_name("two")
+        common = ("translate", small_bundle, "--input", source, "--threads", "1", "--beam", "8", "--output")
+        assert run(*common, one).exit_code == 0
+        first, killed = source.with_name("two.blocks") / f"{0:08}", []
+
+        def kill_a_worker(process: int) -> None:
+            killed.append(cluster.workers()[0])
+            kill(killed[0])
+            assert len(list(first.parent.glob("0*"))) < BLOCKS - 2, "there is work left"
+
+        code, messages = interrupted(first.exists, *common, two, *on(cluster), interrupt=kill_a_worker)
+        assert (code, len(killed)) == (0, 1), messages
+        assert two.read_bytes() == one.read_bytes()
+
+    def test_a_killed_command_is_continued(self, small_bundle: Path, source: Path, cluster: Cluster) -> None:
+        one, two = source.with_name("one"), source.with_name("two")
+        common = ("translate", small_bundle, "--input", source, "--threads", "1", "--beam", "8", "--output")
+        assert run(*common, one).exit_code == 0
+        blocks = source.with_name("two.blocks")
+        code, _ = interrupted((blocks / f"{1:08}").exists, *common, two, *on(cluster), interrupt=kill)
+        done = sum(path.stem.isdigit() for path in blocks.iterdir())
+        assert (code, two.exists()) == (-9, False)
+        assert 1 <= done < BLOCKS
+        other = command(*common, two, *on(cluster), "--length-penalty", "0.5")
+        assert other.returncode == 1
+        assert "part of another translation, which differs in `length_penalty`; repeat" in other.stderr
+        kept = shutil.copytree(blocks, source.with_name("kept"))
+        again = command(*common, two, *on(cluster))
+        assert again.returncode == 0, again.stderr
+        lines = sum(len((kept / path.name).read_bytes().splitlines()) for path in kept.glob("0*"))
+        assert f"{lines:,} of {len(LINES):,} lines …" in again.stderr
+        assert two.read_bytes() == one.read_bytes()
+
+    def test_mistakes_in_workers_are_told_in_a_sentence(
+        self, small_bundle: Path, source: Path, cluster: Cluster
+    ) -> None:
+        source.write_text("dog\n" * 600 + "z" * 700 + "\n", encoding="utf-8")
+        options = ("translate", small_bundle, "--input", source, "--output", source.with_name("out"))
+        expected = error(*options)
+        done = command(*options, *on(cluster))
+        assert done.returncode == 1
+        assert expected.startswith("Text 601 has ")
+        assert done.stderr.splitlines()[-1] == f"Error: {expected}"
