@@ -18,7 +18,7 @@ import pytest
 MAIN = "from edgeformer.cli import main; main()"
 _HEAD = """
 import os, sys
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_worker_niceness="0")
 import ray
 ray.init("local", num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
 print(ray.get_runtime_context().gcs_address, flush=True)

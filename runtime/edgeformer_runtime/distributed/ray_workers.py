@@ -187,6 +187,7 @@ def _check_reachable(address: str) -> None:
 
 def _imported() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # that of the command; Ray's default of 15 yields to anything
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else Ray warns of its own workers' arguments
     try:
         import ray
