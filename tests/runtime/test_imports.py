@@ -15,7 +15,21 @@ import edgeformer_runtime
 from tests.commands import python
 
 TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "lightning_fabric", "sacrebleu"}
-COMMANDS = ("bench", "data", "distill", "evaluate", "export", "inspect", "sign", "train", "translate", "tune", "verify")
+SERVER = {"starlette", "uvicorn", "prometheus_client"}
+COMMANDS = (
+    "bench",
+    "data",
+    "distill",
+    "evaluate",
+    "export",
+    "inspect",
+    "serve",
+    "sign",
+    "train",
+    "translate",
+    "tune",
+    "verify",
+)
 RUN_COMMAND = """
 import json, sys
 from edgeformer.cli import main
@@ -50,7 +64,7 @@ def test_importing_the_packages_is_light() -> None:
 def test_the_translator_loads_nothing_of_training() -> None:
     names = loaded_by("from edgeformer_runtime import Translator")
     assert "onnxruntime" in names
-    assert not names & (TRAINING | {"edgeformer_export", "edgeformer", "click", "rich"})
+    assert not names & (TRAINING | SERVER | {"edgeformer_export", "edgeformer", "click", "rich"})
 
 
 def test_the_list_of_commands_is_light_and_complete() -> None:
@@ -64,7 +78,7 @@ def test_the_list_of_commands_is_light_and_complete() -> None:
 def test_the_help_of_every_command_is_light(command: str) -> None:
     names, output = loaded_by_command(command, "--help")
     assert f"edgeformer {command}" in output or f"Usage: -c {command}" in output
-    assert not names & (TRAINING | {"onnxruntime"})
+    assert not names & (TRAINING | SERVER | {"onnxruntime"})
 
 
 def test_translating_loads_nothing_of_training(small_bundle: Path) -> None:

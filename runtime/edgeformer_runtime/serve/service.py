@@ -1,0 +1,237 @@
+"""From texts to translations: routes, splitting, batches and joining, without anything of HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Lock
+from typing import Any
+
+from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport, QueueFullError, Setting
+from edgeformer_runtime.serve.sentences import Plan, TextTranslation, split
+from edgeformer_runtime.serve.workspace import Hop, Workspace
+from edgeformer_runtime.source import Source
+from edgeformer_runtime.token_stream import TokenStep
+from edgeformer_runtime.translator import TextHypothesis, Translation
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a request wants translated."""
+
+    texts: Sequence[str]
+    source: str
+    target: str
+    format: str = "text"
+    model: str = ""
+    """Name of the model to use; empty chooses by language."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Decoding options; those of hypotheses and scores concern the last model of a route."""
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A token of a streamed translation, or the end of a text."""
+
+    text: int
+    """Position of the text."""
+    sentence: int
+    """Position of the sentence in the text."""
+    step: TokenStep | None
+    """``None`` at the end of a text."""
+    translation: TextTranslation | None = None
+    """The whole text, at its end."""
+
+
+class Service:
+    """Translates texts with the models of a workspace.
+
+    Args:
+        workspace: the models.
+        limits: sizes of batches and queues.
+        max_streams: translations that are streamed at a time.
+        report: called after each batch.
+        watch: called with a model's name and a function that returns the length of its queue, when it is first used.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        limits: BatchLimits,
+        *,
+        max_streams: int = 4,
+        report: Callable[[BatchReport], object] = lambda report: None,
+        watch: Callable[[str, Callable[[], int]], object] = lambda model, length: None,
+    ) -> None:
+        self.workspace = workspace
+        self._limits, self._report, self._watch = limits, report, watch
+        self._batchers: dict[str, Batcher] = {}
+        self._lock = Lock()
+        self._streams = threading.BoundedSemaphore(max_streams)
+
+    @property
+    def sources(self) -> list[str]:
+        """Codes of all languages that can be translated from; sorted."""
+        return sorted({code for model in self.workspace.models() for code in model.sources})
+
+    @property
+    def targets(self) -> list[str]:
+        """Codes of all languages that can be translated to; sorted."""
+        return sorted({code for model in self.workspace.models() for code in model.targets})
+
+    def route(self, job: Job) -> tuple[Hop, ...]:
+        """The models that a job needs.
+
+        Raises:
+            OptionError: the model or the language pair does not exist.
+        """
+        if not job.model:
+            return self.workspace.route(job.source, job.target)
+        model = self.workspace.model(job.model)
+        source, target = job.source or _only(model.sources), job.target or _only(model.targets)
+        if not model.translates(source, target) and (model.sources or model.targets):
+            raise OptionError(f"The model `{model.name}` does not translate from `{source}` to `{target}`.")
+        return (Hop(model.name, source, target),)
+
+    def queue_length(self, model: str) -> int:
+        """Number of sentences that wait for a model."""
+        return self._batchers[model].queue_length if model in self._batchers else 0
+
+    async def translate(self, job: Job) -> list[list[TextTranslation]]:
+        """Translate texts.
+
+        Returns:
+            For each text, as many hypotheses as its sentences have at most, best first.
+
+        Raises:
+            OptionError: an option is wrong, or there is no such model.
+            InputError: a text cannot be translated.
+            QueueFullError: too many sentences wait.
+        """
+        *first, last = self.route(job)
+        texts = list(job.texts)
+        for hop in first:
+            texts = [ranks[0].text for ranks in await self._hop(hop, texts, job.format, {})]
+        return await self._hop(last, texts, job.format, job.changes)
+
+    async def stream(self, job: Job) -> AsyncGenerator[Streamed]:
+        """Translate texts token by token, greedily or by sampling; through a third language, the last step.
+
+        Raises:
+            QueueFullError: too many translations are being streamed.
+            OptionError, InputError: see :meth:`translate`; also raised by the first item.
+        """
+        *first, last = self.route(job)
+        if not self._streams.acquire(blocking=False):
+            raise QueueFullError(1)
+        try:
+            texts = list(job.texts)
+            for hop in first:
+                texts = [ranks[0].text for ranks in await self._hop(hop, texts, job.format, {})]
+            is_wanted, items = threading.Event(), asyncio.Queue[Streamed | Exception | None]()
+            is_wanted.set()
+            loop = asyncio.get_running_loop()
+
+            def put(item: Streamed | Exception | None) -> None:
+                loop.call_soon_threadsafe(items.put_nowait, item)
+
+            thread = asyncio.create_task(asyncio.to_thread(self._stream, last, texts, job, put, is_wanted))
+            try:
+                while (item := await items.get()) is not None:
+                    if isinstance(item, Exception):
+                        raise item
+                    yield item
+            finally:
+                is_wanted.clear()
+                await asyncio.shield(thread)
+        finally:
+            self._streams.release()
+
+    def close(self) -> None:
+        """Finish what is queued, and close all models."""
+        for batcher in self._batchers.values():
+            batcher.close()
+        self.workspace.close()
+
+    async def _hop(
+        self, hop: Hop, texts: Sequence[str], format: str, changes: Mapping[str, Any]
+    ) -> list[list[TextTranslation]]:
+        plans = await asyncio.to_thread(_plans, texts, format)
+        sentences = [sentence for plan in plans for sentence in plan.sentences]
+        future = self._batcher(hop.model).submit(sentences, Setting(hop.source, hop.target, changes))
+        translations = await asyncio.wrap_future(future)
+        return await asyncio.to_thread(_joined, plans, translations)
+
+    def _batcher(self, model: str) -> Batcher:
+        with self._lock:
+            if model not in self._batchers:
+                self._batchers[model] = Batcher(self.workspace, model, self._limits, self._report)
+                self._watch(model, partial(self.queue_length, model))
+            return self._batchers[model]
+
+    def _stream(
+        self,
+        hop: Hop,
+        texts: Sequence[str],
+        job: Job,
+        put: Callable[[Streamed | Exception | None], object],
+        is_wanted: threading.Event,
+    ) -> None:
+        """Translate in a thread of its own, as long as someone reads."""
+        try:
+            plans = _plans(texts, job.format)
+            with self.workspace.lease(hop.model) as translator:
+                view = translator.with_languages(hop.source, hop.target)
+                changes = {"beam_size": 1, **job.changes}
+                for number, plan in enumerate(plans):
+                    done = []
+                    for index, sentence in enumerate(plan.sentences):
+                        steps = []
+                        for step in view.translate_tokens(sentence, **changes):
+                            if not is_wanted.is_set():
+                                return
+                            put(Streamed(number, index, step))
+                            steps.append(step)
+                        done.append(_translation(sentence, steps))
+                    put(Streamed(number, len(done), None, plan.join(done)))
+            put(None)
+        except Exception as error:
+            put(error)
+
+
+def _plans(texts: Sequence[str], format: str) -> list[Plan]:
+    return [split(text, format) for text in texts]
+
+
+def _joined(plans: Sequence[Plan], translations: Sequence[Translation]) -> list[list[TextTranslation]]:
+    """Join the best hypotheses of all sentences, then the second best, and so on."""
+    remaining = iter(translations)
+    results = []
+    for plan in plans:
+        own = [next(remaining) for _ in plan.spans]
+        ranks = max((len(translation.hypotheses) for translation in own), default=1)
+        results.append(
+            [plan.join([_ranked(translation, rank) for translation in own]) for rank in range(max(1, ranks))]
+        )
+    return results
+
+
+def _ranked(translation: Translation, rank: int) -> Translation:
+    """The translation with the hypothesis of a rank as its best; the last one if it has fewer."""
+    return replace(translation, hypotheses=translation.hypotheses[min(rank, len(translation.hypotheses) - 1) :][:1])
+
+
+def _translation(sentence: str, steps: Sequence[TokenStep]) -> Translation:
+    """The translation that steps made."""
+    scores = tuple(step.log_probability for step in steps)
+    tokens, ids = tuple(step.token for step in steps), tuple(step.id for step in steps)
+    best = TextHypothesis(steps[-1].text, tokens, ids, sum(scores) / len(scores), steps[-1].is_last, scores)
+    return Translation(Source(sentence, ()), (best,))
+
+
+def _only(codes: frozenset[str]) -> str:
+    return next(iter(codes)) if len(codes) == 1 else ""
