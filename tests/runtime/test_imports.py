@@ -140,8 +140,8 @@ def sources(package: Path) -> list[Path]:
 
 
 def test_the_runtime_imports_its_four_libraries_only() -> None:
-    """And three more for its commands, one for signatures, and two for a kind of tokenizer, whose module is imported
-    only for it. What only type checkers import need not be installed."""
+    """And three more for its commands, one for signatures, two for a kind of tokenizer, whose module is imported only
+    for it, and those of the server. What only type checkers import need not be installed."""
     root = Path(edgeformer_runtime.__file__).parent
     allowed = {"numpy", "onnxruntime", "tokenizers", "msgspec", "edgeformer_runtime", *sys.stdlib_module_names}
     for path in sources(root):
@@ -149,6 +149,7 @@ def test_the_runtime_imports_its_four_libraries_only() -> None:
         names = {name for name, at_once in imports(path) if at_once or name not in later}
         commands = {"click", "rich", "matplotlib"} if path.is_relative_to(root / "cli") else set()
         optional = {"sacremoses", "subword_nmt"} if path.name == "moses.py" else set()
+        optional |= SERVER | {"py3langid"} if path.is_relative_to(root / "serve") else set()
         assert not names - allowed - commands - optional, path
 
 
