@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
@@ -12,11 +13,11 @@ from typing import Any
 
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport, QueueFullError, Setting
-from edgeformer_runtime.serve.sentences import Plan, TextTranslation, split
+from edgeformer_runtime.serve.sentences import Plan, TextTranslation, TextTranslator
 from edgeformer_runtime.serve.workspace import Hop, Workspace
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.token_stream import TokenStep
-from edgeformer_runtime.translator import TextHypothesis, Translation
+from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
 
 
 @dataclass(frozen=True)
@@ -160,11 +161,26 @@ class Service:
     async def _hop(
         self, hop: Hop, texts: Sequence[str], format: str, changes: Mapping[str, Any]
     ) -> list[list[TextTranslation]]:
-        plans = await asyncio.to_thread(_plans, texts, format)
-        sentences = [sentence for plan in plans for sentence in plan.sentences]
-        future = self._batcher(hop.model).submit(sentences, Setting(hop.source, hop.target, changes))
-        translations = await asyncio.wrap_future(future)
-        return await asyncio.to_thread(_joined, plans, translations)
+        async with self._leased(hop.model) as translator:
+            view = translator.with_languages(hop.source, hop.target)
+            plans = await asyncio.to_thread(_plans, view, texts, format)
+            sentences = [sentence for plan in plans for sentence in plan.sentences]
+            future = self._batcher(hop.model).submit(sentences, Setting(hop.source, hop.target, changes))
+            translations = await asyncio.wrap_future(future)
+            return await asyncio.to_thread(_joined, plans, translations)
+
+    @asynccontextmanager
+    async def _leased(self, model: str) -> AsyncIterator[Translator]:
+        """Use a model, which is opened in a thread if necessary."""
+        stack = ExitStack()
+        opening = asyncio.ensure_future(asyncio.to_thread(stack.enter_context, self.workspace.lease(model)))
+        try:
+            yield await asyncio.shield(opening)
+        finally:
+            if opening.done():
+                stack.close()
+            else:  # canceled while the model is being opened
+                opening.add_done_callback(lambda _: stack.close())
 
     def _batcher(self, model: str) -> Batcher:
         with self._lock:
@@ -183,9 +199,9 @@ class Service:
     ) -> None:
         """Translate in a thread of its own, as long as someone reads."""
         try:
-            plans = _plans(texts, job.format)
             with self.workspace.lease(hop.model) as translator:
                 view = translator.with_languages(hop.source, hop.target)
+                plans = _plans(view, texts, job.format)
                 changes = {"beam_size": 1, **job.changes}
                 for number, plan in enumerate(plans):
                     done = []
@@ -203,8 +219,9 @@ class Service:
             put(error)
 
 
-def _plans(texts: Sequence[str], format: str) -> list[Plan]:
-    return [split(text, format) for text in texts]
+def _plans(translator: Translator, texts: Sequence[str], format: str) -> list[Plan]:
+    text_translator = TextTranslator(translator)
+    return [text_translator.split(text, format=format) for text in texts]
 
 
 def _joined(plans: Sequence[Plan], translations: Sequence[Translation]) -> list[list[TextTranslation]]:
@@ -212,7 +229,7 @@ def _joined(plans: Sequence[Plan], translations: Sequence[Translation]) -> list[
     remaining = iter(translations)
     results = []
     for plan in plans:
-        own = [next(remaining) for _ in plan.spans]
+        own = [next(remaining) for _ in plan.sentences]
         ranks = max((len(translation.hypotheses) for translation in own), default=1)
         results.append(
             [plan.join([_ranked(translation, rank) for translation in own]) for rank in range(max(1, ranks))]

@@ -120,24 +120,24 @@ def _described(context: Context, asked: _Asked, ranks: Sequence[TextTranslation]
     links: list[list[WordLink] | None] = [None] * len(best.sentences)
     if asked.body.alignments:
         with context.service.workspace.lease(asked.route[-1].model) as translator:
-            links = [_links(translator, sentence) for sentence in best.sentences]
+            links = [_links(translator, sentence, best.text) for sentence in best.sentences]
     sentences = []
     for sentence, words in zip(best.sentences, links, strict=True):
         described = Sentence(sentence.source, sentence.target, words=words)
         if asked.body.scores and sentence.translation:
-            described.score, scores = sentence.translation.score, sentence.translation.best.token_scores
-            described.confidence = math.exp(sum(scores) / len(scores)) if scores else None
+            described.score, described.confidence = sentence.translation.score, sentence.confidence
         sentences.append(described)
     return TranslatedText(best.text, sentences, [other.text for other in others])
 
 
-def _links(translator: AnyTranslator, sentence: SentenceTranslation) -> list[WordLink]:
-    """Links in characters of the whole texts."""
-    source, target = sentence.source[0], sentence.target[0]
-    links = word_links(translator, sentence.translation) if sentence.translation else []
+def _links(translator: AnyTranslator, sentence: SentenceTranslation, text: str) -> list[WordLink]:
+    """Links in characters of the whole texts; none where the text is not what the model wrote."""
+    (source, _), (target, end) = sentence.source, sentence.target
+    if sentence.translation is None or text[target:end] != sentence.translation.text:
+        return []
     return [
         WordLink((source + first[0], source + first[1]), (target + second[0], target + second[1]))
-        for first, second in links
+        for first, second in word_links(translator, sentence.translation)
     ]
 
 
