@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +15,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 
 import uvicorn
 
-from edgeformer_runtime.errors import ConfigError
+from edgeformer_runtime.errors import ConfigError, EdgeformerError
 from edgeformer_runtime.serve.app import make_app, make_context
 from edgeformer_runtime.serve.context import LOG, Context
 from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE
@@ -106,6 +108,23 @@ def serve(settings: ServeSettings, listener: socket.socket) -> None:
             del os.environ[FOLDER_VARIABLE]
 
 
+def _work(settings: ServeSettings, listener: socket.socket) -> None:
+    """Serve in a process of its own, which ends with the process that started it, however that ends."""
+    Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        _serve_here(settings, listener)
+    except EdgeformerError as error:
+        LOG.error("worker failed", extra={"fields": {"what": str(error)}})
+        sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _serve_here(settings: ServeSettings, listener: socket.socket) -> None:
     log_to_stderr()
     server = Server(make_context(settings))
@@ -117,7 +136,7 @@ def _supervise(settings: ServeSettings, listener: socket.socket) -> None:
     spawn = multiprocessing.get_context("spawn")
 
     def start() -> BaseProcess:
-        process = spawn.Process(target=_serve_here, args=(settings, listener), daemon=False)
+        process = spawn.Process(target=_work, args=(settings, listener), daemon=False)
         process.start()
         return process
 

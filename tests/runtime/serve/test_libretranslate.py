@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from libretranslatepy import LibreTranslateAPI
 
 from edgeformer_runtime import Translator
 from tests.runtime.serve.http import Client, serving
 from tests.runtime.serve.test_workspace import bundle_between
 
-pytest.importorskip("starlette", reason="needs edgeformer[serve]")
 TEXT = "The old dog runs."
 
 
@@ -40,7 +40,7 @@ def pair(**fields: Any) -> dict[str, Any]:
 
 
 def test_the_client_of_libretranslate_works(client: Client, translator: Translator) -> None:
-    api = pytest.importorskip("libretranslatepy").LibreTranslateAPI(client.url)
+    api = LibreTranslateAPI(client.url)
     assert api.translate(TEXT, "en", "fr") == translated(translator, TEXT)[0]
     assert api.languages()[1] == {"code": "en", "name": "English", "targets": ["fr", "zh-Hans"]}
     best = api.detect("Bonjour tout le monde, comment allez-vous ?")[0]

@@ -14,7 +14,6 @@ from edgeformer_runtime import Translator
 from tests.runtime.serve.http import Client, serving
 from tests.runtime.serve.test_workspace import bundle_between
 
-pytest.importorskip("starlette", reason="needs edgeformer[serve]")
 TEXT = "The old dog runs."
 
 

@@ -28,7 +28,6 @@ from tests.commands import error
 from tests.runtime.serve.http import serving
 from tests.runtime.serve.test_workspace import bundle_between, replace_bundle
 
-pytest.importorskip("starlette", reason="needs edgeformer[serve]")
 TEXT = "The old dog runs."
 
 
@@ -225,6 +224,27 @@ def test_several_processes_share_the_port_and_their_measurements(small_bundle: P
         assert 'edgeformer_requests_total{path="/translate",status="200"} 6.0' in metrics
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
+def test_a_process_that_dies_is_replaced(small_bundle: Path) -> None:
+    def workers(process: subprocess.Popen[str]) -> set[int]:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return {
+            int(child) for child in children if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()
+        }
+
+    with command(small_bundle, "--workers", "2") as (process, url, _):
+        wait_until_ready(url)
+        first = min(before := workers(process))
+        os.kill(first, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while (len(now := workers(process)) < 2 or first in now) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(now) == len(before) == 2
+        assert first not in now
+        wait_until_ready(url)
+        assert post(url + "/v1/translate", body())["translations"]
 
 
 def test_wrong_options_are_one_clear_sentence(small_bundle: Path, tmp_path: Path) -> None:

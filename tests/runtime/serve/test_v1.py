@@ -18,7 +18,6 @@ from edgeformer_runtime import Translator
 from tests.runtime.serve.http import Answer, Client, serving
 from tests.runtime.serve.test_workspace import bundle_between
 
-pytest.importorskip("starlette", reason="needs edgeformer[serve]")
 TEXTS = ["The old dog runs.", "two men play\n\nA café, 14 times!", "", "7"]
 
 

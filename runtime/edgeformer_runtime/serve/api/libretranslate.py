@@ -35,7 +35,7 @@ async def translate(request: Request) -> Response:
     request.state.log.update(texts=len(texts), characters=sum(map(len, texts)))
     source, target, found = await asyncio.to_thread(chosen_pair, context.service, source, target, texts)
     if (format := fields.values.get("format") or "text") not in FORMATS:
-        raise ApiError(400, f"{format} format is not supported")
+        raise ApiError(400, f"{str(format)[:64]} format is not supported")
     if source == target:
         ranks = [[text] for text in texts]
     else:

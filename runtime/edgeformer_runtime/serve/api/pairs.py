@@ -46,7 +46,7 @@ def chosen_pair(service: Service, source: str, target: str, texts: Sequence[str]
     target_code = languages.model_code(target, known)
     for given, code in ((source, source_code), (target, target_code)):
         if code not in known:
-            raise ApiError(400, f"{given.lower()} is not supported")
+            raise ApiError(400, f"{given.lower()[:64]} is not supported")
     if source_code != target_code:
         try:
             service.workspace.route(source_code, target_code)
