@@ -73,7 +73,7 @@ def get(url: str) -> str:
 def wait_until_ready(url: str) -> None:
     for _ in range(300):
         try:
-            with urllib.request.urlopen(url + "/ready", timeout=60):
+            with urllib.request.urlopen(url + "/ready", timeout=5):
                 return
         except OSError:
             time.sleep(0.05)
@@ -245,6 +245,8 @@ def test_a_process_that_dies_is_replaced(small_bundle: Path) -> None:
         assert first not in now
         wait_until_ready(url)
         assert post(url + "/v1/translate", body())["translations"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
 
 
 def test_wrong_options_are_one_clear_sentence(small_bundle: Path, tmp_path: Path) -> None:
