@@ -13,7 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -63,6 +63,15 @@ def post(url: str, content: object) -> Any:
     request = urllib.request.Request(url, json.dumps(content).encode(), {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as response:
         return json.loads(response.read())
+
+
+def eventually(read: Callable[[], str], expected: str) -> str:
+    """Read until the text has what is expected: a request is counted just after it is answered."""
+    deadline = time.monotonic() + 5
+    while expected not in (text := read()):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.01)
+    return text
 
 
 def get(url: str) -> str:
@@ -160,7 +169,9 @@ def test_measurements(small_bundle: Path) -> None:
         client.json("/v1/translate", body("one dog", "two dogs", "7"))
         client.get("/no/such/path")
         assert client.get("/metrics").status == 401
-        text = client.get("/metrics", authorization="Bearer secret").body.decode()
+        text = eventually(
+            lambda: client.get("/metrics", authorization="Bearer secret").body.decode(), 'path="other",status="404"'
+        )
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     name = small_bundle.name
     assert values['edgeformer_requests_total{path="/v1/translate",status="200"}'] == "1.0"
@@ -220,8 +231,7 @@ def test_several_processes_share_the_port_and_their_measurements(small_bundle: P
         wait_until_ready(url)
         answers = [post(url + "/translate", {"q": TEXT, "source": "en", "target": "fr"}) for _ in range(6)]
         assert all(answer == answers[0] for answer in answers)
-        metrics = get(url + "/metrics")
-        assert 'edgeformer_requests_total{path="/translate",status="200"} 6.0' in metrics
+        eventually(lambda: get(url + "/metrics"), 'edgeformer_requests_total{path="/translate",status="200"} 6.0')
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
 
