@@ -214,17 +214,17 @@ class Batcher:
                 with suppress(InvalidStateError):
                     batch[0][0].future.set_exception(error)
             return
+        sizes = [(len(result.source.ids), sum(len(h.ids) for h in result.hypotheses)) for result in results]
+        source_tokens, target_tokens = (sum(column) for column in zip(*sizes, strict=True))
+        waited = began - min(ticket.arrived for ticket, _ in batch)
+        seconds = time.monotonic() - began
+        self._report(BatchReport(self._model, len(results), len(batch), source_tokens, target_tokens, seconds, waited))
         remaining = iter(results)
         for ticket, part in batch:
             ticket.done += [next(remaining) for _ in part]
             if len(ticket.done) == len(ticket.sentences):
                 with suppress(InvalidStateError):  # canceled in the meantime
                     ticket.future.set_result(ticket.done)
-        sizes = [(len(result.source.ids), sum(len(h.ids) for h in result.hypotheses)) for result in results]
-        source_tokens, target_tokens = (sum(column) for column in zip(*sizes, strict=True))
-        waited = began - min(ticket.arrived for ticket, _ in batch)
-        seconds = time.monotonic() - began
-        self._report(BatchReport(self._model, len(results), len(batch), source_tokens, target_tokens, seconds, waited))
 
     def _translations(self, setting: Setting, sentences: Sequence[str]) -> list[Translation]:
         """Translate with the bundle that is on disk now; a second time if it is replaced at this moment."""

@@ -169,9 +169,8 @@ def test_measurements(small_bundle: Path) -> None:
         client.json("/v1/translate", body("one dog", "two dogs", "7"))
         client.get("/no/such/path")
         assert client.get("/metrics").status == 401
-        text = eventually(
-            lambda: client.get("/metrics", authorization="Bearer secret").body.decode(), 'path="other",status="404"'
-        )
+        for expected in ('path="other",status="404"', 'request_seconds_count{path="/v1/translate"}'):
+            text = eventually(lambda: client.get("/metrics", authorization="Bearer secret").body.decode(), expected)
     values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     name = small_bundle.name
     assert values['edgeformer_requests_total{path="/v1/translate",status="200"}'] == "1.0"
