@@ -55,6 +55,11 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
+def readable(text: str) -> str:
+    """The text of HTML, without tags and what is not translated."""
+    return " ".join(part.text for part in html_parts(text) if isinstance(part, Block))
+
+
 def html_parts(text: str, *, entities: bool = True) -> Iterator[str | Block]:
     """Divide HTML into text to copy and blocks to translate; all of it, in order.
 

@@ -99,6 +99,9 @@ def test_the_source_language_is_detected(client: Client) -> None:
     answer = client.json("/translate", {"q": text, "source": "auto", "target": "en"}).json
     assert answer["detectedLanguage"]["language"] == "de"
     assert 90 < answer["detectedLanguage"]["confidence"] <= 100
+    html = f'<div class="The english weather is nice today"><b>{text}</b></div>'
+    answer = client.json("/translate", {"q": html, "source": "auto", "target": "en", "format": "html"}).json
+    assert answer["detectedLanguage"]["language"] == "de"
     answer = client.json("/translate", {"q": "🙂 14", "source": "auto", "target": "fr"}).json
     assert answer == {"translatedText": "🙂 14", "detectedLanguage": {"confidence": 0.0, "language": "en"}}
 

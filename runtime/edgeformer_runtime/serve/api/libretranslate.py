@@ -33,8 +33,9 @@ async def translate(request: Request) -> Response:
     count = _alternatives(context, fields)
     check_sizes(context, texts)
     request.state.log.update(texts=len(texts), characters=sum(map(len, texts)))
-    source, target, found = await asyncio.to_thread(chosen_pair, context.service, source, target, texts)
     format = next((known for known in get_args(Format) if known == (fields.values.get("format") or "text")), None)
+    choosing = asyncio.to_thread(chosen_pair, context.service, source, target, texts, format or "text")
+    source, target, found = await choosing
     if format is None:
         raise ApiError(400, f"{str(fields.values['format'])[:64]} format is not supported")
     if source == target:

@@ -10,6 +10,8 @@ from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.context import Context
 from edgeformer_runtime.serve.errors import ApiError
 from edgeformer_runtime.serve.service import Service
+from edgeformer_runtime.text.markup import readable
+from edgeformer_runtime.text.options import Format
 
 UNKNOWN: dict[str, Any] = {"confidence": 0.0, "language": "en"}
 """What LibreTranslate detects where it detects nothing."""
@@ -30,7 +32,9 @@ def detected(service: Service, texts: Sequence[str]) -> list[dict[str, Any]]:
     return [{"confidence": share, "language": languages.public_code(code)} for code, share in ranked] or [UNKNOWN]
 
 
-def chosen_pair(service: Service, source: str, target: str, texts: Sequence[str]) -> tuple[str, str, dict[str, Any]]:
+def chosen_pair(
+    service: Service, source: str, target: str, texts: Sequence[str], format: Format = "text"
+) -> tuple[str, str, dict[str, Any]]:
     """Codes of the models' languages that a request means, and what was detected.
 
     Raises:
@@ -39,6 +43,7 @@ def chosen_pair(service: Service, source: str, target: str, texts: Sequence[str]
     known = {*service.sources, *service.targets}
     found: dict[str, Any] = {}
     if source.lower() == "auto":
+        texts = list(map(readable, texts)) if format == "html" else texts
         found = detected(service, texts)[0] if any(map(str.isalpha, "".join(texts))) else UNKNOWN
         source_code = languages.model_code(found["language"], known)
         if found is UNKNOWN and source_code not in known:

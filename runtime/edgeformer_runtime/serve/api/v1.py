@@ -80,7 +80,9 @@ async def _asked(request: Request, context: Context) -> _Asked:
             if not value:
                 raise ApiError(400, f"Invalid request: give `{name}`, or a `model`.")
     if source.lower() == "auto":
-        source, target, _ = await asyncio.to_thread(chosen_pair, context.service, source, target, body.texts)
+        source, target, _ = await asyncio.to_thread(
+            chosen_pair, context.service, source, target, body.texts, body.format
+        )
     known = {*context.service.sources, *context.service.targets}
     changes = msgspec.to_builtins(body.options)
     changes |= {"return_token_scores": True} if body.scores and not body.stream else {}
