@@ -23,6 +23,7 @@ COMMANDS = (
     "evaluate",
     "export",
     "inspect",
+    "models",
     "serve",
     "sign",
     "train",

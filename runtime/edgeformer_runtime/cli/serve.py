@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeformer_runtime.cli import options
+from edgeformer_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.serve.workspace import Workspace
+    from edgeformer_runtime.workspace.workspace import Workspace
 
 _SIZE = re.compile(r"(\d{1,12})\s*([kKMG]?)i?[bB]?")
 _UNITS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -32,7 +33,7 @@ class Size(click.ParamType[int]):
 
 
 @click.command()
-@click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE...")
+@click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
 @options.group(
     "server",
     host=click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is all."),
@@ -116,11 +117,13 @@ class Size(click.ParamType[int]):
 def serve(bundles: tuple[str, ...], server: dict[str, Any], batch: dict[str, Any]) -> None:
     """Serve bundles over HTTP.
 
-    BUNDLE is a bundle, NAME=PATH, or a folder of bundles. Clients of LibreTranslate work unchanged; /v1 has scores,
+    BUNDLE is a bundle, NAME=PATH, the name of a model, or a folder of bundles; by default, all models that
+    `edgeformer models` lists. Clients of LibreTranslate work unchanged; /v1 has scores,
     alignments, streaming and all decoding options; / is a page.
 
     \b
     Examples:
+      edgeformer serve
       edgeformer serve bundle
       edgeformer serve bundles/ --memory 1G --req-limit 60
       edgeformer serve en-fr=exports/7 de-en=exports/9 --host 0.0.0.0 --workers 2
@@ -133,7 +136,11 @@ def serve(bundles: tuple[str, ...], server: dict[str, Any], batch: dict[str, Any
     except ModuleNotFoundError as error:
         raise click.ClickException(f"This command needs `{error.name}`: pip install 'edgeformer[serve]'.") from None
     from edgeformer_runtime.serve.access import Access
+    from edgeformer_runtime.workspace.names import named_models
 
+    bundles = bundles or tuple(f"{model.name}={model.path}" for model in named_models())
+    if not bundles:
+        raise ConfigError("There is no model to serve: give a bundle, or put bundles into the folder `models`.")
     settings = ServeSettings(bundles=bundles, batch=BatchLimits(**batch), **server)
     Access.of(settings.api_keys, settings.rate_limit)  # wrong keys are an error before the port is opened
     workspace = make_workspace(settings)

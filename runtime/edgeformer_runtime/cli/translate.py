@@ -39,7 +39,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
+@options.bundle
 @click.argument("text", nargs=-1)
 @click.option(
     "--input",

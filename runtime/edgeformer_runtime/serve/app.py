@@ -26,8 +26,8 @@ from edgeformer_runtime.serve.metrics import CONTENT_TYPE, Metrics
 from edgeformer_runtime.serve.middleware import Shell
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import ServeSettings
-from edgeformer_runtime.serve.workspace import Workspace
 from edgeformer_runtime.translator import Translator
+from edgeformer_runtime.workspace.workspace import Workspace
 
 
 def make_workspace(settings: ServeSettings) -> Workspace:

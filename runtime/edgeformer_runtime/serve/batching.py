@@ -15,8 +15,8 @@ from threading import Condition, Thread
 
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import BundleError, EdgeformerError
-from edgeformer_runtime.serve.workspace import Workspace
 from edgeformer_runtime.translator import Translation
+from edgeformer_runtime.workspace.workspace import Workspace
 
 
 class QueueFullError(EdgeformerError):

@@ -15,7 +15,6 @@ from typing import Any
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport, QueueFullError, Setting
-from edgeformer_runtime.serve.workspace import Hop, Workspace
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
 from edgeformer_runtime.text.documents.document import Document
@@ -23,6 +22,7 @@ from edgeformer_runtime.text.documents.files import read_document
 from edgeformer_runtime.text.options import Format
 from edgeformer_runtime.token_stream import TokenStep
 from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
+from edgeformer_runtime.workspace.workspace import Hop, Workspace
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pytest
 from edgeformer_runtime import OptionError, Translation, Translator
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport, ClosedError, QueueFullError, Setting
-from edgeformer_runtime.serve.workspace import Workspace
+from edgeformer_runtime.workspace.workspace import Workspace
 
 SENTENCES = [
     "The old dog runs.",

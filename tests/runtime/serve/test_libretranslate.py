@@ -15,7 +15,7 @@ from edgeformer_runtime import Translator
 from edgeformer_runtime.text import TextTranslator
 from edgeformer_runtime.text.documents.files import SUFFIXES
 from tests.runtime.serve.http import Client, serving
-from tests.runtime.serve.test_workspace import bundle_between
+from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs."
 

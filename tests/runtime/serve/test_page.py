@@ -13,7 +13,7 @@ import pytest
 from edgeformer_runtime import Translator
 from edgeformer_runtime.text import TextTranslator
 from tests.runtime.serve.http import Client, serving
-from tests.runtime.serve.test_workspace import bundle_between
+from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs."
 

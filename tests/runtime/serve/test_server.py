@@ -26,7 +26,7 @@ from edgeformer_runtime.serve.batching import BatchLimits
 from edgeformer_runtime.serve.middleware import JsonLines
 from tests.commands import error
 from tests.runtime.serve.http import serving
-from tests.runtime.serve.test_workspace import bundle_between, replace_bundle
+from tests.runtime.test_workspace import bundle_between, replace_bundle
 
 TEXT = "The old dog runs."
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from edgeformer_runtime import Translator
 from edgeformer_runtime.text import TextTranslator
 from tests.runtime.serve.http import Answer, Client, serving
-from tests.runtime.serve.test_workspace import bundle_between
+from tests.runtime.test_workspace import bundle_between
 
 TEXTS = ["The old dog runs.", "two men play\n\nA café, 14 times!", "", "7"]
 

@@ -30,8 +30,8 @@ from edgeformer_runtime.serve.api.types import (
 from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, endpoint, finished
 from edgeformer_runtime.serve.errors import ApiError, as_api_error, json_response
 from edgeformer_runtime.serve.service import Job, Streamed
-from edgeformer_runtime.serve.workspace import Hop
 from edgeformer_runtime.text import Glossary, SentenceTranslation, TextOptions, TextTranslation
+from edgeformer_runtime.workspace.workspace import Hop
 
 _DECODER = msgspec.json.Decoder(TranslateRequest)
 

@@ -10,38 +10,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Self
 
-from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
-from edgeformer_runtime.bundle.plain_files import read_plain
-from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, OptionError
-from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
 from edgeformer_runtime.translator import Translator
+from edgeformer_runtime.workspace.model import Mark, Model, mark_of, read_model
+from edgeformer_runtime.workspace.names import find_bundle
 
 PIVOT = "en"
 """Preferred language between two bundles that together translate a pair that neither does alone."""
-
-Mark = tuple[int, int, int]
-"""Inode, time of modification and size of a manifest: another one means another bundle."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """A bundle that can be opened."""
-
-    name: str
-    path: Path
-    manifest: Manifest
-    sources: frozenset[str]
-    """Codes of the languages that it translates from."""
-    targets: frozenset[str]
-    """Codes of the languages that it translates to."""
-    mark: Mark
-
-    def translates(self, source: str, target: str) -> bool:
-        """Whether it translates between two languages."""
-        return source in self.sources and target in self.targets and source != target
 
 
 @dataclass(frozen=True)
@@ -119,7 +96,7 @@ class Workspace:
         )
         self._slots: dict[str, _Slot] = {}
         self._lock = Lock()
-        self._models = {name: _read_model(name, path) for name, path in self._paths.items()}
+        self._models = {name: read_model(name, path) for name, path in self._paths.items()}
         self._refreshed = float("-inf")
         if not self.models():
             raise BundleError(
@@ -133,8 +110,8 @@ class Workspace:
         """Make a workspace from arguments of a command line.
 
         Args:
-            arguments: bundles as ``PATH`` or ``NAME=PATH``, or a folder of bundles. A path that exists is never taken
-                as ``NAME=PATH``.
+            arguments: bundles as ``PATH``, ``NAME=PATH`` or the name of a model, or a folder of bundles. A path that
+                exists is never taken as ``NAME=PATH``.
             settings: further arguments of :class:`Workspace`.
 
         Raises:
@@ -146,7 +123,7 @@ class Workspace:
         for argument in arguments:
             name, equals, rest = argument.partition("=")
             is_named = bool(equals) and bool(name) and not Path(argument).exists()
-            path = Path(rest if is_named else argument)
+            path = Path(rest) if is_named else find_bundle(argument)
             if not is_named and path.is_dir() and not (path / MANIFEST_FILE).exists():
                 if folder is not None:
                     raise ConfigError(f"Give one folder of bundles, not both `{folder}` and `{path}`.")
@@ -232,7 +209,7 @@ class Workspace:
             opened = next(
                 (s.opened for s in self._slots.values() if s.opened and s.opened.translator is translator), None
             )
-        return opened is None or _mark(translator.bundle.path) != opened.mark
+        return opened is None or mark_of(translator.bundle.path) != opened.mark
 
     @property
     def open_models(self) -> dict[str, int]:
@@ -258,11 +235,11 @@ class Workspace:
         models = {}
         for name, path in paths.items():
             known = self._models.get(name)
-            if known is not None and known.mark == _mark(path):
+            if known is not None and known.mark == mark_of(path):
                 models[name] = known
                 continue
             try:
-                models[name] = _read_model(name, path)
+                models[name] = read_model(name, path)
             except EdgeformerError:
                 if known is not None:  # it is being replaced; what is open stays in use
                     models[name] = known
@@ -274,7 +251,7 @@ class Workspace:
         with self._lock:
             slot = self._slots.setdefault(name, _Slot())
         with slot.opening:
-            mark = _mark(model.path)
+            mark = mark_of(model.path)
             with self._lock:
                 opened = slot.opened
                 if opened is not None and (mark is None or mark in (opened.mark, slot.refused)):
@@ -297,7 +274,7 @@ class Workspace:
         return replacement
 
     def _open(self, model: Model) -> _Opened:
-        mark = _mark(model.path)
+        mark = mark_of(model.path)
         bundle = open_bundle(model.path, trusted_keys=self._trusted_keys)
         with self._lock:
             closing = self._evicted(bundle.nbytes)
@@ -321,45 +298,3 @@ class Workspace:
                 evicted.append(slot.opened.translator)
                 slot.opened = None
         return evicted
-
-
-def _mark(path: Path) -> Mark | None:
-    """The mark of a bundle folder; ``None`` if there is none at present."""
-    try:
-        status = (path / MANIFEST_FILE).stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _read_model(name: str, path: Path) -> Model:
-    """Read a manifest. The files that it lists are checked when the bundle is opened.
-
-    Raises:
-        BundleError: there is no manifest, or it is not valid.
-    """
-    mark = _mark(path)
-    if mark is None:
-        raise BundleError(
-            f"`{path}` is not a bundle: it has no `{MANIFEST_FILE}`; give what `edgeformer export` wrote."
-        )
-    try:
-        manifest = decode_manifest(read_plain(path / MANIFEST_FILE, MAX_MANIFEST_BYTES))
-    except OSError as error:
-        raise BundleError(f"Bundle `{path}` cannot be read ({error.strerror}).") from None
-    sources, targets = _languages(name, manifest)
-    return Model(name, path, manifest, sources, targets, mark)
-
-
-def _languages(name: str, manifest: Manifest) -> tuple[frozenset[str], frozenset[str]]:
-    """Languages that a model translates from and to: those it has tokens for, else those of the manifest, else those in
-    its name, as in ``en-fr``."""
-    own, text = frozenset(manifest.text.languages), manifest.text
-    affixes = {*text.source_prefix, *text.source_suffix, *text.target_prefix}
-    source, target = manifest.source_language, manifest.target_language
-    if not own and not (source and target):
-        first, dash, second = name.partition("-")
-        source, target = (source or first, target or second) if dash else (source, target)
-    sources = own if SOURCE_LANGUAGE in affixes or (own and not source) else frozenset({source} - {""})
-    targets = own if TARGET_LANGUAGE in affixes or (own and not target) else frozenset({target} - {""})
-    return sources, targets
