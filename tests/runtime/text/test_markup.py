@@ -137,6 +137,7 @@ def test_text_outside_tags_is_the_plain_translation(
         "<p class='x notranslate'>The dog runs.</p>",
         "<textarea>The <b> dog</textarea>",
         "<!-- The dog runs. -->",
+        "<!-- The dog runs.",
         "<p>&copy; 2024 &nbsp; &amp;</p>",
         "<p>12 <b>34</b></p>",
     ],
