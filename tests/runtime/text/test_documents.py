@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.errors import ConfigError, DataError
+from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents import SUFFIXES, translate_document
 from edgeformer_runtime.text.documents.files import translate_content
 from edgeformer_runtime.text.documents.markdown import markdown_parts
@@ -163,6 +164,12 @@ def test_markdown() -> None:
 )
 def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> None:
     assert translated("a.md", content).decode().startswith(expected)
+
+
+def test_cells_of_a_table_without_outer_bars_are_texts_of_their_own() -> None:
+    parts = markdown_parts("a dog | a car\n--- | ---\na car | a dog\n\na | dog")
+    texts = [part.text.strip() for part in parts if isinstance(part, Block)]
+    assert texts == ["a dog", "a car", "a car", "a dog", "a | dog"]
 
 
 @given(
