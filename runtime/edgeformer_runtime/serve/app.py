@@ -109,7 +109,8 @@ def make_app(context: Context) -> ASGIApp:
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_error})
     app.state.context = context
     paths = frozenset(route.path.replace("/{name}", "") for route in routes)
-    return Shell(app, context.metrics, paths, context.settings.max_body, context.settings.access_log)
+    settings = context.settings
+    return Shell(app, context.metrics, paths, settings.max_body, settings.request_seconds, settings.access_log)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -46,7 +46,8 @@ class BatchLimits:
     delay: float = 0.002
     """Seconds that the first sentence of an idle model waits for others."""
     max_queue: int = 2048
-    """Sentences that may wait; a request is refused if there are as many when it comes."""
+    """Sentences that may wait; a request is refused if there are as many when it comes. As requests take turns, one
+    counts as no more than a batch, so that a long text does not shut out others."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,8 @@ class Batcher:
             if self._is_closed:
                 raise ClosedError("The server is shutting down.")
             waiting = sum(ticket.waiting for ticket in self._tickets)
-            if waiting >= self._limits.max_queue:
+            held = sum(min(ticket.waiting, self._limits.max_sentences) for ticket in self._tickets)
+            if held >= self._limits.max_queue:
                 raise QueueFullError(min(60, max(1, round(waiting / self._rate))) if self._rate else 1)
             self._tickets.append(ticket)
             self._changed.notify_all()

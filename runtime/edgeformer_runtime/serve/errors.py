@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from edgeformer_runtime.errors import EdgeformerError, InputError, InputTooLongError, OptionError
@@ -36,6 +37,8 @@ def as_api_error(error: Exception) -> ApiError:
         return error
     if isinstance(error, QueueFullError):
         return ApiError(503, str(error), {"Retry-After": str(error.retry_after)})
+    if isinstance(error, ClientDisconnect):
+        return ApiError(499, "The client closed the connection.")
     if isinstance(error, ClosedError):
         return ApiError(503, str(error), {"Retry-After": "1"})
     if isinstance(error, InputTooLongError):

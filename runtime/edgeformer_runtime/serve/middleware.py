@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -35,11 +36,15 @@ class Shell:
         metrics: what counts requests.
         paths: paths that are counted by name; others are counted together.
         max_body: bytes of a request.
+        body_seconds: time that a client has to send a request.
         logs: whether to log requests.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, paths: frozenset[str], max_body: int, logs: bool) -> None:
-        self._app, self._metrics, self._paths, self._max_body, self._logs = app, metrics, paths, max_body, logs
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, paths: frozenset[str], max_body: int, body_seconds: float, logs: bool
+    ) -> None:
+        self._app, self._metrics, self._paths, self._logs = app, metrics, paths, logs
+        self._max_body, self._body_seconds = max_body, body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request; see the ASGI specification."""
@@ -77,18 +82,27 @@ class Shell:
                 logging.getLogger("edgeformer.serve").info("request", extra={"fields": record})
 
     async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and refuse it as soon as it is too large."""
+        """Pass a request on, and refuse it as soon as it is too large or takes too long to arrive."""
         too_large = ApiError(413, f"The request has more than {self._max_body} bytes, the limit of this server.")
         length = Headers(scope=scope).get("content-length", "0")
         if length.isascii() and length.isdigit() and int(length) > self._max_body:
             response = json_response({"error": too_large.message}, 413, {"Connection": "close"})
             await response(scope, receive, send)
             return
-        total = 0
+        too_slow = ApiError(
+            408, f"The request did not arrive within {self._body_seconds:g} seconds.", {"Connection": "close"}
+        )
+        total, is_complete, deadline = 0, False, time.monotonic() + self._body_seconds
 
         async def receive_limited() -> Message:
-            nonlocal total
-            message = await receive()
+            nonlocal total, is_complete
+            if is_complete:
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                raise too_slow from None
+            is_complete = not message.get("more_body", False)
             total += len(message.get("body", b""))
             if total > self._max_body:
                 raise too_large
@@ -103,7 +117,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """See :meth:`logging.Formatter.format`."""
         line = {"time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")}
-        line |= {"level": record.levelname.lower(), "event": record.getMessage()}
+        line |= {"level": record.levelname.lower(), "event": record.getMessage().strip()}
         return json.dumps(line | getattr(record, "fields", {}), ensure_ascii=False)
 
 
@@ -111,6 +125,8 @@ def log_to_stderr() -> None:
     """Write the server's log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    log = logging.getLogger("edgeformer.serve")
-    log.handlers, log.propagate = [handler], False
-    log.setLevel(logging.INFO)
+    logging.getLogger("python_multipart").addHandler(logging.NullHandler())  # the client is told what is wrong
+    for name, level in (("edgeformer.serve", logging.INFO), ("uvicorn.error", logging.WARNING)):
+        log = logging.getLogger(name)
+        log.handlers, log.propagate = [handler], False
+        log.setLevel(level)

@@ -123,6 +123,14 @@ def test_a_full_queue_refuses_requests(workspace: Workspace) -> None:
         assert together.submit(["A dog."], setting()).result(60)
 
 
+def test_a_long_request_does_not_fill_the_queue(workspace: Workspace) -> None:
+    with batcher(workspace, max_queue=8, max_sentences=2) as together:
+        long = together.submit(["A dog."] * 200, setting())
+        short = together.submit(["Two men."], setting())
+        assert short.result(60)
+        long.cancel()
+
+
 def test_a_canceled_request_is_dropped(workspace: Workspace) -> None:
     reports: list[BatchReport] = []
     with batcher(workspace, reports, max_sentences=1, delay=0) as together:

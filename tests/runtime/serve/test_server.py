@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -105,7 +106,7 @@ def test_large_requests_are_refused_before_they_are_read(small_bundle: Path) -> 
 
 
 def test_a_full_queue_and_slow_requests_are_errors_of_their_own(small_bundle: Path) -> None:
-    limits = BatchLimits(max_queue=20, max_sentences=1, delay=0)
+    limits = BatchLimits(max_queue=1, max_sentences=1, delay=0)
     with serving(small_bundle, batch=limits, request_seconds=30) as client:
         long = body(*["A dog runs."] * 300)
         with ThreadPoolExecutor(1) as pool:
@@ -276,3 +277,38 @@ def test_ready_says_no_while_the_server_shuts_down(small_bundle: Path) -> None:
         client.context.is_draining = True
         answer = client.get("/ready")
         assert (answer.status, answer.json) == (503, {"status": "draining"})
+
+
+def half_a_request(url: str) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60)
+    connection.sendall(
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    )
+    return connection
+
+
+def test_a_request_that_does_not_arrive_ends(small_bundle: Path) -> None:
+    with serving(small_bundle, request_seconds=0.2) as client, half_a_request(client.url) as connection:
+        answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"did not arrive within 0.2 seconds" in answer + connection.recv(65536)
+
+
+def test_malformed_requests_leave_no_traceback_in_the_log(small_bundle: Path) -> None:
+    with command(small_bundle) as (process, url, _):
+        half_a_request(url).close()
+        for junk in (
+            b"nonsense\r\n\r\n",
+            b"POST /translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+            b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+            b"Content-Length: 2\r\n\r\nno",
+        ):
+            with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60) as connection:
+                connection.sendall(junk)
+                assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+        post(f"{url}/v1/translate", body("A dog."))
+        process.terminate()
+        assert process.stderr is not None
+        lines = [json.loads(line) for line in process.stderr]
+        assert [line["status"] for line in lines if "status" in line].count(499) == 1
+        assert not [line for line in lines if line["event"] == "request failed"]

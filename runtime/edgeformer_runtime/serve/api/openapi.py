@@ -16,6 +16,7 @@ _ERRORS = {
     400: "The request is not valid; the error says why.",
     401: "An API key is required.",
     403: "The API key is not valid.",
+    408: "The request did not arrive in time.",
     413: "The request is too large.",
     429: "Too many requests; Retry-After has the seconds to wait.",
     503: "Too many sentences wait; Retry-After has the seconds to wait.",
