@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from tests.runtime.test_workspace import bundle_between
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("locust") is None, reason="needs locust")  # whose import changes the whole process
 def test_clients_measure_a_server_and_count_refused_requests(small_bundle: Path, tmp_path: Path) -> None:
-    pytest.importorskip("locust")
     bundle = bundle_between(small_bundle, tmp_path, "bundle", "en", "fr")
     source = tmp_path / "text"
     source.write_text("The old dog runs near the sea.\nTwo men play chess.\n", encoding="utf-8")
