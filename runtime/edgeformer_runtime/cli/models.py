@@ -11,7 +11,7 @@ import click
 @click.argument("folders", nargs=-1, metavar="[FOLDER]...", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the models as JSON.")
 def models(folders: tuple[Path, ...], as_json: bool) -> None:
-    """List models.
+    """List the models that other commands find by name.
 
     FOLDER holds bundles, each named after its folder; by default, the folders in the environment variable
     EDGEFORMER_MODELS, or else the folder `models`. Other commands take the names of these models in place of a bundle.
