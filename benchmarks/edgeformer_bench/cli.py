@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, type=options.BundlePath())
 @click.option(
     "--source",
     type=click.Path(path_type=Path),

@@ -12,7 +12,7 @@ from matplotlib import image
 from numpy.typing import NDArray
 
 from edgeformer_runtime.attention import Attention
-from edgeformer_runtime.cli.attention_map import draw_attention, readable
+from edgeformer_runtime.cli.translating.attention_map import draw_attention, readable
 from edgeformer_runtime.translator import Translator
 
 INCH = 150  # dots

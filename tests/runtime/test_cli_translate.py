@@ -15,8 +15,8 @@ import onnxruntime as ort
 import pytest
 
 from edgeformer_runtime.attention import Attention
-from edgeformer_runtime.cli import pictures as picture_files
-from edgeformer_runtime.cli.attention_map import draw_attention
+from edgeformer_runtime.cli.translating import pictures as picture_files
+from edgeformer_runtime.cli.translating.attention_map import draw_attention
 from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, opened_graphs, without_attention

@@ -15,7 +15,22 @@ import edgeformer_runtime
 from tests.commands import python
 
 TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "lightning_fabric", "sacrebleu"}
-COMMANDS = ("bench", "data", "distill", "evaluate", "export", "inspect", "sign", "train", "translate", "tune", "verify")
+SERVER = {"starlette", "uvicorn", "prometheus_client"}
+COMMANDS = (
+    "bench",
+    "data",
+    "distill",
+    "evaluate",
+    "export",
+    "inspect",
+    "models",
+    "serve",
+    "sign",
+    "train",
+    "translate",
+    "tune",
+    "verify",
+)
 OPTIONAL = {
     "distributed/ray_workers.py": {"pyarrow", "ray"},
     "tokenizer/moses.py": {"sacremoses", "subword_nmt"},
@@ -60,7 +75,7 @@ def test_importing_the_packages_is_light() -> None:
 def test_the_translator_loads_nothing_of_training() -> None:
     names = loaded_by("from edgeformer_runtime import Translator")
     assert "onnxruntime" in names
-    assert not names & (TRAINING | {"edgeformer_export", "edgeformer", "click", "rich"})
+    assert not names & (TRAINING | SERVER | {"edgeformer_export", "edgeformer", "click", "rich"})
 
 
 def test_the_list_of_commands_is_light_and_complete() -> None:
@@ -74,7 +89,7 @@ def test_the_list_of_commands_is_light_and_complete() -> None:
 def test_the_help_of_every_command_is_light(command: str) -> None:
     names, output = loaded_by_command(command, "--help")
     assert f"edgeformer {command}" in output or f"Usage: -c {command}" in output
-    assert not names & (TRAINING | {"onnxruntime"})
+    assert not names & (TRAINING | SERVER | {"onnxruntime"})
 
 
 def test_translating_loads_nothing_of_training(small_bundle: Path) -> None:
@@ -145,6 +160,7 @@ def test_the_runtime_imports_its_four_libraries_only() -> None:
         names = {name for name, at_once in imports(path) if at_once or name not in later}
         commands = {"click", "rich", "matplotlib"} if path.is_relative_to(root / "cli") else set()
         optional = OPTIONAL.get(path.relative_to(root).as_posix(), set())
+        optional |= SERVER if path.is_relative_to(root / "serve") else set()
         assert not names - allowed - commands - optional, path
 
 

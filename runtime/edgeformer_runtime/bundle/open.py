@@ -87,7 +87,10 @@ def open_bundle(path: str | Path, *, trusted_keys: Sequence[Key] | None = None) 
     with reading(path / MANIFEST_FILE):
         if not path.is_dir():
             what = "is not a folder" if path.exists() else "does not exist"
-            raise BundleError(f"Bundle `{path}` {what}; give the folder that `edgeformer export` wrote.")
+            raise BundleError(
+                f"Bundle `{path}` {what}; give the folder that `edgeformer export` wrote, or a name that "
+                "`edgeformer models` lists."
+            )
         data = _read(path / MANIFEST_FILE)
         if _read(path / MANIFEST_HASH_FILE) != manifest_hash_line(data):
             raise BundleError(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from edgeformer_runtime.cli import options
-from edgeformer_runtime.cli.line_output import json_line, plain_lines, truncation_note
 from edgeformer_runtime.cli.output import console, counting, refuse_folder
 from edgeformer_runtime.cli.text_input import line_blocks
-from edgeformer_runtime.cli.whole_texts import written_texts
+from edgeformer_runtime.cli.translating.line_output import json_line, plain_lines, truncation_note
+from edgeformer_runtime.cli.translating.whole_texts import written_texts
 from edgeformer_runtime.errors import ConfigError, InputError
 from edgeformer_runtime.files import atomic_file
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from edgeformer_runtime.cli import options
+
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
+@options.bundle
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 def inspect(bundle: Path, as_json: bool) -> None:
     """Show what a bundle contains.

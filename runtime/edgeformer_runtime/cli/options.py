@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -42,6 +43,20 @@ def group(argument: str, **declarations: Declaration) -> Declaration:
     return decorate
 
 
+class BundlePath(click.Path):
+    """A bundle's folder, also given as the name of a model; see ``edgeformer models``."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See :meth:`click.ParamType.convert`."""
+        from edgeformer_runtime.workspace.names import find_bundle
+
+        return find_bundle(os.fsdecode(super().convert(value, param, ctx)))
+
+
+bundle = click.argument("bundle", type=BundlePath())
 data_folder = click.option(
     "--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus files in."
 )

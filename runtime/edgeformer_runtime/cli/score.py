@@ -16,7 +16,7 @@ from edgeformer_runtime.errors import DataError, InputError
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
+@options.bundle
 @click.option(
     "--source",
     required=True,

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from edgeformer_runtime.cli import options
+
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
+@options.bundle
 @click.option(
     "--key",
     required=True,

@@ -22,10 +22,10 @@ from edgeformer_runtime.cli.distributed import (
     translated_text_lines,
     uses_ray,
 )
-from edgeformer_runtime.cli.line_output import json_line, plain_lines, truncation_note
 from edgeformer_runtime.cli.output import atomic_text, console, refuse_input
 from edgeformer_runtime.cli.text_input import line_blocks
-from edgeformer_runtime.cli.whole_texts import (
+from edgeformer_runtime.cli.translating.line_output import json_line, plain_lines, truncation_note
+from edgeformer_runtime.cli.translating.whole_texts import (
     is_document,
     is_whole,
     text_changes,
@@ -50,7 +50,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
+@options.bundle
 @click.argument("text", nargs=-1)
 @click.option(
     "--input",
@@ -198,7 +198,7 @@ def _translate_lines(
     """Translate lines of one sentence each."""
     pictures = None
     if attention or (attention is not None and not as_json):
-        from edgeformer_runtime.cli.pictures import Pictures  # needs matplotlib
+        from edgeformer_runtime.cli.translating.pictures import Pictures  # needs matplotlib
 
         pictures = Pictures(Path(attention or "attention.png"), input_file, output_file)
     translator = opened()

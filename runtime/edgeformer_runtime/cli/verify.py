@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
+@options.bundle
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Run folder of the PyTorch model to compare with.")
 @click.option(
     "--source",

@@ -55,15 +55,23 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def html_parts(text: str, *, entities: bool = True) -> Iterator[str | Block]:
+def readable(text: str) -> str:
+    """The text of HTML, without tags and what is not translated."""
+    return " ".join(part.text for part in html_parts(text) if isinstance(part, Block))
+
+
+def html_parts(text: str, *, entities: bool = True, is_cue: bool = False) -> Iterator[str | Block]:
     """Divide HTML into text to copy and blocks to translate; all of it, in order.
 
     Args:
         text: the document.
         entities: whether text has entities, such as ``&amp;``.
+        is_cue: whether the text is a subtitle, in which tags do not end a sentence and may have classes (``<c.red>``).
     """
     builder = _Builder(escaped if entities else str)
     tokens = list(_tokens(text))
+    if is_cue:
+        tokens = [replace(token, name=token.name.partition(".")[0]) for token in tokens]
     ends = _element_ends(tokens)
     offset = index = 0
     while index < len(tokens):
@@ -71,7 +79,7 @@ def html_parts(text: str, *, entities: bool = True) -> Iterator[str | Block]:
         last = ends[index] if token.is_copied else None
         end = index + 1 if last is None else last + 1
         raw = "".join(part.raw for part in tokens[index:end])
-        inline = token.name in INLINE or token.name == "!"
+        inline = is_cue or token.name in INLINE or token.name == "!"
         if not token.name:
             builder.text(raw, offset)
         elif not inline:
@@ -98,6 +106,8 @@ class _Scanner:
         for start, end in _COMMENTS:
             if self.text.startswith(start, place) and (last := self._find(end, place + len(start))) >= 0:
                 return _Token(self.text[place : last + len(end)], "!")
+        if self.text.startswith("<!--", place):  # as in browsers, the rest of the text
+            return _Token(self.text[place:], "!")
         match = _TAG.match(self.text, place) if self._open_quotes < _MAX_OPEN_QUOTES else None
         if match is None:
             self._open_quotes += self.text[place + 1 : place + 2].isalpha()

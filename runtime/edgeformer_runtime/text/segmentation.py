@@ -24,6 +24,8 @@ _CONJUNCTION = re.compile(
 _SPACE = re.compile(r"\s")
 _NARROWS = (_CLAUSE_END, _CONJUNCTION, _SPACE)
 _ANY_END = re.compile(r"[.!?]\s|[。！？]")
+_INVISIBLE = frozenset("\x00\u200b\u200e\u200f\u2060\ufeff")
+"""Null, zero width space, marks of direction, word joiner, byte order mark."""
 MAX_SEGMENTED_CHARACTERS = 16384
 """Longer lines are divided before their sentences are found."""
 MAX_COUNTED_CHARACTERS = 4096
@@ -65,10 +67,11 @@ def _chunks(line: str) -> Iterator[str]:
 
 
 def trimmed(text: str, start: int, end: int) -> list[Span]:
-    """The span without white space at its ends; no span if nothing is left."""
-    part = text[start:end]
-    start += len(part) - len(part.lstrip())
-    end -= len(part) - len(part.rstrip())
+    """The span without white space and invisible characters at its ends; no span if nothing is left."""
+    while start < end and (text[start].isspace() or text[start] in _INVISIBLE):
+        start += 1
+    while start < end and (text[end - 1].isspace() or text[end - 1] in _INVISIBLE):
+        end -= 1
     return [(start, end)] if start < end else []
 
 

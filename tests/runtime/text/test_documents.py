@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.errors import ConfigError, DataError
+from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents import SUFFIXES, translate_document
 from edgeformer_runtime.text.documents.files import translate_content
 from edgeformer_runtime.text.documents.markdown import markdown_parts
@@ -75,6 +76,21 @@ def words_of(content: bytes) -> str:
             "WEBVTT\n\nNOTE a dog\n\nintro\n00:01.000 --> 00:02.000 align:start\n<v Bob>une chien &amp; une voiture\n",
         ),
         (
+            "a.vtt",
+            "WEBVTT\n\n00:01.000 --> 00:02.000\n<v Bob>a <c.loud>red</c> car\n",
+            "WEBVTT\n\n00:01.000 --> 00:02.000\n<v Bob>une voiture <c.loud>rouge</c>\n",
+        ),
+        (
+            "a.vtt",
+            "WEBVTT\n\n00:01.000 --> 00:02.000\na dog <00:01.500>\n",
+            "WEBVTT\n\n00:01.000 --> 00:02.000\nune chien <00:01.500>\n",
+        ),
+        (
+            "a.srt",
+            "1\n00:00:01,000 --> 00:00:02,000\n{\\an8}<i>a dog</i>\n",
+            "1\n00:00:01,000 --> 00:00:02,000\n{\\an8}<i>une chien</i>\n",
+        ),
+        (
             "a.po",
             '# a dog\nmsgid ""\nmsgstr "X: a dog\\n"\n\n#: x.c:1\nmsgid "a \\"red\\" car\\n"\nmsgstr ""\n\n'
             'msgid "a dog"\nmsgstr "un chat"\n\n'
@@ -131,6 +147,29 @@ def test_markdown() -> None:
     assert "> 1. une" in found
     assert "*rouge*" in found
     assert "snake_case_dog" in found
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (
+            "a dog | a car\n--- | ---\na car | a dog\n\na | dog",
+            "une chien | une voiture\n--- | ---\nune voiture | une chien",
+        ),
+        ("a dog\\\na car", "une chien\\\nune voiture"),
+        ("a dog  \na car", "une chien  \nune voiture"),
+        ("a dog<br>a car", "une chien<br>une voiture"),
+        ("[^1]: a dog", "[^1]: une chien"),
+    ],
+)
+def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> None:
+    assert translated("a.md", content).decode().startswith(expected)
+
+
+def test_cells_of_a_table_without_outer_bars_are_texts_of_their_own() -> None:
+    parts = markdown_parts("a dog | a car\n--- | ---\na car | a dog\n\na | dog")
+    texts = [part.text.strip() for part in parts if isinstance(part, Block)]
+    assert texts == ["a dog", "a car", "a car", "a dog", "a | dog"]
 
 
 @given(
@@ -205,6 +244,15 @@ class TestWord:
         assert unpacked(found, "word/styles.xml") == "<a dog='x'/>"
         assert "urn:unused" in unpacked(found, "word/document.xml")
 
+    @pytest.mark.parametrize("mark", ["<w:tab/>", "<w:br/>", '<w:br w:type="page"/>'])
+    def test_tabs_and_breaks_stay_between_their_words(self, mark: str) -> None:
+        text = "<w:t>a dog</w:t>", "<w:t>a car</w:t>"
+        for runs in (mark.join(text), f"{text[0]}</w:r><w:r>{mark}</w:r><w:r>{text[1]}"):
+            found = words_of(translated("a.docx", docx(f"<w:p><w:r>{runs}</w:r></w:p>")))
+            assert found == (
+                f"<w:p><w:r><w:t>une chien</w:t></w:r><w:r>{mark}</w:r><w:r><w:t>une voiture</w:t></w:r></w:p>"
+            )
+
 
 def test_open_document() -> None:
     body = (
@@ -214,9 +262,7 @@ def test_open_document() -> None:
     content = packed({"mimetype": "application/x", "content.xml": f"<office:x {ODT}>{body}</office:x>"})
     found = unpacked(translated("a.odt", content), "content.xml")
     assert "<text:h>une chien</text:h>" in found
-    assert '<text:p>une voiture<text:line-break/> <text:span text:style-name="B">rouge</text:span>' in found or (
-        '<text:p>une voiture <text:span text:style-name="B">rouge</text:span><text:line-break/>' in found
-    )
+    assert '<text:p>une voiture <text:span text:style-name="B">rouge</text:span><text:line-break/>' in found
     assert "<text:note-body><text:p>une chien</text:p></text:note-body></text:note>.</text:p>" in found
 
 
@@ -225,6 +271,10 @@ class TestHostileFiles:
         bomb = packed({"word/document.xml": "<a/>", "word/media/x": " " * (2**27 + 1)})
         with pytest.raises(DataError, match=r"more than 134,217,728 bytes when it is unpacked"):
             translated("a.docx", bomb)
+
+    def test_too_many_elements_are_refused(self) -> None:
+        with pytest.raises(DataError, match=r"has more than 2,000,000 tags"):
+            translated("a.docx", docx("<w:p/>" * 2_000_001))
 
     @pytest.mark.parametrize("suffix", ["docx", "odt"])
     def test_entities_are_refused(self, suffix: str) -> None:
@@ -297,6 +347,18 @@ def test_the_command_translates_a_document_by_its_name(small_bundle: Path, tmp_p
     assert not (tmp_path / "x.odt").exists()
     as_text = run("translate", small_bundle, "--no-split", "dog.txt", "-o", tmp_path / "x.txt")
     assert as_text.exit_code == 0
+
+
+def test_the_name_of_a_document_is_not_translated(small_bundle: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "report.txt", tmp_path / "report.html"
+    source.write_text("The old dog runs.", "utf-8")
+    for output in ((), ("-o", target)):
+        message = error("translate", small_bundle, source, *output)
+        assert "is a document; name its translation with --output, which must end in .txt" in message
+    assert not target.exists()
+    assert run("translate", small_bundle, "--no-split", source).exit_code == 0
+    assert run("translate", small_bundle, "nowhere.txt").exit_code == 0
+    assert "tokens" in error("translate", small_bundle, "red " * 100 + ".txt")  # too long for the name of a file
 
 
 def test_another_kind_is_refused(tmp_path: Path) -> None:

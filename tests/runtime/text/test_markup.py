@@ -197,3 +197,7 @@ def test_hostile_markup_takes_little_time(text_translator: TextTranslator) -> No
 def test_white_space_only_separates_words(text_translator: TextTranslator) -> None:
     plan = text_translator.split("<p>The old\n     dog <b> runs</b>\n</p>", format="html")
     assert plan.sentences == ["The old dog runs"]
+
+
+def test_a_comment_without_an_end_is_not_translated(text_translator: TextTranslator) -> None:
+    assert text_translator.split("<p>The sea.</p><!-- The dog runs.", format="html").sentences == ["The sea."]

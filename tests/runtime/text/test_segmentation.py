@@ -160,3 +160,9 @@ def test_wrong_arguments_are_named(text_translator: TextTranslator, translator: 
         TextTranslator(translator, TextOptions(capitals="no"))  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="`max_repeats` must be 0 or at least 3"):
         TextTranslator(translator, TextOptions(max_repeats=1))
+
+
+def test_invisible_characters_around_sentences_stay(text_translator: TextTranslator) -> None:
+    marked = "\ufeff{}\u200b\n\u200f{}\u200e\x00"
+    one, two, both = text_translator.translate(["A dog runs.", "Two men.", marked.format("A dog runs.", "Two men.")])
+    assert both.text == marked.format(one.text, two.text)

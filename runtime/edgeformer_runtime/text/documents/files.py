@@ -50,19 +50,12 @@ SUFFIXES = tuple(_READERS)
 """Ends of the names of documents that can be translated."""
 
 
-def translate_content(
-    translator: TextTranslator, content: bytes, name: str, options: DecodeOptions | None = None
-) -> tuple[bytes, list[TextTranslation]]:
-    """Translate the content of a document.
+def read_document(content: bytes, name: str) -> Document:
+    """Read the content of a document.
 
     Args:
-        translator: translates its texts.
         content: content of its file.
         name: name of its file, which ends in one of :data:`SUFFIXES`.
-        options: decoding options; ``None`` uses those of :meth:`TextTranslator.decoding`.
-
-    Returns:
-        The translated document, and the translations of its texts.
 
     Raises:
         ConfigError: its kind is unknown, or needs a package that is not installed.
@@ -75,7 +68,28 @@ def translate_content(
         )
     if len(content) > MAX_DOCUMENT_BYTES:
         raise DataError(f"`{name}` has more than {MAX_DOCUMENT_BYTES:,} bytes; divide it.")
-    document = read(content, name)
+    return read(content, name)
+
+
+def translate_content(
+    translator: TextTranslator, content: bytes, name: str, options: DecodeOptions | None = None
+) -> tuple[bytes, list[TextTranslation]]:
+    """Translate the content of a document.
+
+    Args:
+        translator: translates its texts.
+        content: see :func:`read_document`.
+        name: see :func:`read_document`.
+        options: decoding options; ``None`` uses those of :meth:`TextTranslator.decoding`.
+
+    Returns:
+        The translated document, and the translations of its texts.
+
+    Raises:
+        ConfigError: see :func:`read_document`.
+        DataError: see :func:`read_document`.
+    """
+    document = read_document(content, name)
     plans = [translator.plan(piece) for piece in document.pieces]
     translations = translator.translate_plans(plans, translator.decoding() if options is None else options)
     return document.write([translation.text for translation in translations]), translations

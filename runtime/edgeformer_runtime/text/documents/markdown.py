@@ -7,19 +7,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from edgeformer_runtime.text.block import Block, Item, Tag
+from edgeformer_runtime.text.markup import INLINE
 
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n.*?\n(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _COPIED_LINE = re.compile(
     r"\s*$"
     r"|(?:\t|[ ]{4,})(?![-*+]\s|\d+[.)]\s)"
-    r"|\s*\[[^\]]+\]:\s"
+    r"|\s*\[(?!\^)[^\]]+\]:\s"
     r"|\s*(?:[-*_]\s*){3,}$"
     r"|\s*(?:=+|-+)\s*$"
     r"|\s*\|?[\s:-]+\|[\s:|-]*$"
     r"|\s*</?[a-zA-Z!][^>]*>\s*$"
 )
 """Blank lines, indented code, link definitions, rules, underlines of headings and tables, and tags of HTML blocks."""
+_TABLE_DELIMITER = re.compile(r"\s*\|?\s*:?-+:?\s*\|[\s:|-]*$")
+"""What is below the first row of a table."""
 _PREFIX = re.compile(r"\s*(?:(?:>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,9}[.)]\s+|#{1,6}\s+|\[\^[^\]]+\]:\s+)\s*)*")
 _STARTS_BLOCK = re.compile(r"\s*(?:>|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|\||\[\^[^\]]+\]:)")
 _INLINE = re.compile(
@@ -27,7 +30,8 @@ _INLINE = re.compile(
     r"|(?P<image>!\[[^\]\n]{0,1000}\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))"
     r"|(?P<link><(?:https?://|mailto:)[^<>\s]*>)|(?P<note>\[\^[^\]\n]{1,200}\])"
     r"|(?P<close>\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))|(?P<open>\[)"
-    r"|(?P<html></?[a-zA-Z][^<>]*>|<!--.{0,2000}?-->)|(?P<escape>\\[!-/:-@\[-`{-~])"
+    r"|(?P<break>(?:[ ]{2,1000}|\\)\r?\n)"
+    r"|(?P<html></?(?P<name>[a-zA-Z][a-zA-Z0-9-]*)[^<>]*>|<!--.{0,2000}?-->)|(?P<escape>\\[!-/:-@\[-`{-~])"
     r"|(?P<mark>\*{1,3}|_{1,3}|~~)|(?P<cell>\|)",
     re.DOTALL,
 )
@@ -44,12 +48,19 @@ def markdown_parts(text: str) -> Iterator[str | Block]:
         place = match.end()
     fence = ""
     paragraph: list[str] = []
+    in_table = False
     for line in text[place:].splitlines(keepends=True):
         match = _FENCE.match(line)
         copied = bool(fence or match or _COPIED_LINE.match(line.rstrip("\r\n")))
-        if copied or _STARTS_BLOCK.match(line):
-            yield from _paragraph("".join(paragraph))
+        is_delimiter = copied and not fence and _TABLE_DELIMITER.match(line) is not None
+        if is_delimiter and paragraph:
+            yield from _paragraph("".join(paragraph[:-1]))
+            yield from _paragraph(paragraph[-1], is_row=True)
             paragraph = []
+        if copied or in_table or _STARTS_BLOCK.match(line):
+            yield from _paragraph("".join(paragraph), is_row=in_table)
+            paragraph = []
+        in_table = (in_table and not copied) or is_delimiter
         if copied:
             yield line
         else:
@@ -58,21 +69,23 @@ def markdown_parts(text: str) -> Iterator[str | Block]:
             fence = match[1]
         elif match and match[1].startswith(fence) and not line.strip(" \r\n`~"):
             fence = ""
-    yield from _paragraph("".join(paragraph))
+    yield from _paragraph("".join(paragraph), is_row=in_table)
 
 
-def _paragraph(text: str) -> Iterator[str | Block]:
+def _paragraph(text: str, *, is_row: bool = False) -> Iterator[str | Block]:
     if not text:
         return
     prefix = _PREFIX.match(text)
     start = prefix.end() if prefix else 0
     end = max(start, len(text.rstrip()))
     yield text[:start]
-    builder, place, is_row = _Builder(), start, text.lstrip().startswith("|")
+    builder, place, is_row = _Builder(), start, is_row or text.lstrip().startswith("|")
     for match in _INLINE.finditer(text, start, end):
         builder.text(text[place : match.start()])
         place = match.end()
-        if match["cell"] is not None and is_row:
+        is_cell = is_row and match["cell"] is not None
+        is_block_tag = match["name"] is not None and match["name"].lower() not in INLINE
+        if is_cell or is_block_tag or match["break"] is not None:
             yield builder.block()
             yield match[0]
             builder = _Builder()

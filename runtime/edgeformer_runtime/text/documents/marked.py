@@ -18,16 +18,22 @@ class MarkedText:
     """Builds a block whose tags are marks with the numbers of elements."""
 
     characters: list[str] = field(default_factory=list)
+    raw: list[str] = field(default_factory=list)
     tags: list[Tag] = field(default_factory=list)
     opened: list[tuple[int, int]] = field(default_factory=list)
 
     def text(self, text: str) -> None:
         """Add text."""
         self.characters += text
+        self.raw += text
 
-    def point(self, number: int) -> None:
-        """Add an element without text."""
-        self._tag(f"\x01{number}\x02")
+    def point(self, number: int, *, is_break: bool = False) -> None:
+        """Add an element without text; one that ends a sentence if it is a line break or a tab."""
+        if is_break:
+            self.characters.append("\n")
+            self.raw.append(f"\x01{number}\x02")
+        else:
+            self._tag(f"\x01{number}\x02")
 
     def open(self, number: int) -> None:
         """Begin an element."""
@@ -44,7 +50,7 @@ class MarkedText:
     def block(self) -> Block:
         """Return the block."""
         text = "".join(self.characters)
-        return Block(text, text, range(len(text) + 1), tuple(self.tags), escape=without_controls)
+        return Block(text, self.raw, range(len(text) + 1), tuple(self.tags), escape=without_controls)
 
     def _tag(self, raw: str) -> None:
         self.tags.append(Tag(len(self.characters), raw, None, self.opened[-1][0] if self.opened else None))

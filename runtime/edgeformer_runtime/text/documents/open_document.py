@@ -17,6 +17,8 @@ _PARTS = ("content.xml", "styles.xml")
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _PARAGRAPHS = (f"{_TEXT}p", f"{_TEXT}h")
 _INLINE = frozenset(f"{_TEXT}{name}" for name in ("span", "a", "meta", "ruby", "ruby-base"))
+_BREAKS = (f"{_TEXT}line-break", f"{_TEXT}tab")
+"""What ends a sentence inside a paragraph."""
 
 
 @dataclass
@@ -67,7 +69,7 @@ def _read_children(paragraph: _Paragraph, element: _Element) -> None:
             _read_children(paragraph, child)
             marked.close()
         else:  # such as a line break, or a note with paragraphs of its own
-            marked.point(number)
+            marked.point(number, is_break=child.tag in _BREAKS)
         marked.text(child.tail or "")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgeformer_runtime.errors import ConfigError, DataError
-from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_FILES
+from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_FILES, MAX_DOCUMENT_TAGS
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -34,6 +34,7 @@ class Package:
 
     def __init__(self, content: bytes, name: str) -> None:
         self._name = name
+        self._tags = 0
         try:
             from lxml import etree
         except ModuleNotFoundError:
@@ -54,11 +55,14 @@ class Package:
         """Parse an XML file.
 
         Raises:
-            DataError: it is missing, is not XML, or declares entities.
+            DataError: it is missing, is not XML, or declares entities; or the package has too many tags.
         """
         content = next((content for entry, content in self._files.items() if entry.filename == name), None)
         if content is None:
             raise DataError(f"`{self._name}` lacks `{name}`; save it again.")
+        self._tags += content.count(b"<")
+        if self._tags > MAX_DOCUMENT_TAGS:
+            raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_TAGS:,} tags; divide it.")
         parser = self._etree.XMLParser(
             resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False, remove_blank_text=False
         )

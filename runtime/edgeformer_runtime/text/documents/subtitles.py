@@ -15,6 +15,8 @@ _CUE = re.compile(r"(?m)^[^\n]*-->[^\n]*\n(?P<text>(?:[^\n]*\S[^\n]*(?:\n|\Z))*)
 _MAX_LINES = 8
 """A cue with more lines is no subtitle; its translation is one line."""
 _TAG = re.compile(r"<[^<>]*>")
+_POSITION = re.compile(r"(?:\{\\[^{}\n]*\})*")
+"""Where a cue is shown, such as ``{\\an8}``."""
 _SPEAKER = re.compile(r"^(?:-\s?|[A-Z][A-Z .]{1,30}:\s)", re.MULTILINE)
 """A line that does not continue the one before it."""
 
@@ -49,12 +51,13 @@ def _read(content: bytes, name: str, *, entities: bool) -> Document:
 def _parts(source: str, entities: bool, *, is_dialogue: bool) -> list[str | Block]:
     """A cue as one block; each line of a dialogue as its own."""
     if not is_dialogue:
-        return list(html_parts(source, entities=entities))
+        place = _POSITION.match(source).end()  # type: ignore[union-attr]  # it may be empty
+        return [source[:place], *html_parts(source[place:], entities=entities, is_cue=True)]
     parts: list[str | Block] = []
     for line in source.splitlines(keepends=True):
         start = match.end() if (match := _SPEAKER.match(line)) else 0
         end = len(line.rstrip("\r\n"))
-        parts += [line[:start], *html_parts(line[start:end], entities=entities), line[end:]]
+        parts += [line[:start], *html_parts(line[start:end], entities=entities, is_cue=True), line[end:]]
     return parts
 
 

@@ -24,6 +24,9 @@ _INVISIBLE = frozenset(f"{_W}{name}" for name in ("lang", "noProof"))
 """What the format of a run says about spelling checks."""
 _CONTAINERS = frozenset(f"{_W}{name}" for name in ("hyperlink", "ins", "smartTag", "sdt", "sdtContent", "fldSimple"))
 
+_BREAKS = frozenset(f"{_W}{name}" for name in ("br", "cr", "tab"))
+"""What ends a sentence inside a paragraph."""
+
 
 @dataclass
 class _Paragraph:
@@ -108,7 +111,8 @@ def _read(element: _Element) -> _Paragraph:
             paragraph.marked.text(text)
             paragraph.marked.close()
         else:
-            paragraph.marked.point(len(paragraph.elements) - 1)
+            is_break = child.tag == f"{_W}r" and any(part.tag in _BREAKS for part in child)
+            paragraph.marked.point(len(paragraph.elements) - 1, is_break=is_break)
     if last is not None:
         paragraph.marked.close()
     return paragraph
@@ -133,7 +137,7 @@ def _read_run(paragraph: _Paragraph, run: _Element, base: _Format | None, last: 
             alone = _empty(run)
             alone.append(deepcopy(child))
             paragraph.elements.append(alone)
-            paragraph.marked.point(len(paragraph.elements) - 1)
+            paragraph.marked.point(len(paragraph.elements) - 1, is_break=child.tag in _BREAKS)
     return last
 
 

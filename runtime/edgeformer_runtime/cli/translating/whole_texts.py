@@ -55,18 +55,28 @@ def is_document(text: tuple[str, ...], output_file: Path | None) -> bool:
     """Return whether TEXT is the name of a document: an output of the same kind is named too.
 
     Raises:
-        DataError: the document does not exist.
+        DataError: the document does not exist, or no output of its kind is named.
     """
-    suffix = Path(text[0]).suffix.lower() if len(text) == 1 and output_file is not None else ""
-    if not suffix or output_file is None or output_file.suffix.lower() != suffix or " " in suffix:
+    suffix = Path(text[0]).suffix.lower() if len(text) == 1 else ""
+    if not suffix or any(map(str.isspace, suffix)):
         return False
     from edgeformer_runtime.text.documents import SUFFIXES
 
     if suffix not in SUFFIXES:
         return False
-    if not Path(text[0]).is_file():
+    has_output = output_file is not None and output_file.suffix.lower() == suffix
+    try:
+        exists = Path(text[0]).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a null character
+        exists = False
+    if exists and not has_output:
+        raise DataError(
+            f"`{text[0]}` is a document; name its translation with --output, which must end in {suffix}. To translate "
+            "the name itself, give --no-split."
+        )
+    if has_output and not exists:
         raise DataError(f"Document `{text[0]}` does not exist; to translate this as text, give --no-split.")
-    return True
+    return exists
 
 
 def translate_document_file(translator: TextTranslator, search: DecodeChanges, source: Path, target: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Self
 import click
 
 from edgeformer_runtime.attention import Attention
-from edgeformer_runtime.cli.attention_map import draw_attention
 from edgeformer_runtime.cli.output import console
+from edgeformer_runtime.cli.translating.attention_map import draw_attention
 from edgeformer_runtime.errors import ConfigError
 
 

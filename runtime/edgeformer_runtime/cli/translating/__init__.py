@@ -1,0 +1,1 @@
+"""What the command ``translate`` writes: lines, whole texts, attention."""

@@ -1,0 +1,137 @@
+"""Who may ask, and how often: API keys and rate limits."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from edgeformer_runtime.errors import ConfigError
+from edgeformer_runtime.serve.errors import ApiError
+
+KEYS_VARIABLE = "EDGEFORMER_API_KEYS"
+"""Environment variable with API keys, separated by commas."""
+MAX_CLIENTS = 10_000
+"""Clients whose rates are followed; the least recently seen is forgotten."""
+
+
+@dataclass
+class _Bucket:
+    """What a client may still ask for, in texts."""
+
+    left: float
+    seen: float
+
+
+class RateLimiter:
+    """Lets each client translate a number of texts per minute, at any time within it. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._lock = Lock()
+
+    def check(self, client: str, limit: int, cost: int) -> None:
+        """Count texts of a client. A request of more texts than the limit counts as the limit.
+
+        Raises:
+            ApiError: 429, the client has to wait.
+        """
+        now, cost = time.monotonic(), min(cost, limit)
+        with self._lock:
+            bucket = self._buckets.setdefault(client, _Bucket(limit, now))
+            self._buckets.move_to_end(client)
+            if len(self._buckets) > MAX_CLIENTS:
+                self._buckets.popitem(last=False)
+            bucket.left = min(limit, bucket.left + (now - bucket.seen) * limit / 60)
+            bucket.seen = now
+            if bucket.left < cost:
+                seconds = math.ceil((cost - bucket.left) * 60 / limit)
+                raise ApiError(429, f"Slowdown: {limit} per 1 minute", {"Retry-After": str(seconds)})
+            bucket.left -= cost
+
+
+class Access:
+    """Checks API keys and rates.
+
+    Args:
+        keys: limits of texts per minute by API key, ``None`` for the general limit; without keys, everyone may ask.
+        rate_limit: texts per minute and client; ``None`` is no limit.
+    """
+
+    def __init__(self, keys: dict[str, int | None], rate_limit: int | None) -> None:
+        self._limits = {_digest(key): limit for key, limit in keys.items()}
+        self._rate_limit, self._limiter = rate_limit, RateLimiter()
+
+    @classmethod
+    def of(cls, path: Path | None, rate_limit: int | None) -> Access:
+        """Read the keys of a file and of the environment variable ``EDGEFORMER_API_KEYS``.
+
+        Raises:
+            ConfigError: the file cannot be read, or has a limit that is not a positive number.
+        """
+        lines = os.environ.get(KEYS_VARIABLE, "").replace(",", "\n").splitlines()
+        if path is not None:
+            try:
+                lines += path.read_text(encoding="utf-8").splitlines()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"The API keys `{path}` cannot be read ({error}).") from None
+        keys = read_keys(lines)
+        if path is not None and not keys:
+            raise ConfigError(f"`{path}` has no API key; write one per line.")
+        return cls(keys, rate_limit)
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a key is required."""
+        return bool(self._limits)
+
+    def check(self, key: str, client: str, cost: int = 1, *, missing_status: int = 400) -> None:
+        """Check a request.
+
+        Args:
+            key: its API key, or empty.
+            client: address of the client.
+            cost: number of texts.
+            missing_status: HTTP status if there is no key but there must be one.
+
+        Raises:
+            ApiError: the key is missing or wrong, or the client has to wait.
+        """
+        limit = self._rate_limit
+        if self._limits:
+            if not key:
+                raise ApiError(missing_status, "Please contact the server operator to get an API key")
+            digest = _digest(key)  # compared by hash, so that the time says nothing about the key
+            if digest not in self._limits:
+                raise ApiError(403, "Invalid API key")
+            client, limit = digest, self._limits[digest] or limit
+        if limit is not None:
+            self._limiter.check(client, limit, cost)
+
+
+def read_keys(lines: Iterable[str]) -> dict[str, int | None]:
+    """Read API keys, one per line, each with a limit of texts per minute after it or without; ``#`` begins a comment.
+
+    Raises:
+        ConfigError: a limit is not a positive number.
+    """
+    keys: dict[str, int | None] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if len(words) > 2 or (len(words) == 2 and not (words[1].isascii() and words[1].isdigit() and int(words[1]))):
+            raise ConfigError(
+                f"API keys, line {number}: expected a key and a number of texts per minute, or only a key."
+            )
+        if words:
+            keys[words[0]] = int(words[1]) if len(words) == 2 else None
+    return keys
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()

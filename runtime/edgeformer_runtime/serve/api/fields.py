@@ -1,0 +1,110 @@
+"""Fields of a request, sent as JSON, as a form or in the address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from edgeformer_runtime.serve.context import bearer_token
+from edgeformer_runtime.serve.errors import ApiError
+
+MAX_FIELDS = 64
+"""Fields of a form."""
+
+
+class Fields:
+    """Fields of a request by name.
+
+    Args:
+        values: the fields.
+        is_json: whether they came as JSON.
+        token: bearer token of the request, which is taken for the API key if there is no field of that name.
+    """
+
+    def __init__(self, values: dict[str, Any], *, is_json: bool, token: str = "") -> None:
+        self.values, self.is_json, self._token = values, is_json, token
+
+    @property
+    def api_key(self) -> str:
+        """The API key, or empty."""
+        key = self.values.get("api_key")
+        return key if isinstance(key, str) and key else self._token
+
+    def texts(self, name: str) -> str | list[str]:
+        """A text, or a list of texts in JSON.
+
+        Raises:
+            ApiError: it is missing, or something else.
+        """
+        value = self.values.get(name)
+        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+            return value
+        if value and not isinstance(value, str):
+            raise ApiError(400, f"Invalid request: {name} parameter must be a string or a list of strings")
+        text = self.text(name)
+        # As LibreTranslate does, so that lengths do not depend on how a form is sent.
+        return text if self.is_json else "\n".join(text.splitlines())
+
+    def text(self, name: str) -> str:
+        """A text.
+
+        Raises:
+            ApiError: it is missing, or something else.
+        """
+        value = self.values.get(name)
+        if not value:
+            raise ApiError(400, f"Invalid request: missing {name} parameter")
+        if not isinstance(value, str):
+            raise ApiError(400, f"Invalid request: {name} parameter must be a string")
+        return value
+
+    def count(self, name: str) -> int:
+        """A whole number; 0 if it is missing or negative.
+
+        Raises:
+            ApiError: it is something else.
+        """
+        value = self.values.get(name) or 0
+        try:
+            return max(0, int(value)) if isinstance(value, int | float | str) else int("not a number")
+        except (ValueError, OverflowError):
+            raise ApiError(400, f"Invalid request: {name} parameter is not a number") from None
+
+    def upload(self, name: str) -> UploadFile:
+        """An uploaded file.
+
+        Raises:
+            ApiError: it is missing.
+        """
+        value = self.values.get(name)
+        if not isinstance(value, UploadFile):
+            raise ApiError(400, f"Invalid request: missing {name} parameter")
+        return value
+
+
+async def read_fields(request: Request) -> Fields:
+    """Read the fields of a request.
+
+    Raises:
+        ApiError: the body is not valid.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    token = bearer_token(request)
+    if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
+        try:
+            values = msgspec.json.decode(await request.body())
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            values = None
+        if not isinstance(values, dict):
+            raise ApiError(400, "Invalid JSON format")
+        return Fields(values, is_json=True, token=token)
+    try:
+        form = await request.form(max_files=4, max_fields=MAX_FIELDS, max_part_size=2**26)
+    except (HTTPException, ValueError) as error:
+        what = error.detail if isinstance(error, HTTPException) else "it cannot be read"
+        raise ApiError(400, f"Invalid request: the form is not valid ({what})") from None
+    return Fields({**request.query_params, **form}, is_json=False, token=token)

@@ -1,0 +1,144 @@
+"""The API of LibreTranslate 1.9: the same endpoints, fields, answers and errors."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from edgeformer_runtime.serve import languages
+from edgeformer_runtime.serve.api.fields import Fields, read_fields
+from edgeformer_runtime.serve.api.files import EXTENSIONS
+from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair, detected
+from edgeformer_runtime.serve.api.swagger import SWAGGER
+from edgeformer_runtime.serve.context import Context, client_of, context_of, endpoint, finished
+from edgeformer_runtime.serve.errors import ApiError, json_response
+from edgeformer_runtime.serve.service import Job
+from edgeformer_runtime.text.options import Format
+
+
+@endpoint
+async def translate(request: Request) -> Response:
+    """``POST /translate``."""
+    context, fields = context_of(request), await read_fields(request)
+    given = fields.texts("q")
+    texts = [given] if isinstance(given, str) else given
+    context.access.check(fields.api_key, client_of(request), len(texts))
+    source, target = fields.text("source"), fields.text("target")
+    count = _alternatives(context, fields)
+    check_sizes(context, texts)
+    request.state.log.update(texts=len(texts), characters=sum(map(len, texts)))
+    format = next((known for known in get_args(Format) if known == (fields.values.get("format") or "text")), None)
+    choosing = asyncio.to_thread(chosen_pair, context.service, source, target, texts, format or "text")
+    source, target, found = await choosing
+    if format is None:
+        raise ApiError(400, f"{str(fields.values['format'])[:64]} format is not supported")
+    if source == target:
+        ranks = [[text] for text in texts]
+    else:
+        changes = {"n_best": count + 1, "return_alternatives": True} if count and format == "text" else {}
+        job = Job(texts, source, target, format, changes=changes)
+        results = await finished(request, context.service.translate(job), context.settings.request_seconds)
+        ranks = [list(dict.fromkeys(result.text for result in rank)) for rank in results]
+    answer: dict[str, Any] = {"translatedText": [rank[0] for rank in ranks]}
+    if found:
+        answer["detectedLanguage"] = [found] * len(texts)
+    if count:
+        answer["alternatives"] = [rank[1:] if format == "text" else [] for rank in ranks]
+    return json_response({key: value[0] for key, value in answer.items()} if isinstance(given, str) else answer)
+
+
+def _alternatives(context: Context, fields: Fields) -> int:
+    count, limit = fields.count("alternatives"), context.settings.max_alternatives
+    if count > limit:
+        raise ApiError(400, f"Invalid request: alternatives parameter must be <= {limit}")
+    return count
+
+
+@endpoint
+async def detect(request: Request) -> Response:
+    """``POST /detect``."""
+    context, fields = context_of(request), await read_fields(request)
+    given = fields.texts("q")
+    texts = [given] if isinstance(given, str) else given
+    context.access.check(fields.api_key, client_of(request))
+    return json_response(await asyncio.to_thread(detected, context.service, texts))
+
+
+@endpoint
+async def list_languages(request: Request) -> Response:
+    """``GET /languages``."""
+    service = context_of(request).service
+    codes = sorted({*service.sources, *service.targets})
+    return json_response(
+        [
+            {
+                "code": languages.public_code(code),
+                "name": languages.language_name(code),
+                "targets": [languages.public_code(target) for target in service.workspace.targets(code)],
+            }
+            for code in codes
+        ]
+    )
+
+
+@endpoint
+async def frontend_settings(request: Request) -> Response:
+    """``GET /frontend/settings``."""
+    context = context_of(request)
+    settings, service = context.settings, context.service
+    target = min(service.targets, key=lambda code: (code == "en", code), default="")
+    return json_response(
+        {
+            "charLimit": settings.max_characters or -1,
+            "frontendTimeout": 500,
+            "apiKeys": context.access.needs_key,
+            "keyRequired": context.access.needs_key,
+            "suggestions": settings.suggestions is not None,
+            "filesTranslation": settings.files,
+            "supportedFilesFormat": list(EXTENSIONS) if settings.files else [],
+            "language": {
+                "source": {"code": "auto", "name": "Auto Detect"},
+                "target": {"code": languages.public_code(target), "name": languages.language_name(target)},
+            },
+        }
+    )
+
+
+@endpoint
+async def suggest(request: Request) -> Response:
+    """``POST /suggest``: append a better translation to a file, as a line of JSON."""
+    context = context_of(request)
+    if context.settings.suggestions is None:
+        raise ApiError(403, "Suggestions are disabled on this server.")
+    fields = await read_fields(request)
+    record = {name: fields.text(name) for name in ("q", "s", "source", "target")}
+    context.access.check(fields.api_key, client_of(request))
+    await asyncio.to_thread(_append, context.settings.suggestions, msgspec.json.encode(record) + b"\n")
+    return json_response({"success": True})
+
+
+@endpoint
+async def spec(request: Request) -> Response:
+    """``GET /spec``."""
+    return json_response(SWAGGER)
+
+
+def _append(path: Path, line: bytes) -> None:
+    with path.open("ab", buffering=0) as stream:  # one write, so that lines of several processes do not mix
+        stream.write(line)
+
+
+ROUTES = [
+    Route("/translate", translate, methods=["POST"]),
+    Route("/detect", detect, methods=["POST"]),
+    Route("/languages", list_languages, methods=["GET"]),
+    Route("/frontend/settings", frontend_settings, methods=["GET"]),
+    Route("/suggest", suggest, methods=["POST"]),
+    Route("/spec", spec, methods=["GET"]),
+]

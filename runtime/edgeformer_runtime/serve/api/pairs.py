@@ -1,0 +1,79 @@
+"""What requests of both APIs have in common: languages, and limits on texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from edgeformer_runtime.errors import ConfigError, OptionError
+from edgeformer_runtime.serve import languages
+from edgeformer_runtime.serve.context import Context
+from edgeformer_runtime.serve.errors import ApiError
+from edgeformer_runtime.serve.service import Service
+from edgeformer_runtime.text.markup import readable
+from edgeformer_runtime.text.options import Format
+
+UNKNOWN: dict[str, Any] = {"confidence": 0.0, "language": "en"}
+"""What LibreTranslate detects where it detects nothing."""
+
+
+def detected(service: Service, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Detect the language of texts, as ``/detect`` answers.
+
+    Raises:
+        ApiError: languages cannot be detected on this server.
+    """
+    try:
+        ranked = languages.detect(texts, service.sources)
+    except ConfigError:
+        raise ApiError(
+            400, "Language detection is not installed on this server: pip install 'edgeformer[detect]'"
+        ) from None
+    return [{"confidence": share, "language": languages.public_code(code)} for code, share in ranked] or [UNKNOWN]
+
+
+def chosen_pair(
+    service: Service, source: str, target: str, texts: Sequence[str], format: Format = "text"
+) -> tuple[str, str, dict[str, Any]]:
+    """Codes of the models' languages that a request means, and what was detected.
+
+    Raises:
+        ApiError: a language or the pair is not supported.
+    """
+    known = {*service.sources, *service.targets}
+    found: dict[str, Any] = {}
+    if source.lower() == "auto":
+        texts = list(map(readable, texts)) if format == "html" else texts
+        found = detected(service, texts)[0] if any(map(str.isalpha, "".join(texts))) else UNKNOWN
+        source_code = languages.model_code(found["language"], known)
+        if found is UNKNOWN and source_code not in known:
+            source_code = service.sources[0]
+    else:
+        source_code = languages.model_code(source, known)
+    target_code = languages.model_code(target, known)
+    for given, code in ((source, source_code), (target, target_code)):
+        if code not in known:
+            raise ApiError(400, f"{given.lower()[:64]} is not supported")
+    if source_code != target_code:
+        try:
+            service.workspace.route(source_code, target_code)
+        except OptionError:
+            names = [f"{languages.language_name(code)} ({code})" for code in (target_code, source_code)]
+            raise ApiError(400, f"{names[0]} is not available as a target language from {names[1]}") from None
+    return source_code, target_code, found
+
+
+def check_sizes(context: Context, texts: Sequence[str]) -> None:
+    """Check the number of texts and their lengths.
+
+    Raises:
+        ApiError: there are too many, or one is too long.
+    """
+    settings = context.settings
+    too_long = [len(text) for text in texts if len(text) > (settings.max_characters or len(text))]
+    if len(texts) > settings.max_texts:
+        too_long, limit = [len(texts)], settings.max_texts
+    else:
+        limit = settings.max_characters or 0
+    if too_long:
+        raise ApiError(400, f"Invalid request: request ({too_long[0]}) exceeds text limit ({limit})")

@@ -1,0 +1,226 @@
+"""The server's own API: texts with scores, alignments and decoding options, streamed tokens, and the models."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from edgeformer_runtime.contract import ATTENTION_FILE
+from edgeformer_runtime.errors import DataError
+from edgeformer_runtime.serve import languages
+from edgeformer_runtime.serve.api.openapi import OPENAPI
+from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
+from edgeformer_runtime.serve.api.types import (
+    ModelInfo,
+    Models,
+    Sentence,
+    TranslatedText,
+    TranslateRequest,
+    TranslateResponse,
+    WordLink,
+)
+from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, endpoint, finished
+from edgeformer_runtime.serve.errors import ApiError, as_api_error, json_response
+from edgeformer_runtime.serve.service import Job, Streamed
+from edgeformer_runtime.text import Glossary, SentenceTranslation, TextOptions, TextTranslation
+from edgeformer_runtime.workspace.workspace import Hop
+
+_DECODER = msgspec.json.Decoder(TranslateRequest)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A request that has been checked."""
+
+    body: TranslateRequest
+    job: Job
+    route: tuple[Hop, ...]
+    seconds: float
+
+
+@endpoint
+async def translate(request: Request) -> Response:
+    """``POST /v1/translate``."""
+    context = context_of(request)
+    asked = await _asked(request, context)
+    request.state.log.update(
+        texts=len(asked.job.texts), characters=sum(map(len, asked.job.texts)), model=asked.route[-1].model
+    )
+    if asked.body.stream:
+        return await _streamed(context, asked)
+    return json_response(await finished(request, _answer(context, asked), asked.seconds))
+
+
+async def _asked(request: Request, context: Context) -> _Asked:
+    """Read and check a request.
+
+    Raises:
+        ApiError: it is not valid.
+        OptionError: there is no such model or pair.
+    """
+    try:
+        body = _DECODER.decode(await request.body())
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise ApiError(400, f"Invalid request: {str(error)[:300]}") from None
+    context.access.check(bearer_token(request), client_of(request), len(body.texts), missing_status=401)
+    check_sizes(context, body.texts)
+    if body.alignments and body.format != "text":
+        raise ApiError(400, "Invalid request: `alignments` are of plain text only.")
+    source, target = body.source, body.target
+    if not body.model:
+        for name, value in (("source", source), ("target", target)):
+            if not value:
+                raise ApiError(400, f"Invalid request: give `{name}`, or a `model`.")
+    if source.lower() == "auto":
+        source, target, _ = await asyncio.to_thread(
+            chosen_pair, context.service, source, target, body.texts, body.format
+        )
+    known = {*context.service.sources, *context.service.targets}
+    changes = msgspec.to_builtins(body.options)
+    changes |= {"return_token_scores": True} if body.scores and not body.stream else {}
+    changes |= {"return_attention": True} if body.alignments and not body.stream else {}
+    job = Job(
+        body.texts,
+        languages.model_code(source, known),
+        languages.model_code(target, known),
+        body.format,
+        body.model,
+        changes,
+        _text_options(body),
+    )
+    route = context.service.route(job)
+    if body.glossary and len(route) > 1:
+        raise ApiError(400, "Invalid request: a glossary needs a model that translates the pair directly.")
+    model = context.service.workspace.model(route[-1].model)
+    needed = [name for name in ("coverage_penalty", "replace_unknowns") if changes.get(name)]
+    needed += ["alignments"] * body.alignments
+    if needed and ATTENTION_FILE not in model.manifest.files:
+        raise ApiError(400, f"Invalid request: the model `{model.name}` has no attention weights for `{needed[0]}`.")
+    seconds = min(body.timeout or math.inf, context.settings.request_seconds)
+    return _Asked(body, job, route, seconds)
+
+
+def _text_options(body: TranslateRequest) -> TextOptions:
+    try:
+        glossary = Glossary(body.glossary) if body.glossary else None
+    except DataError as error:
+        raise ApiError(400, f"Invalid request: {error}") from None
+    return TextOptions(glossary=glossary, word_details=body.alignments and not body.stream)
+
+
+async def _answer(context: Context, asked: _Asked) -> TranslateResponse:
+    results = await context.service.translate(asked.job)
+
+    def described() -> list[TranslatedText]:
+        return [_described(asked, ranks) for ranks in results]
+
+    texts = await asyncio.to_thread(described)
+    route = asked.route
+    return TranslateResponse(texts, route[0].source, route[-1].target, [hop.model for hop in route])
+
+
+def _described(asked: _Asked, ranks: Sequence[TextTranslation]) -> TranslatedText:
+    best, *others = ranks
+    sentences = []
+    for sentence in best.sentences:
+        described = Sentence(sentence.source, sentence.target)
+        if asked.body.alignments:
+            described.words = _links(sentence, best.text)
+        if asked.body.scores and sentence.translation:
+            described.score, described.confidence = sentence.translation.score, sentence.confidence
+        sentences.append(described)
+    return TranslatedText(best.text, sentences, [other.text for other in others])
+
+
+def _links(sentence: SentenceTranslation, text: str) -> list[WordLink]:
+    """Which words of a sentence come from which, in characters of the whole texts."""
+    (source, _), (place, _) = sentence.source, sentence.target
+    links = []
+    for word in sentence.words:
+        start = text.index(word.text, place)
+        place = start + len(word.text)
+        if word.source is not None:
+            links.append(WordLink((source + word.source[0], source + word.source[1]), (start, place)))
+    return links
+
+
+async def _streamed(context: Context, asked: _Asked) -> Response:
+    """Answer with server-sent events, once the first one is there, so that errors until then are plain ones."""
+    deadline = time.monotonic() + asked.seconds
+    items = context.service.stream(asked.job)
+
+    async def events() -> AsyncGenerator[bytes]:
+        item: Streamed | None = first
+        try:
+            while item is not None:
+                yield _event(item)
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    item = await anext(items, None)
+            yield b"event: done\ndata: {}\n\n"
+        except Exception as error:
+            yield b"event: error\ndata: " + msgspec.json.encode({"error": as_api_error(error).message}) + b"\n\n"
+        finally:
+            await items.aclose()
+
+    try:
+        async with asyncio.timeout(asked.seconds):
+            first = await anext(items, None)
+    except BaseException:
+        await items.aclose()
+        raise
+    return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+def _event(item: Streamed) -> bytes:
+    content: dict[str, object] = {"text": item.text}
+    if item.step is not None:
+        name, step = b"token", item.step
+        content |= {"sentence": item.sentence, "token": step.token, "log_probability": step.log_probability}
+        content |= {"partial": step.text, "is_last": step.is_last}
+    else:
+        name = b"text"
+        content["translation"] = item.translation.text if item.translation else ""
+    return b"event: " + name + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
+
+
+@endpoint
+async def list_models(request: Request) -> Response:
+    """``GET /v1/models``."""
+    workspace = context_of(request).service.workspace
+    is_open = workspace.open_models
+    models = [
+        ModelInfo(
+            model.name,
+            sorted(model.sources),
+            sorted(model.targets),
+            model.manifest.family,
+            model.manifest.precision["decoder.onnx"],
+            model.manifest.parameters,
+            model.manifest.max_source_length,
+            ATTENTION_FILE in model.manifest.files,
+            model.name in is_open,
+        )
+        for model in workspace.models()
+    ]
+    return json_response(Models(models))
+
+
+@endpoint
+async def openapi(request: Request) -> Response:
+    """``GET /openapi.json``."""
+    return json_response(OPENAPI)
+
+
+ROUTES = [
+    Route("/v1/translate", translate, methods=["POST"]),
+    Route("/v1/models", list_models, methods=["GET"]),
+    Route("/openapi.json", openapi, methods=["GET"]),
+]

@@ -1,0 +1,240 @@
+"""Dynamic batching: sentences of concurrent requests are translated together, in one thread per model.
+
+A sentence gets the same translation in any batch, so that requests do not notice each other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Condition, Thread
+
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.errors import BundleError, EdgeformerError
+from edgeformer_runtime.translator import Translation
+from edgeformer_runtime.workspace.workspace import Workspace
+
+
+class QueueFullError(EdgeformerError):
+    """A model has too many sentences waiting.
+
+    Attributes:
+        retry_after: seconds after which it is worth trying again.
+    """
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(f"The server is busy; try again in {retry_after} s.")
+        self.retry_after = retry_after
+
+
+class ClosedError(EdgeformerError):
+    """The server is shutting down."""
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """When a batch is full, and when a queue is."""
+
+    max_sentences: int = 64
+    """Sentences of a batch, which the translator divides further by their length in tokens."""
+    max_characters: int = 16384
+    """Characters of a batch; a longer sentence is a batch of its own."""
+    delay: float = 0.002
+    """Seconds that the first sentence of an idle model waits for others."""
+    max_queue: int = 2048
+    """Sentences that may wait; a request is refused if there are as many when it comes. As requests take turns, one
+    counts as no more than a batch, so that a long text does not shut out others."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the sentences of one batch share."""
+
+    source: str
+    target: str
+    decoding: DecodeOptions
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """What one batch took, for measurements."""
+
+    model: str
+    sentences: int
+    requests: int
+    source_tokens: int
+    target_tokens: int
+    seconds: float
+    waited: float
+    """Seconds that the oldest request of the batch waited."""
+
+
+@dataclass(eq=False)
+class _Ticket:
+    """The sentences of a request and the translations there are so far."""
+
+    sentences: Sequence[str]
+    setting: Setting
+    future: Future[list[Translation]] = field(default_factory=Future)
+    arrived: float = field(default_factory=time.monotonic)
+    taken: int = 0
+    done: list[Translation] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> int:
+        return 0 if self.future.done() else len(self.sentences) - self.taken
+
+
+Part = tuple[_Ticket, list[str]]
+"""Sentences of one ticket within a batch."""
+
+
+class Batcher:
+    """A model's queue and the thread that empties it.
+
+    Args:
+        workspace: where the model is.
+        model: its name.
+        limits: sizes of batches and of the queue.
+        report: called after each batch, in the model's thread.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        model: str,
+        limits: BatchLimits = BatchLimits(),  # immutable
+        report: Callable[[BatchReport], object] = lambda report: None,
+    ) -> None:
+        self._workspace, self._model, self._limits, self._report = workspace, model, limits, report
+        self._tickets: deque[_Ticket] = deque()
+        self._changed = Condition()
+        self._is_closed = False
+        self._rate = 0.0
+        """Sentences per second, smoothed."""
+        self._thread = Thread(target=self._work, name=f"translate {model}", daemon=True)
+        self._thread.start()
+
+    @property
+    def queue_length(self) -> int:
+        """Number of sentences that wait."""
+        with self._changed:
+            return sum(ticket.waiting for ticket in self._tickets)
+
+    def submit(self, sentences: Sequence[str], setting: Setting) -> Future[list[Translation]]:
+        """Queue sentences.
+
+        Returns:
+            Their translations, in order; sentences that cannot be translated have an error. If it is canceled,
+            sentences that still wait are dropped.
+
+        Raises:
+            QueueFullError: too many sentences wait.
+            ClosedError: :meth:`close` was called.
+        """
+        ticket = _Ticket(sentences, setting)
+        if not sentences:
+            ticket.future.set_result([])
+            return ticket.future
+        with self._changed:
+            if self._is_closed:
+                raise ClosedError("The server is shutting down.")
+            waiting = sum(ticket.waiting for ticket in self._tickets)
+            held = sum(min(ticket.waiting, self._limits.max_sentences) for ticket in self._tickets)
+            if held >= self._limits.max_queue:
+                raise QueueFullError(min(60, max(1, round(waiting / self._rate))) if self._rate else 1)
+            self._tickets.append(ticket)
+            self._changed.notify_all()
+        return ticket.future
+
+    def close(self) -> None:
+        """Finish what is queued, and end the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while batch := self._take():
+            sentences = sum(len(part) for _, part in batch)
+            began = time.monotonic()
+            self._translate(batch)
+            rate = sentences / max(time.monotonic() - began, 1e-6)
+            self._rate = 0.8 * self._rate + 0.2 * rate if self._rate else rate
+
+    def _take(self) -> list[Part]:
+        """Wait for sentences and take a batch with the setting of the oldest; empty after the last one."""
+        with self._changed:
+            while True:
+                self._tickets = deque(ticket for ticket in self._tickets if ticket.waiting)
+                if self._tickets:
+                    return self._parts()
+                if self._is_closed:
+                    return []
+                self._changed.wait_for(lambda: self._tickets or self._is_closed)
+                self._changed.wait_for(self._has_batch, timeout=self._limits.delay)
+
+    def _has_batch(self) -> bool:
+        return self._is_closed or sum(ticket.waiting for ticket in self._tickets) >= self._limits.max_sentences
+
+    def _parts(self) -> list[Part]:
+        """Take sentences in turn from all tickets of one setting, so that a long request does not hold up short ones.
+        Long requests then wait behind those of other settings."""
+        setting = self._tickets[0].setting
+        turns = deque(ticket for ticket in self._tickets if ticket.setting == setting)
+        parts: dict[_Ticket, list[str]] = {}
+        count = characters = 0
+        while turns and count < self._limits.max_sentences and characters < self._limits.max_characters:
+            ticket = turns.popleft()
+            sentence = ticket.sentences[ticket.taken]
+            if count and characters + len(sentence) > self._limits.max_characters:
+                break
+            parts.setdefault(ticket, []).append(sentence)
+            ticket.taken += 1
+            count, characters = count + 1, characters + len(sentence)
+            if ticket.taken < len(ticket.sentences):
+                turns.append(ticket)
+        rest = [ticket for ticket in self._tickets if ticket.taken < len(ticket.sentences)]
+        self._tickets = deque(sorted(rest, key=lambda ticket: ticket in parts))  # stable: those served go to the end
+        return list(parts.items())
+
+    def _translate(self, batch: Sequence[Part]) -> None:
+        """Translate a batch; if that fails, each request alone, so that no request fails because of another."""
+        began = time.monotonic()
+        try:
+            results = self._translations(batch[0][0].setting, [text for _, part in batch for text in part])
+        except Exception as error:
+            if len(batch) > 1:
+                for each in batch:
+                    self._translate([each])
+            else:
+                with suppress(InvalidStateError):
+                    batch[0][0].future.set_exception(error)
+            return
+        sizes = [(len(result.source.ids), sum(len(h.ids) for h in result.hypotheses)) for result in results]
+        source_tokens, target_tokens = (sum(column) for column in zip(*sizes, strict=True))
+        waited = began - min(ticket.arrived for ticket, _ in batch)
+        seconds = time.monotonic() - began
+        self._report(BatchReport(self._model, len(results), len(batch), source_tokens, target_tokens, seconds, waited))
+        remaining = iter(results)
+        for ticket, part in batch:
+            ticket.done += [next(remaining) for _ in part]
+            if len(ticket.done) == len(ticket.sentences):
+                with suppress(InvalidStateError):  # canceled in the meantime
+                    ticket.future.set_result(ticket.done)
+
+    def _translations(self, setting: Setting, sentences: Sequence[str]) -> list[Translation]:
+        """Translate with the bundle that is on disk now; a second time if it is replaced at this moment."""
+        for attempt in range(2):
+            with self._workspace.lease(self._model) as translator:
+                view = translator.with_languages(setting.source, setting.target)
+                try:
+                    return view.translate(sentences, setting.decoding, on_error="return")
+                except BundleError:
+                    if attempt or not self._workspace.has_changed(translator):
+                        raise
+        raise AssertionError("unreachable")

@@ -1,0 +1,80 @@
+"""Measurements of a server for Prometheus."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from edgeformer_runtime.serve.batching import BatchReport
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""Environment variable that names the folder in which processes share their measurements."""
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """All measurements of a process."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._queues: dict[str, Callable[[], int]] = {}
+        prefix = "edgeformer"
+        self.requests = Counter(f"{prefix}_requests", "Requests.", ["path", "status"], registry=registry)
+        self.latency = Histogram(
+            f"{prefix}_request_seconds", "Time to answer a request.", ["path"], buckets=_SECONDS, registry=registry
+        )
+        self.in_flight = Gauge(
+            f"{prefix}_requests_in_flight", "Requests being answered.", registry=registry, multiprocess_mode="livesum"
+        )
+        self.queue = Gauge(
+            f"{prefix}_queue_sentences",
+            "Sentences that wait.",
+            ["model"],
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.batch_size = Histogram(
+            f"{prefix}_batch_sentences", "Sentences of a batch.", ["model"], buckets=_SIZES, registry=registry
+        )
+        self.batch_requests = Histogram(
+            f"{prefix}_batch_requests", "Requests of a batch.", ["model"], buckets=_SIZES, registry=registry
+        )
+        self.batch_seconds = Histogram(
+            f"{prefix}_batch_seconds", "Time to translate a batch.", ["model"], buckets=_SECONDS, registry=registry
+        )
+        self.waiting = Histogram(
+            f"{prefix}_queue_seconds",
+            "Time that the oldest request of a batch waited.",
+            ["model"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.tokens = Counter(f"{prefix}_tokens", "Tokens read and written.", ["model", "side"], registry=registry)
+
+    def add_batch(self, report: BatchReport) -> None:
+        """Count a batch."""
+        self.batch_size.labels(report.model).observe(report.sentences)
+        self.batch_requests.labels(report.model).observe(report.requests)
+        self.batch_seconds.labels(report.model).observe(report.seconds)
+        self.waiting.labels(report.model).observe(report.waited)
+        self.tokens.labels(report.model, "source").inc(report.source_tokens)
+        self.tokens.labels(report.model, "target").inc(report.target_tokens)
+
+    def watch_queue(self, model: str, length: Callable[[], int]) -> None:
+        """Measure the length of a queue from now on."""
+        self._queues[model] = length
+
+    def text(self) -> bytes:
+        """All measurements in Prometheus' text format; those of all processes if there are several."""
+        for model, length in self._queues.items():
+            self.queue.labels(model).set(length())
+        if os.environ.get(FOLDER_VARIABLE):
+            everything = CollectorRegistry()
+            MultiProcessCollector(everything)  # type: ignore[no-untyped-call]
+            return generate_latest(everything)
+        return generate_latest(self.registry)

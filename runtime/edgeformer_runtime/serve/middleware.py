@@ -1,0 +1,132 @@
+"""Around every request: CORS, a limit on its size, measurements and a log line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+import uuid
+from datetime import UTC, datetime
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from edgeformer_runtime.serve.errors import ApiError, json_response
+from edgeformer_runtime.serve.metrics import Metrics
+
+CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type",
+    "Access-Control-Expose-Headers": "Authorization",
+    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Credentials": "true",
+    "Access-Control-Max-Age": str(60 * 60 * 24 * 20),
+}
+"""What LibreTranslate sends with every response."""
+PLAIN_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+
+
+class Shell:
+    """Adds headers, answers ``OPTIONS``, limits bodies, measures and logs.
+
+    Args:
+        app: the application within.
+        metrics: what counts requests.
+        paths: paths that are counted by name; others are counted together.
+        max_body: bytes of a request.
+        body_seconds: time that a client has to send a request.
+        logs: whether to log requests.
+    """
+
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, paths: frozenset[str], max_body: int, body_seconds: float, logs: bool
+    ) -> None:
+        self._app, self._metrics, self._paths, self._logs = app, metrics, paths, logs
+        self._max_body, self._body_seconds = max_body, body_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request; see the ASGI specification."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status, request_id = time.monotonic(), 499, uuid.uuid4().hex
+        first = "/" + scope["path"].lstrip("/").partition("/")[0]
+        path = scope["path"] if scope["path"] in self._paths else first if first in self._paths else "other"
+        scope.setdefault("state", {})["log"] = fields = dict[str, object]()
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in {**CORS, **PLAIN_HEADERS, "X-Request-ID": request_id}.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        self._metrics.in_flight.inc()
+        try:
+            if scope["method"] == "OPTIONS":
+                await json_response({})(scope, receive, send_with_headers)
+            else:
+                await self._limited(scope, receive, send_with_headers)
+        finally:
+            seconds = time.monotonic() - began
+            self._metrics.in_flight.dec()
+            self._metrics.requests.labels(path, str(status)).inc()
+            self._metrics.latency.labels(path).observe(seconds)
+            if self._logs:
+                record = {"id": request_id, "method": scope["method"], "path": path, "status": status}
+                record |= {"ms": round(1000 * seconds, 1), **fields}
+                logging.getLogger("edgeformer.serve").info("request", extra={"fields": record})
+
+    async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and refuse it as soon as it is too large or takes too long to arrive."""
+        too_large = ApiError(413, f"The request has more than {self._max_body} bytes, the limit of this server.")
+        length = Headers(scope=scope).get("content-length", "0")
+        if length.isascii() and length.isdigit() and int(length) > self._max_body:
+            response = json_response({"error": too_large.message}, 413, {"Connection": "close"})
+            await response(scope, receive, send)
+            return
+        too_slow = ApiError(
+            408, f"The request did not arrive within {self._body_seconds:g} seconds.", {"Connection": "close"}
+        )
+        total, is_complete, deadline = 0, False, time.monotonic() + self._body_seconds
+
+        async def receive_limited() -> Message:
+            nonlocal total, is_complete
+            if is_complete:
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                raise too_slow from None
+            is_complete = not message.get("more_body", False)
+            total += len(message.get("body", b""))
+            if total > self._max_body:
+                raise too_large
+            return message
+
+        await self._app(scope, receive_limited, send)
+
+
+class JsonLines(logging.Formatter):
+    """Formats a log record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See :meth:`logging.Formatter.format`."""
+        line = {"time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")}
+        line |= {"level": record.levelname.lower(), "event": record.getMessage().strip()}
+        return json.dumps(line | getattr(record, "fields", {}), ensure_ascii=False)
+
+
+def log_to_stderr() -> None:
+    """Write the server's log to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.getLogger("python_multipart").addHandler(logging.NullHandler())  # the client is told what is wrong
+    for name, level in (("edgeformer.serve", logging.INFO), ("uvicorn.error", logging.WARNING)):
+        log = logging.getLogger(name)
+        log.handlers, log.propagate = [handler], False
+        log.setLevel(level)

@@ -1,0 +1,277 @@
+"use strict";
+// The page: asks /languages, /frontend/settings, /v1/models, /v1/translate, /translate and /translate_file of its own server.
+
+const $ = (id) => document.getElementById(id);
+const state = { languages: [], models: [], links: [], words: [], active: -1, request: null, timer: 0, others: "" };
+
+function headers(type) {
+  const key = $("key").value.trim();
+  return { ...(type && { "Content-Type": type }), ...(key && { Authorization: `Bearer ${key}` }) };
+}
+
+async function ask(path, body, signal) {
+  const options = body === undefined ? { headers: headers() }
+    : body instanceof FormData ? { method: "POST", body, headers: headers(), signal }
+    : { method: "POST", body: JSON.stringify(body), headers: headers("application/json"), signal };
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server cannot be reached; try again.");
+  }
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.error || `The server answered with status ${response.status}.`);
+  return answer;
+}
+
+function say(text, isError = false) {
+  $("status").textContent = text;
+  $("status").classList.toggle("error", isError);
+}
+
+function nameOf(code) {
+  const language = state.languages.find((each) => each.code === code);
+  return language ? language.name : code;
+}
+
+function fill(select, codes, chosen) {
+  select.replaceChildren(...codes.map((code) => new Option(code === "auto" ? "Detect language" : nameOf(code), code)));
+  if (codes.includes(chosen)) select.value = chosen;
+}
+
+function fillTargets(chosen) {
+  const source = state.languages.find((each) => each.code === $("source").value);
+  const targets = source ? source.targets : [...new Set(state.languages.flatMap((each) => each.targets))].sort();
+  fill($("target"), targets, chosen);
+}
+
+// Text with some parts marked: pairs of offsets in Unicode code points, as the server counts.
+function marked(text, spans) {
+  const characters = [...text], nodes = [];
+  let done = 0;
+  for (const [start, end] of [...spans].sort((a, b) => a[0] - b[0])) {
+    if (start < done) continue;
+    nodes.push(characters.slice(done, start).join(""));
+    const mark = document.createElement("mark");
+    mark.textContent = characters.slice(start, end).join("");
+    nodes.push(mark);
+    done = end;
+  }
+  return [...nodes, characters.slice(done).join("") + "\n"];
+}
+
+function show(translation) {
+  const characters = [...translation.text], nodes = [];
+  let done = 0;
+  state.words = [];
+  state.links = translation.sentences.flatMap((sentence) => sentence.words || []);
+  for (const { target: [start, end], confidence } of translation.sentences) {
+    nodes.push(characters.slice(done, start).join(""));
+    const sentence = document.createElement("span");
+    sentence.className = confidence === undefined ? "" : confidence < 0.4 ? "low" : confidence < 0.7 ? "middle" : "high";
+    if (confidence !== undefined) sentence.title = `Confidence ${Math.round(100 * confidence)} %`;
+    let offset = start;
+    for (const part of characters.slice(start, end).join("").split(/(\s+)/)) {
+      const length = [...part].length;
+      if (part.trim()) {
+        const word = document.createElement("span");
+        word.className = "word";
+        word.textContent = part;
+        state.words.push({ node: word, span: [offset, offset + length] });
+        sentence.append(word);
+      } else {
+        sentence.append(part);
+      }
+      offset += length;
+    }
+    nodes.push(sentence);
+    done = end;
+  }
+  $("output").replaceChildren(...nodes, characters.slice(done).join(""));
+  $("output").classList.remove("stale");
+  activate(-1);
+}
+
+function activate(index) {
+  state.active = index;
+  for (const [number, word] of state.words.entries()) word.node.classList.toggle("hit", number === index);
+  const word = state.words[index];
+  const sources = word ? state.links.filter((link) => link.target[0] < word.span[1] && word.span[0] < link.target[1]).map((link) => link.source) : [];
+  const text = $("text").value;
+  $("mirror").replaceChildren(...marked(text, sources));
+  const characters = [...text];
+  const words = sources.map(([start, end]) => characters.slice(start, end).join(""));
+  $("word").textContent = word ? `${word.node.textContent} from ${words.join(", ") || "no word"}` : "";
+}
+
+function hasAttention() {
+  return state.models.length > 0 && state.models.every((model) => model.has_attention);
+}
+
+async function translate() {
+  clearTimeout(state.timer);
+  state.request?.abort();
+  const text = $("text").value, request = new AbortController();
+  state.request = request;
+  $("detected").textContent = "";
+  if (!text.trim()) {
+    show({ text: "", sentences: [] });
+    say("");
+    return;
+  }
+  say("Translating…");
+  const source = $("source").value, target = $("target").value;
+  try {
+    const body = { texts: [text], source, target, scores: true, alignments: hasAttention() };
+    const answer = await ask("v1/translate", body, request.signal);
+    show(answer.translations[0]);
+    $("output").lang = target;
+    if (source === "auto") $("detected").textContent = `Detected: ${nameOf(answer.source)}`;
+    say("");
+    if ($("others").open) alternatives();
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    $("output").classList.add("stale");
+    say(error.message, true);
+  }
+}
+
+async function alternatives() {
+  const body = { q: $("text").value, source: $("source").value, target: $("target").value, alternatives: 3 };
+  const key = JSON.stringify(body);
+  if (!body.q.trim() || key === state.others) return;
+  try {
+    const answer = await ask("translate", body);
+    state.others = key;
+    const shown = $("output").textContent;
+    const texts = [answer.translatedText, ...answer.alternatives].filter((text) => text !== shown);
+    $("alternatives").replaceChildren(...texts.map((text) => {
+      const item = document.createElement("li");
+      item.textContent = text;
+      item.dir = "auto";
+      item.lang = body.target;
+      return item;
+    }));
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+async function translateFile(file) {
+  if (!file) return;
+  const form = new FormData();
+  form.append("source", $("source").value);
+  form.append("target", $("target").value);
+  form.append("file", file);
+  say(`Translating ${file.name}…`);
+  $("download").hidden = true;
+  try {
+    const answer = await ask("translate_file", form);
+    const { pathname } = new URL(answer.translatedFileUrl);
+    $("download").href = pathname;
+    $("download").hidden = false;
+    say(`${file.name} is translated.`);
+    $("download").focus();
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+function changed() {
+  $("count").textContent = `${[...$("text").value].length} characters`;
+  $("mirror").replaceChildren(...marked($("text").value, []));
+  $("text").style.height = `${Math.max(256, $("mirror").offsetHeight)}px`;
+  $("output").classList.add("stale");
+  state.others = "";
+  $("alternatives").replaceChildren();
+  clearTimeout(state.timer);
+  state.timer = setTimeout(translate, 400);
+}
+
+function swap() {
+  const target = $("target").value;
+  const detected = state.languages.find((each) => `Detected: ${each.name}` === $("detected").textContent);
+  const source = $("source").value === "auto" ? detected?.code : $("source").value;
+  if (!state.languages.some((each) => each.code === target && each.targets.includes(source))) {
+    say(`There is no translation from ${nameOf(target)}${source ? ` to ${nameOf(source)}` : ""}.`, true);
+    return;
+  }
+  $("source").value = target;
+  fillTargets(source);
+  $("text").value = $("output").textContent;
+  changed();
+  translate();
+}
+
+function setTheme(dark) {
+  document.documentElement.classList.toggle("dark", dark);
+  $("theme").setAttribute("aria-pressed", String(dark));
+}
+
+function stored(value) {
+  try { // a browser may refuse
+    if (value !== undefined) localStorage.setItem("theme", value);
+    return localStorage.getItem("theme");
+  } catch {
+    return null;
+  }
+}
+
+function listen() {
+  $("text").addEventListener("input", changed);
+  $("text").addEventListener("keydown", (event) => { if (event.key === "Enter" && event.ctrlKey) translate(); });
+  $("source").addEventListener("change", () => { fillTargets($("target").value); changed(); });
+  $("target").addEventListener("change", changed);
+  $("swap").addEventListener("click", swap);
+  $("key").addEventListener("change", translate);
+  $("shade").addEventListener("change", () => $("output").classList.toggle("shaded", $("shade").checked));
+  $("others").addEventListener("toggle", () => { if ($("others").open) alternatives(); });
+  $("copy").addEventListener("click", () => navigator.clipboard?.writeText($("output").textContent).then(() => say("Copied."), () => say("The browser does not allow copying.", true)));
+  $("theme").addEventListener("click", () => {
+    const dark = !document.documentElement.classList.contains("dark");
+    setTheme(dark);
+    stored(dark ? "dark" : "light");
+  });
+  $("output").addEventListener("pointerover", (event) => activate(state.words.findIndex((word) => word.node === event.target)));
+  $("output").addEventListener("pointerleave", () => activate(-1));
+  $("output").addEventListener("blur", () => activate(-1));
+  $("output").addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step || !state.words.length) return;
+    event.preventDefault();
+    activate(Math.min(state.words.length - 1, Math.max(0, state.active + step)));
+  });
+  $("file").addEventListener("change", () => { translateFile($("file").files[0]); $("file").value = ""; });
+  $("drop").addEventListener("dragover", (event) => { event.preventDefault(); $("drop").classList.add("over"); });
+  $("drop").addEventListener("dragleave", () => $("drop").classList.remove("over"));
+  $("drop").addEventListener("drop", (event) => {
+    $("drop").classList.remove("over");
+    if (!event.dataTransfer.files.length) return;
+    event.preventDefault();
+    translateFile(event.dataTransfer.files[0]);
+  });
+}
+
+async function start() {
+  setTheme((stored() || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark");
+  $("output").classList.add("shaded");
+  listen();
+  try {
+    const [languages, settings, models] = await Promise.all([ask("languages"), ask("frontend/settings"), ask("v1/models")]);
+    state.languages = languages;
+    state.models = models.models;
+    $("key-field").hidden = !settings.keyRequired;
+    document.querySelector(".file").hidden = !settings.filesTranslation;
+    $("file").accept = settings.supportedFilesFormat.join(",");
+    if (settings.charLimit > 0) $("text").maxLength = settings.charLimit;
+    const sources = languages.filter((each) => each.targets.length).map((each) => each.code);
+    fill($("source"), sources.length > 1 ? ["auto", ...sources] : sources, "auto");
+    fillTargets(settings.language.target.code);
+    changed();
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+start();

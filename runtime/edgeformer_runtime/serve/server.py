@@ -1,0 +1,185 @@
+"""Processes, sockets and signals."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from threading import Thread
+from types import FrameType
+
+import uvicorn
+
+from edgeformer_runtime.errors import ConfigError, EdgeformerError
+from edgeformer_runtime.serve.app import make_app, make_context
+from edgeformer_runtime.serve.context import LOG, Context
+from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE
+from edgeformer_runtime.serve.middleware import log_to_stderr
+from edgeformer_runtime.serve.settings import ServeSettings
+
+RESTART_SECONDS = 1.0
+"""Time between the end of a worker process and its replacement, so that a failing one does not keep a CPU busy."""
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that ends with status 0 after SIGTERM or SIGINT, when accepted requests are answered."""
+
+    def __init__(self, context: Context) -> None:
+        settings = context.settings
+        super().__init__(
+            uvicorn.Config(
+                make_app(context),
+                log_config=None,
+                access_log=False,
+                lifespan="on",
+                server_header=False,
+                proxy_headers=bool(settings.trusted_proxies),
+                forwarded_allow_ips=settings.trusted_proxies or None,
+                timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
+                h11_max_incomplete_event_size=2**16,
+            )
+        )
+        self._context = context
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Begin to shut down at the first signal, and stop at once at a second SIGINT."""
+        with _signals(self._stop):
+            yield
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._context.is_draining = True
+        self.handle_exit(number, frame)
+
+
+def bind(settings: ServeSettings) -> socket.socket:
+    """Open the port.
+
+    Raises:
+        ConfigError: the address is used by another program, or is not one of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(2048)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot listen on {settings.host}, port {settings.port} ({error.strerror}); choose another with --port."
+        ) from None
+    return listener
+
+
+def serve(settings: ServeSettings, listener: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        EdgeformerError: a bundle or the API keys cannot be read.
+    """
+    if settings.workers == 1:
+        _serve_here(settings, listener)
+        return
+    with tempfile.TemporaryDirectory(prefix="edgeformer-serve-") as folder:
+        for name in ("metrics", "files"):
+            (Path(folder) / name).mkdir()
+        os.environ[FOLDER_VARIABLE] = str(Path(folder) / "metrics")
+        if settings.files and settings.files_folder is None:
+            settings = replace(settings, files_folder=Path(folder) / "files")
+        try:
+            _supervise(settings, listener)
+        finally:
+            del os.environ[FOLDER_VARIABLE]
+
+
+def _work(settings: ServeSettings, listener: socket.socket) -> None:
+    """Serve in a process of its own, which ends with the process that started it, however that ends."""
+    Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        _serve_here(settings, listener)
+    except EdgeformerError as error:
+        LOG.error("worker failed", extra={"fields": {"what": str(error)}})
+        sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _serve_here(settings: ServeSettings, listener: socket.socket) -> None:
+    log_to_stderr()
+    server = Server(make_context(settings))
+    asyncio.run(server.serve(sockets=[listener]))
+
+
+def _supervise(settings: ServeSettings, listener: socket.socket) -> None:
+    """Run worker processes, replace those that end, and end all of them after a signal."""
+    spawn = multiprocessing.get_context("spawn")
+
+    def start() -> BaseProcess:
+        process = spawn.Process(target=_work, args=(settings, listener), daemon=False)
+        process.start()
+        return process
+
+    is_stopping = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal is_stopping
+        is_stopping = True
+
+    log_to_stderr()
+    with _signals(stop):
+        processes = [start() for _ in range(settings.workers)]
+        while not is_stopping:
+            time.sleep(RESTART_SECONDS / 4)
+            for index, process in enumerate(processes):
+                if not process.is_alive() and not is_stopping:
+                    LOG.error("worker ended", extra={"fields": {"status": process.exitcode}})
+                    time.sleep(RESTART_SECONDS)
+                    processes[index] = start()
+        _end(processes, settings.shutdown_seconds)
+
+
+def _end(processes: Sequence[BaseProcess], seconds: float) -> None:
+    for process in processes:
+        process.terminate()  # SIGTERM: it answers what it has accepted
+    deadline = time.monotonic() + seconds + 5
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+@contextmanager
+def _signals(handle: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Let a function handle SIGTERM and SIGINT; outside the main thread, do nothing."""
+    try:
+        previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

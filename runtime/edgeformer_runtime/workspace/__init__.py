@@ -1,0 +1,1 @@
+"""Models by name and language pair, opened on demand."""

@@ -1,0 +1,81 @@
+"""Bundles as models with a name: what they translate, without opening them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
+from edgeformer_runtime.bundle.plain_files import read_plain
+from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
+from edgeformer_runtime.contract import MANIFEST_FILE
+from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
+
+Mark = tuple[int, int, int]
+"""Inode, time of modification and size of a manifest: another one means another bundle."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A bundle that can be opened."""
+
+    name: str
+    path: Path
+    manifest: Manifest
+    sources: frozenset[str]
+    """Codes of the languages that it translates from."""
+    targets: frozenset[str]
+    """Codes of the languages that it translates to."""
+    mark: Mark
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the bundle's files, in bytes."""
+        return sum(entry.size for entry in self.manifest.files.values())
+
+    def translates(self, source: str, target: str) -> bool:
+        """Whether it translates between two languages."""
+        return source in self.sources and target in self.targets and source != target
+
+
+def mark_of(path: Path) -> Mark | None:
+    """The mark of a bundle folder; ``None`` if there is none at present."""
+    try:
+        status = (path / MANIFEST_FILE).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def read_model(name: str, path: Path) -> Model:
+    """Read a manifest. The files that it lists are checked when the bundle is opened.
+
+    Raises:
+        BundleError: there is no manifest, or it is not valid.
+    """
+    mark = mark_of(path)
+    if mark is None:
+        raise BundleError(
+            f"`{path}` is not a bundle: it has no `{MANIFEST_FILE}`; give what `edgeformer export` wrote."
+        )
+    try:
+        manifest = decode_manifest(read_plain(path / MANIFEST_FILE, MAX_MANIFEST_BYTES))
+    except OSError as error:
+        raise BundleError(f"Bundle `{path}` cannot be read ({error.strerror}).") from None
+    sources, targets = _languages(name, manifest)
+    return Model(name, path, manifest, sources, targets, mark)
+
+
+def _languages(name: str, manifest: Manifest) -> tuple[frozenset[str], frozenset[str]]:
+    """Languages that a model translates from and to: those it has tokens for, else those of the manifest, else those in
+    its name, as in ``en-fr``."""
+    own, text = frozenset(manifest.text.languages), manifest.text
+    affixes = {*text.source_prefix, *text.source_suffix, *text.target_prefix}
+    source, target = manifest.source_language, manifest.target_language
+    if not own and not (source and target):
+        first, dash, second = name.partition("-")
+        source, target = (source or first, target or second) if dash else (source, target)
+    sources = own if SOURCE_LANGUAGE in affixes or (own and not source) else frozenset({source} - {""})
+    targets = own if TARGET_LANGUAGE in affixes or (own and not target) else frozenset({target} - {""})
+    return sources, targets

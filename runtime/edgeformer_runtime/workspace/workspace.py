@@ -1,0 +1,300 @@
+"""Many bundles, opened on demand within a memory budget, and found by language pair."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Self
+
+from edgeformer_runtime.bundle.open import Bundle, open_bundle
+from edgeformer_runtime.contract import MANIFEST_FILE
+from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, OptionError
+from edgeformer_runtime.translator import Translator
+from edgeformer_runtime.workspace.model import Mark, Model, mark_of, read_model
+from edgeformer_runtime.workspace.names import find_bundle
+
+PIVOT = "en"
+"""Preferred language between two bundles that together translate a pair that neither does alone."""
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One step of a route: a model and the languages it translates between."""
+
+    model: str
+    source: str
+    target: str
+
+
+@dataclass(eq=False)
+class _Opened:
+    """An open translator and how many use it."""
+
+    translator: Translator
+    mark: Mark
+    uses: int = 0
+    used: float = 0.0
+    """When it was last used."""
+    is_retired: bool = False
+    """Whether it is closed when nobody uses it any more, because its bundle was replaced."""
+
+
+@dataclass(eq=False)
+class _Slot:
+    """What is open of one name."""
+
+    opening: Lock = field(default_factory=Lock)
+    opened: _Opened | None = None
+    refused: Mark | None = None
+    """A replacement that could not be opened; the bundle before it stays in use."""
+
+
+OpenTranslator = Callable[[Bundle], Translator]
+"""Opens a checked bundle."""
+
+
+class Workspace:
+    """Bundles by name, of which those in use, and as many others as a budget allows, are open. Thread-safe.
+
+    A bundle that is replaced on disk, by renaming another folder to its name, is opened again by the next
+    :meth:`lease`; translations that have begun end with the old one. Bundles that appear in a watched folder, or
+    disappear from it, are noticed within ``refresh_seconds``.
+
+    Args:
+        paths: bundle folders by name.
+        folder: a folder whose subfolders are bundles, each named after its folder.
+        memory: bytes of bundle files to keep open; the least recently used bundle that is not in use is closed first.
+            Bundles in use may exceed it. ``None`` is no limit.
+        open_translator: opens a bundle; by default, :meth:`Translator.open`.
+        trusted_keys: public keys, one of which must have signed each bundle; see
+            :func:`~edgeformer_runtime.bundle.open.open_bundle`.
+        refresh_seconds: how long a list of the bundles is used before the disk is looked at again.
+
+    Raises:
+        BundleError: a path of ``paths`` is no bundle, or ``folder`` has none.
+    """
+
+    def __init__(
+        self,
+        paths: Mapping[str, Path],
+        *,
+        folder: Path | None = None,
+        memory: int | None = None,
+        open_translator: OpenTranslator = Translator.open,
+        trusted_keys: Sequence[str | Path | bytes] | None = None,
+        refresh_seconds: float = 1.0,
+    ) -> None:
+        self._paths, self._folder, self._memory = dict(paths), folder, memory
+        self._open_translator, self._trusted_keys, self._refresh_seconds = (
+            open_translator,
+            trusted_keys,
+            refresh_seconds,
+        )
+        self._slots: dict[str, _Slot] = {}
+        self._lock = Lock()
+        self._models = {name: read_model(name, path) for name, path in self._paths.items()}
+        self._refreshed = float("-inf")
+        if not self.models():
+            raise BundleError(
+                f"`{folder}` has no bundle: none of its folders has a `{MANIFEST_FILE}` that can be read."
+                if folder is not None
+                else "There is no bundle; give at least one."
+            )
+
+    @classmethod
+    def of(cls, arguments: Sequence[str], **settings: object) -> Self:
+        """Make a workspace from arguments of a command line.
+
+        Args:
+            arguments: bundles as ``PATH``, ``NAME=PATH`` or the name of a model, or a folder of bundles. A path that
+                exists is never taken as ``NAME=PATH``.
+            settings: further arguments of :class:`Workspace`.
+
+        Raises:
+            BundleError: see :class:`Workspace`.
+            ConfigError: two bundles have the same name, or there are several folders of bundles.
+        """
+        paths: dict[str, Path] = {}
+        folder: Path | None = None
+        for argument in arguments:
+            name, equals, rest = argument.partition("=")
+            is_named = bool(equals) and bool(name) and not Path(argument).exists()
+            path = Path(rest) if is_named else find_bundle(argument)
+            if not is_named and path.is_dir() and not (path / MANIFEST_FILE).exists():
+                if folder is not None:
+                    raise ConfigError(f"Give one folder of bundles, not both `{folder}` and `{path}`.")
+                folder = path
+                continue
+            name = name if is_named else path.resolve().name
+            if name in paths:
+                raise ConfigError(f"Two bundles have the name `{name}`; name one of them: `NAME={path}`.")
+            paths[name] = path
+        return cls(paths, folder=folder, **settings)  # type: ignore[arg-type]  # settings are checked by the constructor
+
+    def models(self) -> list[Model]:
+        """All models, those given by name first, then those of the folder by name."""
+        with self._lock:
+            if time.monotonic() - self._refreshed >= self._refresh_seconds:
+                self._models = self._scanned()
+                self._refreshed = time.monotonic()
+            return list(self._models.values())
+
+    def model(self, name: str) -> Model:
+        """Return a model by name.
+
+        Raises:
+            OptionError: there is no such model.
+        """
+        models = {model.name: model for model in self.models()}
+        if name not in models:
+            raise OptionError(f"There is no model `{name}`; the models are {', '.join(models)}.")
+        return models[name]
+
+    def targets(self, source: str) -> list[str]:
+        """Codes of the languages that a language can be translated to, directly or through another; sorted."""
+        models = self.models()
+        first = {target for model in models if source in model.sources for target in model.targets}
+        second = {target for model in models if model.sources & (first - {source}) for target in model.targets}
+        return sorted((first | second) - {source})
+
+    def route(self, source: str, target: str) -> tuple[Hop, ...]:
+        """Return the one or two models that translate a language pair.
+
+        Raises:
+            OptionError: no model, and no two in a row, translate it.
+        """
+        models = self.models()
+        for model in models:
+            if model.translates(source, target):
+                return (Hop(model.name, source, target),)
+        chains = [
+            (first, middle, second)
+            for first in models
+            for second in models
+            for middle in first.targets & second.sources
+            if first.translates(source, middle) and second.translates(middle, target)
+        ]
+        if not chains:
+            raise OptionError(f"No model translates from `{source}` to `{target}`.")
+        first, middle, second = min(chains, key=lambda chain: (chain[1] != PIVOT, chain[1]))
+        return Hop(first.name, source, middle), Hop(second.name, middle, target)
+
+    @contextmanager
+    def lease(self, name: str) -> Iterator[Translator]:
+        """Use a model, which stays open for the length of a ``with`` statement; it is opened first if necessary.
+
+        Raises:
+            EdgeformerError: see :meth:`Translator.open`.
+            OptionError: there is no such model.
+        """
+        opened = self._acquire(name)
+        try:
+            yield opened.translator
+        finally:
+            with self._lock:
+                opened.uses -= 1
+                opened.used = time.monotonic()
+                closing = [opened.translator] if opened.is_retired and not opened.uses else []
+                closing += self._evicted(0)
+            for translator in closing:
+                translator.close()
+
+    def has_changed(self, translator: Translator) -> bool:
+        """Whether the bundle of a translator was replaced or removed since it was opened."""
+        with self._lock:
+            opened = next(
+                (s.opened for s in self._slots.values() if s.opened and s.opened.translator is translator), None
+            )
+        return opened is None or mark_of(translator.bundle.path) != opened.mark
+
+    @property
+    def open_models(self) -> dict[str, int]:
+        """Bytes of the files of each open bundle, by name."""
+        with self._lock:
+            return {name: slot.opened.translator.bundle.nbytes for name, slot in self._slots.items() if slot.opened}
+
+    def close(self) -> None:
+        """Close all translators, which must not be in use."""
+        with self._lock:
+            opened = [slot.opened for slot in self._slots.values() if slot.opened]
+            self._slots.clear()
+        for each in opened:
+            each.translator.close()
+
+    def _scanned(self) -> dict[str, Model]:
+        """Models as they are on disk now; a manifest is read again only if it has changed."""
+        paths = dict(self._paths)
+        if self._folder is not None:
+            for path in sorted(self._folder.iterdir()):
+                if not path.name.startswith(".") and (path / MANIFEST_FILE).is_file():
+                    paths.setdefault(path.name, path)
+        models = {}
+        for name, path in paths.items():
+            known = self._models.get(name)
+            if known is not None and known.mark == mark_of(path):
+                models[name] = known
+                continue
+            try:
+                models[name] = read_model(name, path)
+            except EdgeformerError:
+                if known is not None:  # it is being replaced; what is open stays in use
+                    models[name] = known
+        return models
+
+    def _acquire(self, name: str) -> _Opened:
+        """Return an open model, counted as in use."""
+        model = self.model(name)
+        with self._lock:
+            slot = self._slots.setdefault(name, _Slot())
+        with slot.opening:
+            mark = mark_of(model.path)
+            with self._lock:
+                opened = slot.opened
+                if opened is not None and (mark is None or mark in (opened.mark, slot.refused)):
+                    opened.uses += 1
+                    return opened
+            try:
+                replacement = self._open(model)
+            except EdgeformerError:
+                if opened is None:
+                    raise
+                slot.refused = mark
+                replacement = opened
+            with self._lock:
+                if replacement is not opened and opened is not None:
+                    opened.is_retired = True
+                slot.opened = replacement
+                replacement.uses += 1
+        if opened is not None and opened.is_retired and not opened.uses:
+            opened.translator.close()
+        return replacement
+
+    def _open(self, model: Model) -> _Opened:
+        mark = mark_of(model.path)
+        bundle = open_bundle(model.path, trusted_keys=self._trusted_keys)
+        with self._lock:
+            closing = self._evicted(bundle.nbytes)
+        for translator in closing:
+            translator.close()
+        return _Opened(self._open_translator(bundle), mark or model.mark)
+
+    def _evicted(self, needed: int) -> list[Translator]:
+        """Take idle models out, the least recently used first, until the rest and ``needed`` bytes fit the budget.
+        The lock must be held; the translators must be closed without it."""
+        if self._memory is None:
+            return []
+        slots = [slot for slot in self._slots.values() if slot.opened]
+        total = needed + sum(slot.opened.translator.bundle.nbytes for slot in slots if slot.opened)
+        evicted = []
+        for slot in sorted(slots, key=lambda slot: slot.opened.used if slot.opened else 0.0):
+            if total <= self._memory:
+                break
+            if slot.opened and not slot.opened.uses:
+                total -= slot.opened.translator.bundle.nbytes
+                evicted.append(slot.opened.translator)
+                slot.opened = None
+        return evicted

@@ -1,0 +1,105 @@
+"""A real server in a thread, and a client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+from edgeformer_runtime.serve.app import make_context
+from edgeformer_runtime.serve.context import Context
+from edgeformer_runtime.serve.server import Server, bind
+from edgeformer_runtime.serve.settings import ServeSettings
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> str:
+        """The error of a response that must be one."""
+        assert self.status >= 400, self.body
+        assert set(self.json) == {"error"}
+        return str(self.json["error"])
+
+
+@dataclass(frozen=True)
+class Client:
+    """Asks a server."""
+
+    url: str
+    context: Context
+
+    def ask(self, path: str, body: bytes | None = None, method: str | None = None, **headers: str) -> Answer:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(self.url + path, body, named, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return Answer(response.status, dict(response.headers), response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, dict(error.headers), error.read())
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.ask(path, None, None, **headers)
+
+    def form(self, path: str, **fields: str) -> Answer:
+        return self.ask(path, urllib.parse.urlencode(fields).encode())
+
+    def json(self, path: str, content: object, **headers: str) -> Answer:
+        return self.ask(path, json.dumps(content).encode(), content_type="application/json", **headers)
+
+    @contextmanager
+    def open(self, path: str, content: object) -> Iterator[HTTPResponse]:
+        """Send JSON and read the answer piece by piece; leaving the block closes the connection."""
+        connection = HTTPConnection(self.url.removeprefix("http://"), timeout=60)
+        try:
+            connection.request("POST", path, json.dumps(content), {"Content-Type": "application/json"})
+            yield connection.getresponse()
+        finally:
+            if connection.sock:
+                connection.sock.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+    def upload(self, path: str, name: str, content: bytes, **fields: str) -> Answer:
+        disposition = "--b\r\nContent-Disposition: form-data; name="
+        parts = [f'{disposition}"{key}"\r\n\r\n{value}\r\n' for key, value in fields.items()]
+        head = f'{disposition}"file"; filename="{name}"\r\n\r\n'
+        body = "".join(parts).encode() + head.encode() + content + b"\r\n--b--\r\n"
+        return self.ask(path, body, content_type="multipart/form-data; boundary=b")
+
+
+@contextmanager
+def serving(*bundles: str | Path, **settings: Any) -> Iterator[Client]:
+    """A server of bundles on a free port, which is shut down at the end."""
+    values = {"port": 0, "threads": 1, "access_log": False, **settings}
+    chosen = ServeSettings(bundles=tuple(map(str, bundles)), **values)
+    context = make_context(chosen)
+    with bind(chosen) as listener:
+        server = Server(context)
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+        thread.start()
+        try:
+            yield Client(f"http://127.0.0.1:{listener.getsockname()[1]}", context)
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,170 @@
+"""Sentences of concurrent requests share batches, and do not notice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeformer_runtime import OptionError, Translation, Translator
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport, ClosedError, QueueFullError, Setting
+from edgeformer_runtime.workspace.workspace import Workspace
+
+SENTENCES = [
+    "The old dog runs.",
+    "two men play chess",
+    "",
+    "A café, 14 times!",
+    "green dogs sing and the old men run and run and run in the snow",
+    "x" * 5000,
+]
+SETTINGS: list[dict[str, Any]] = [{}, {"beam_size": 1}, {"beam_size": 3, "n_best": 3}, {"return_token_scores": True}]
+
+
+@pytest.fixture
+def workspace(small_bundle: Path) -> Iterator[Workspace]:
+    workspace = Workspace({"model": small_bundle}, open_translator=lambda bundle: Translator.open(bundle, threads=1))
+    yield workspace
+    workspace.close()
+
+
+@contextmanager
+def batcher(workspace: Workspace, reports: list[BatchReport] | None = None, **limits: Any) -> Iterator[Batcher]:
+    batcher = Batcher(workspace, "model", BatchLimits(**limits), ([] if reports is None else reports).append)
+    yield batcher
+    batcher.close()
+
+
+def setting(**changes: Any) -> Setting:
+    return Setting("en", "fr", DecodeOptions(**changes))
+
+
+def summary(translations: list[Translation]) -> list[Any]:
+    """What must be equal; scores, which are sums of float32 values, to four digits at least."""
+    return [
+        (t.source, [(h.ids, h.text, h.finished, Score(h.score)) for h in t.hypotheses], t.error and t.error.problem)
+        for t in translations
+    ]
+
+
+@dataclass
+class Score:
+    """A score that equals others within the rounding errors of float32."""
+
+    value: float | None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Score) and self.value == pytest.approx(other.value, abs=1e-5)
+
+
+def test_concurrent_requests_get_what_each_gets_alone(workspace: Workspace) -> None:
+    requests = [
+        (SENTENCES[start : start + count] * 3, changes)
+        for start in range(4)
+        for count in (1, 2, 4)
+        for changes in SETTINGS
+    ]
+    with workspace.lease("model") as translator:
+        alone = [
+            summary(translator.translate(texts, DecodeOptions(**changes), on_error="return"))
+            for texts, changes in requests
+        ]
+    assert len({repr(results) for results in alone}) > 20
+    reports: list[BatchReport] = []
+    with batcher(workspace, reports, max_sentences=16, delay=0.05) as together:
+        start = threading.Barrier(len(requests))
+        results: list[Any] = [None] * len(requests)
+
+        def ask(index: int) -> None:
+            texts, changes = requests[index]
+            start.wait()
+            results[index] = summary(together.submit(texts, setting(**changes)).result(60))
+
+        threads = [threading.Thread(target=ask, args=[index]) for index in range(len(requests))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == alone
+    assert max(report.requests for report in reports) > 1
+    assert max(report.sentences for report in reports) == 16
+    assert sum(report.sentences for report in reports) == sum(len(texts) for texts, _ in requests)
+
+
+def test_a_wrong_option_fails_its_own_request_only(workspace: Workspace) -> None:
+    with batcher(workspace, delay=0.2) as together:
+        wrong = together.submit(["A dog."], setting(beam_size=0))
+        right = together.submit(["A dog."], setting(beam_size=1))
+        assert right.result(60)[0].text
+        with pytest.raises(OptionError, match="`beam_size` must be at least 1"):
+            wrong.result(60)
+
+
+def test_a_full_queue_refuses_requests(workspace: Workspace) -> None:
+    with workspace.lease("model"), batcher(workspace, max_queue=4, max_sentences=1, delay=1) as together:
+        futures = []
+
+        def flood() -> None:
+            for _ in range(5):
+                futures.append(together.submit(["A dog."] * 5, setting()))  # noqa: PERF401  # keeps what was accepted
+
+        with pytest.raises(QueueFullError, match=r"busy; try again in \d+ s") as caught:
+            flood()
+        assert caught.value.retry_after >= 1
+        assert all(len(future.result(60)) == 5 for future in futures)
+        assert together.submit(["A dog."], setting()).result(60)
+
+
+def test_a_long_request_does_not_fill_the_queue(workspace: Workspace) -> None:
+    with batcher(workspace, max_queue=8, max_sentences=2) as together:
+        long = together.submit(["A dog."] * 200, setting())
+        short = together.submit(["Two men."], setting())
+        assert short.result(60)
+        long.cancel()
+
+
+def test_a_canceled_request_is_dropped(workspace: Workspace) -> None:
+    reports: list[BatchReport] = []
+    with batcher(workspace, reports, max_sentences=1, delay=0) as together:
+        long = together.submit(["A dog."] * 500, setting())
+        assert together.queue_length > 0
+        assert long.cancel()
+        assert together.queue_length == 0
+        assert together.submit(["A dog."], setting()).result(60)
+        with pytest.raises(CancelledError):
+            long.result()
+    assert sum(report.sentences for report in reports) < 20
+
+
+def test_a_short_request_overtakes_a_long_one(workspace: Workspace) -> None:
+    for changes in ({}, {"beam_size": 1}):
+        with batcher(workspace, max_sentences=4, delay=0) as together:
+            long = together.submit(["A dog."] * 400, setting())
+            assert together.submit(["A dog."], setting(**changes)).result(60)
+            assert not long.done()
+            long.cancel()
+
+
+def test_closing_finishes_what_is_queued(workspace: Workspace) -> None:
+    with batcher(workspace, delay=5) as together:
+        future = together.submit(["A dog."] * 5, setting())
+        began = time.monotonic()
+        together.close()
+        assert time.monotonic() - began < 4
+        assert len(future.result(0)) == 5
+        with pytest.raises(ClosedError, match="shutting down"):
+            together.submit(["A dog."], setting())
+
+
+def test_an_empty_request_needs_no_model(workspace: Workspace) -> None:
+    with batcher(workspace) as together:
+        assert together.submit([], setting()).result(0) == []
+    assert not workspace.open_models

@@ -1,0 +1,191 @@
+"""The page, in a real browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeformer_runtime import Translator
+from edgeformer_runtime.text import TextTranslator
+from tests.runtime.serve.http import Client, serving
+from tests.runtime.test_workspace import bundle_between
+
+TEXT = "The old dog runs."
+
+
+@pytest.fixture(scope="module")
+def client(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    folder = tmp_path_factory.mktemp("bundles")
+    for name in ("de-en", "en-fr", "fr-en"):
+        bundle_between(small_bundle, folder, name, *name.split("-"))
+    with serving(folder) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.skip("needs Chromium on the path")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, client: Client) -> Iterator[Any]:
+    """The page, opened; the test fails if it logs an error or asks another server."""
+    context = browser.new_context(color_scheme="light")
+    page, problems = context.new_page(), list[str]()
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "request",
+        lambda request: None if request.url.startswith((client.url, "data:")) else problems.append(request.url),
+    )
+    page.goto(client.url)
+    page.wait_for_selector("#target option", state="attached")
+    yield page
+    context.close()
+    assert not problems
+
+
+def translate(page: Any, text: str, source: str = "en") -> None:
+    page.select_option("#source", source)
+    page.select_option("#target", "fr")
+    page.fill("#text", text)
+    page.wait_for_selector("#output:not(.stale) .word")
+
+
+def test_the_files_are_small_and_strict(client: Client) -> None:
+    sizes = 0
+    for path, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
+        answer = client.get(path)
+        assert answer.status == 200
+        assert answer.headers["content-type"].startswith(kind)
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        assert not re.search(rb"https?://", answer.body)
+        sizes += len(answer.body)
+    assert sizes < 60_000
+
+
+def test_text_is_translated_while_it_is_typed(page: Any, translator: Translator) -> None:
+    lines = [TEXT, "two men play"]
+    translate(page, "\n\n".join(lines))
+    expected = [translation.text for translation in TextTranslator(translator).translate(lines)]
+    assert page.text_content("#output") == "\n\n".join(expected)
+    assert page.get_attribute("#output", "lang") == "fr"
+    page.fill("#text", "")
+    page.wait_for_selector("#output:empty:not(.stale)", state="attached")
+
+
+def test_the_language_is_detected(page: Any) -> None:
+    translate(page, "Der alte Hund rennt durch den tiefen Schnee.", source="auto")
+    assert page.text_content("#detected") == "Detected: German"
+
+
+def test_words_are_linked_by_pointer_and_keyboard(page: Any) -> None:
+    translate(page, TEXT)
+    page.hover("#output .word >> nth=1")
+    assert page.text_content("#mirror mark") in TEXT
+    assert page.text_content("#output .hit") == page.text_content("#output .word >> nth=1")
+    page.hover("h1")
+    assert page.locator("#mirror mark").count() == 0
+    page.focus("#output")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    words = page.locator("#output .word").all_text_contents()
+    assert page.text_content("#output .hit") == words[1]
+    assert page.text_content("#word").startswith(f"{words[1]} from ")
+
+
+def test_sentences_are_shaded_by_confidence(page: Any) -> None:
+    translate(page, TEXT)
+    title = page.get_attribute("#output > span", "title")
+    assert re.fullmatch(r"Confidence \d+ %", title)
+    assert page.locator("#output.shaded").count() == 1
+    page.uncheck("#shade")
+    assert page.locator("#output.shaded").count() == 0
+
+
+def test_alternatives_are_shown_on_request(page: Any, client: Client) -> None:
+    translate(page, TEXT)
+    page.click("#others summary")
+    page.wait_for_selector("#alternatives li")
+    answer = client.json("/translate", {"q": TEXT, "source": "en", "target": "fr", "alternatives": 3}).json
+    shown = page.locator("#alternatives li").all_text_contents()
+    assert shown == [
+        text for text in [answer["translatedText"], *answer["alternatives"]] if text != page.text_content("#output")
+    ]
+
+
+def test_languages_are_swapped(page: Any) -> None:
+    translate(page, TEXT)
+    output = page.text_content("#output")
+    page.click("#swap")
+    assert (page.input_value("#source"), page.input_value("#target")) == ("fr", "en")
+    assert page.input_value("#text") == output
+
+
+def test_a_file_is_translated(page: Any, translator: Translator) -> None:
+    page.select_option("#source", "en")
+    page.select_option("#target", "fr")
+    file = {"name": "a.txt", "mimeType": "text/plain", "buffer": TEXT.encode()}
+    page.set_input_files("#file", file)
+    with page.expect_download() as download:
+        page.click("#download")
+    (expected,) = TextTranslator(translator).translate([TEXT])
+    assert Path(download.value.path()).read_text(encoding="utf-8") == expected.text
+
+
+def test_a_file_is_dropped(page: Any) -> None:
+    page.select_option("#source", "en")
+    page.evaluate(
+        """text => {
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([text], "b.txt", {type: "text/plain"}));
+            const drop = new DragEvent("drop", {dataTransfer: transfer, cancelable: true});
+            document.getElementById("drop").dispatchEvent(drop);
+        }""",
+        TEXT,
+    )
+    page.wait_for_selector("#download:not([hidden])")
+    assert page.text_content("#status") == "b.txt is translated."
+
+
+def test_the_theme_is_kept(page: Any) -> None:
+    def background() -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    light = background()
+    page.click("#theme")
+    assert background() != light
+    dark = background()
+    page.reload()
+    page.wait_for_selector("#theme[aria-pressed=true]")
+    assert background() == dark
+
+
+def test_everything_has_a_name_and_is_reached_by_keyboard(page: Any) -> None:
+    controls = page.locator("button:visible, select:visible, textarea, input:not([hidden])")
+    for index in range(controls.count()):
+        control = controls.nth(index)
+        name = control.evaluate(
+            "e => e.ariaLabel || e.textContent.trim() || (e.labels && e.labels[0]?.textContent.trim())"
+        )
+        assert name
+    page.evaluate("document.activeElement.blur()")
+    reached = set()
+    for _ in range(14):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id"))
+    assert reached >= {"theme", "source", "swap", "target", "text", "file", "output", "shade", "copy"}
+    assert page.get_attribute("html", "lang") == "en"

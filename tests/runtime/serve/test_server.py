@@ -1,0 +1,314 @@
+"""A server as a whole: limits, signals, processes, reloading, measurements and logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeformer_runtime.serve.batching import BatchLimits
+from edgeformer_runtime.serve.middleware import JsonLines
+from tests.commands import error
+from tests.runtime.serve.http import serving
+from tests.runtime.test_workspace import bundle_between, replace_bundle
+
+TEXT = "The old dog runs."
+
+
+def body(*texts: str, **fields: Any) -> dict[str, Any]:
+    return {"texts": list(texts or (TEXT,)), "source": "en", "target": "fr", **fields}
+
+
+@contextmanager
+def command(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], str, list[str]]]:
+    """``edgeformer serve`` in a process of its own: the process, its address, and its output so far."""
+    code = "from edgeformer.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "serve", *map(str, arguments), "--port", "0", "--threads", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    try:
+        lines = [process.stdout.readline()]
+        found = re.search(r"http://[\d.:]+", lines[0])
+        assert found, process.communicate()
+        while not lines[-1].startswith("  curl"):
+            lines.append(process.stdout.readline())
+        yield process, found[0], lines
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def post(url: str, content: object) -> Any:
+    request = urllib.request.Request(url, json.dumps(content).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.loads(response.read())
+
+
+def eventually(read: Callable[[], str], expected: str) -> str:
+    """Read until the text has what is expected: a request is counted just after it is answered."""
+    deadline = time.monotonic() + 5
+    while expected not in (text := read()):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.01)
+    return text
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as response:
+        return str(response.read().decode())
+
+
+def wait_until_ready(url: str) -> None:
+    for _ in range(300):
+        try:
+            with urllib.request.urlopen(url + "/ready", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("the server did not start")
+
+
+def test_large_requests_are_refused_before_they_are_read(small_bundle: Path) -> None:
+    with serving(small_bundle, max_body=1000) as client:
+        for path in ("/translate", "/v1/translate", "/translate_file"):
+            answer = client.ask(path, b"x" * 1001, content_type="application/json")
+            assert answer.status == 413
+            assert answer.error == "The request has more than 1000 bytes, the limit of this server."
+        chunks = (b"x" * 400 for _ in range(3))
+        request = urllib.request.Request(client.url + "/v1/translate", chunks, {"Content-Type": "application/json"})
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=60)
+        assert refused.value.code == 413
+        refused.value.close()
+        assert client.json("/v1/translate", body()).status == 200
+
+
+def test_a_full_queue_and_slow_requests_are_errors_of_their_own(small_bundle: Path) -> None:
+    limits = BatchLimits(max_queue=1, max_sentences=1, delay=0)
+    with serving(small_bundle, batch=limits, request_seconds=30) as client:
+        long = body(*["A dog runs."] * 300)
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(client.json, "/v1/translate", long)
+            while not client.context.service.queue_length(small_bundle.name):
+                time.sleep(0.001)
+            busy = client.json("/v1/translate", body())
+            assert busy.status == 503
+            assert re.fullmatch(r"The server is busy; try again in \d+ s\.", busy.error)
+            assert int(busy.headers["retry-after"]) >= 1
+            assert first.result().status == 200
+        late = client.json("/v1/translate", {**long, "timeout": 0.05})
+        assert (late.status, late.error) == (
+            504,
+            "The translation took too long; send less text at a time, or try again later.",
+        )
+
+
+def test_a_client_that_goes_away_frees_its_place(small_bundle: Path) -> None:
+    with serving(small_bundle, batch=BatchLimits(max_sentences=1, delay=0)) as client:
+        service, name = client.context.service, small_bundle.name
+        connection = HTTPConnection(client.url.removeprefix("http://"))
+        content = json.dumps(body(*["A dog runs."] * 500))
+        connection.request("POST", "/v1/translate", content, {"Content-Type": "application/json"})
+        while not service.queue_length(name):
+            time.sleep(0.001)
+        connection.close()
+        deadline = time.monotonic() + 2
+        while service.queue_length(name) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert service.queue_length(name) == 0
+        assert client.json("/v1/translate", body()).status == 200
+
+
+def test_a_bundle_is_replaced_without_a_failed_request(small_bundles: Any, tmp_path: Path) -> None:
+    path = bundle_between(small_bundles["fp32"], tmp_path, "bundle", "en", "fr")
+    with serving(path) as client:
+        statuses: list[int] = []
+        is_done = threading.Event()
+
+        def ask() -> None:
+            while not is_done.is_set():
+                statuses.append(client.json("/v1/translate", body(alignments=True)).status)
+
+        with ThreadPoolExecutor(2) as pool:
+            waiting = [pool.submit(ask) for _ in range(2)]
+            for number in range(4):
+                time.sleep(0.1)
+                precision = ("int8", "fp32")[number % 2]
+                replace_bundle(path, bundle_between(small_bundles[precision], tmp_path, f"new{number}", "en", "fr"))
+            time.sleep(0.3)
+            is_done.set()
+            for each in waiting:
+                each.result()
+        assert len(statuses) > 8
+        assert set(statuses) == {200}
+
+
+def test_measurements(small_bundle: Path) -> None:
+    with serving(small_bundle, metrics_token="secret") as client:
+        client.json("/v1/translate", body("one dog", "two dogs", "7"))
+        client.get("/no/such/path")
+        assert client.get("/metrics").status == 401
+        for expected in ('path="other",status="404"', 'request_seconds_count{path="/v1/translate"}'):
+            text = eventually(lambda: client.get("/metrics", authorization="Bearer secret").body.decode(), expected)
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    name = small_bundle.name
+    assert values['edgeformer_requests_total{path="/v1/translate",status="200"}'] == "1.0"
+    assert values['edgeformer_requests_total{path="other",status="404"}'] == "1.0"
+    assert values[f'edgeformer_batch_sentences_sum{{model="{name}"}}'] == "2.0"
+    assert values[f'edgeformer_queue_sentences{{model="{name}"}}'] == "0.0"
+    assert float(values[f'edgeformer_tokens_total{{model="{name}",side="source"}}']) > 4
+    assert values['edgeformer_request_seconds_count{path="/v1/translate"}'] == "1.0"
+
+
+def test_logs_are_lines_of_json_without_texts(small_bundle: Path, caplog_lines: list[str]) -> None:
+    with serving(small_bundle, access_log=True) as client:
+        client.json("/v1/translate", body("secret text"))
+        client.get("/secret/path?q=secret")
+    first, second = map(json.loads, caplog_lines)
+    assert (first["event"], first["path"], first["status"]) == ("request", "/v1/translate", 200)
+    assert (first["texts"], first["characters"], first["model"]) == (1, 11, small_bundle.name)
+    assert (second["path"], second["status"]) == ("other", 404)
+    assert not any("secret" in line for line in caplog_lines)
+
+
+@pytest.fixture
+def caplog_lines() -> Iterator[list[str]]:
+    """Lines of the server's log."""
+    lines: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(JsonLines().format(record))
+
+    log, handler = logging.getLogger("edgeformer.serve"), Handler()
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    yield lines
+    log.removeHandler(handler)
+
+
+def test_sigterm_answers_what_was_accepted(small_bundle: Path) -> None:
+    with command(small_bundle, "--batch-sentences", "1") as (process, url, lines):
+        wait_until_ready(url)
+        assert "en -> fr, fp32" in lines[1]
+        assert lines[-1].startswith(f"  curl {url}/translate")
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(post, url + "/v1/translate", body(*["A dog runs."] * 200))
+            while "edgeformer_requests_in_flight 2.0" not in get(url + "/metrics"):
+                time.sleep(0.005)
+            process.send_signal(signal.SIGTERM)
+            assert len(answer.result()["translations"]) == 200
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        logged = [json.loads(line) for line in process.stderr]
+        assert logged[-1]["texts"] == 200
+
+
+def test_several_processes_share_the_port_and_their_measurements(small_bundle: Path) -> None:
+    with command(small_bundle, "--workers", "2") as (process, url, _):
+        wait_until_ready(url)
+        answers = [post(url + "/translate", {"q": TEXT, "source": "en", "target": "fr"}) for _ in range(6)]
+        assert all(answer == answers[0] for answer in answers)
+        eventually(lambda: get(url + "/metrics"), 'edgeformer_requests_total{path="/translate",status="200"} 6.0')
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
+def test_a_process_that_dies_is_replaced(small_bundle: Path) -> None:
+    def workers(process: subprocess.Popen[str]) -> set[int]:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return {
+            int(child) for child in children if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()
+        }
+
+    with command(small_bundle, "--workers", "2") as (process, url, _):
+        wait_until_ready(url)
+        first = min(before := workers(process))
+        os.kill(first, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while (len(now := workers(process)) < 2 or first in now) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(now) == len(before) == 2
+        assert first not in now
+        wait_until_ready(url)
+        assert post(url + "/v1/translate", body())["translations"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_wrong_options_are_one_clear_sentence(small_bundle: Path, tmp_path: Path) -> None:
+    assert "is not a bundle" in error("serve", tmp_path / "missing")
+    assert error("serve", small_bundle, "--memory", "many", code=2).startswith("Invalid value for '--memory'")
+    with serving(small_bundle) as client:
+        port = client.url.rpartition(":")[2]
+        assert "choose another with --port" in error("serve", small_bundle, "--port", port)
+    keys = tmp_path / "keys"
+    keys.write_text("a b c\n", encoding="utf-8")
+    assert "API keys, line 1" in error("serve", small_bundle, "--api-keys", keys)
+    assert "cannot be read" in error("serve", small_bundle, "--api-keys", tmp_path / "none")
+
+
+def test_ready_says_no_while_the_server_shuts_down(small_bundle: Path) -> None:
+    with serving(small_bundle) as client:
+        assert client.get("/ready").json == {"status": "ready"}
+        client.context.is_draining = True
+        answer = client.get("/ready")
+        assert (answer.status, answer.json) == (503, {"status": "draining"})
+
+
+def half_a_request(url: str) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60)
+    connection.sendall(
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    )
+    return connection
+
+
+def test_a_request_that_does_not_arrive_ends(small_bundle: Path) -> None:
+    with serving(small_bundle, request_seconds=0.2) as client, half_a_request(client.url) as connection:
+        answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"did not arrive within 0.2 seconds" in answer + connection.recv(65536)
+
+
+def test_malformed_requests_leave_no_traceback_in_the_log(small_bundle: Path) -> None:
+    with command(small_bundle) as (process, url, _):
+        half_a_request(url).close()
+        for junk in (
+            b"nonsense\r\n\r\n",
+            b"POST /translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+            b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+            b"Content-Length: 2\r\n\r\nno",
+        ):
+            with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60) as connection:
+                connection.sendall(junk)
+                assert connection.recv(65536).startswith(b"HTTP/1.1 400")
+        post(f"{url}/v1/translate", body("A dog."))
+        process.terminate()
+        assert process.stderr is not None
+        lines = [json.loads(line) for line in process.stderr]
+        assert [line["status"] for line in lines if "status" in line].count(499) == 1
+        assert not [line for line in lines if line["event"] == "request failed"]

@@ -1,0 +1,230 @@
+"""The server's own API: options, scores, alignments, streams, and errors that are always JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgeformer_runtime import Translator
+from edgeformer_runtime.text import TextTranslator
+from tests.runtime.serve.http import Answer, Client, serving
+from tests.runtime.test_workspace import bundle_between
+
+TEXTS = ["The old dog runs.", "two men play\n\nA café, 14 times!", "", "7"]
+
+
+@pytest.fixture(scope="module")
+def client(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    folder = tmp_path_factory.mktemp("bundles")
+    for name in ("de-en", "en-fr"):
+        bundle_between(small_bundle, folder, name, *name.split("-"))
+    with serving(folder) as client:
+        yield client
+
+
+def ask(client: Client, **fields: Any) -> Answer:
+    return client.json("/v1/translate", {"texts": TEXTS, "source": "en", "target": "fr", **fields})
+
+
+def events(answer: Answer) -> list[tuple[str, Any]]:
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    parts = [part.split("\n") for part in answer.body.decode().split("\n\n") if part]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in parts]
+
+
+def test_texts_are_translated_with_options_and_scores(client: Client, translator: Translator) -> None:
+    options: dict[str, Any] = {"beam_size": 3, "n_best": 2, "length_penalty": 0.5}
+    answer = ask(client, options=options, scores=True).json
+    assert (answer["source"], answer["target"], answer["models"]) == ("en", "fr", ["en-fr"])
+    first, second, empty, number = answer["translations"]
+    text_translator = TextTranslator(translator)
+    decoding = text_translator.decoding(**options)
+    (expected,) = translator.translate(TEXTS[:1], decoding)
+    best = expected.best
+    plan = text_translator.split(TEXTS[0])
+    texts = [plan.join([replace(expected, hypotheses=(one,))]).text for one in expected.hypotheses]
+    assert [first["text"], *first["alternatives"]] == texts
+    (sentence,) = first["sentences"]
+    assert sentence["source"] == [0, len(TEXTS[0])]
+    assert sentence["target"] == [0, len(texts[0])]
+    assert sentence["score"] == pytest.approx(best.score, abs=1e-5)
+    assert best.token_scores
+    mean = sum(best.token_scores) / len(best.token_scores)
+    assert sentence["confidence"] == pytest.approx(math.exp(mean), abs=1e-5)
+    assert [TEXTS[1][slice(*sentence["source"])] for sentence in second["sentences"]] == TEXTS[1].split("\n\n")
+    for sentence in second["sentences"]:
+        (alone,) = text_translator.translate([TEXTS[1][slice(*sentence["source"])]], options=decoding)
+        assert second["text"][slice(*sentence["target"])] == alone.text
+    assert (empty["text"], number["text"]) == ("", "7")
+    assert not empty["sentences"]
+    assert set(number["sentences"][0]) == {"source", "target"}
+
+
+def test_words_are_aligned_by_attention(client: Client) -> None:
+    (text,) = ask(client, texts=["  The old dog runs."], alignments=True).json["translations"]
+    words = text["sentences"][0]["words"]
+    assert words
+    for word in words:
+        source, target = "  The old dog runs."[slice(*word["source"])], text["text"][slice(*word["target"])]
+        assert source in ("The", "old", "dog", "runs", ".")
+        assert target in re.findall(r"\w+|[^\w\s]", text["text"])
+    places = [word["target"] for word in words]
+    assert places == sorted(places)
+    assert len({tuple(word["source"]) for word in words}) > 1
+
+
+def test_terms_of_a_glossary_are_realized(client: Client) -> None:
+    text = ask(client, texts=["The old dog runs."], glossary={"dog": "toutou"}).json["translations"][0]["text"]
+    assert "toutou" in text
+    chained = ask(client, texts=["Der Hund."], source="de", glossary={"Hund": "toutou"})
+    assert (chained.status, "translates the pair directly" in chained.error) == (400, True)
+    assert ask(client, glossary={" ": "x"}).status == 400
+    assert "of plain text" in ask(client, alignments=True, format="html").error
+
+
+def test_a_stream_has_the_tokens_of_greedy_search(client: Client, translator: Translator) -> None:
+    received = events(ask(client, texts=TEXTS[:2], stream=True))
+    tokens = [event for name, event in received if name == "token"]
+    steps = list(translator.translate_tokens(TEXTS[0]))
+    own = [event for event in tokens if event["text"] == 0]
+    assert [event["token"] for event in own] == [step.token for step in steps]
+    assert [event["partial"] for event in own] == [step.text for step in steps]
+    assert own[-1]["is_last"]
+    texts = [event["translation"] for name, event in received if name == "text"]
+    plain = ask(client, texts=TEXTS[:2], options={"beam_size": 1}).json["translations"]
+    assert texts == [text["text"] for text in plain]
+    assert {event["sentence"] for event in tokens if event["text"] == 1} == {0, 1}
+    assert received[-1] == ("done", {})
+
+
+def test_streams_go_through_a_third_language(client: Client) -> None:
+    received = events(ask(client, texts=["Der Hund."], source="de", stream=True))
+    plain = ask(client, texts=["Der Hund."], source="de", options={"beam_size": 1}).json
+    assert plain["models"] == ["de-en", "en-fr"]
+    assert received[-2][1]["translation"]
+    wrong = ask(client, stream=True, options={"beam_size": 4})
+    assert (wrong.status, "can be streamed only" in wrong.error) == (400, True)
+
+
+def test_streams_are_limited(small_bundle: Path) -> None:
+    with serving(small_bundle, max_streams=1) as client:
+        with client.open(
+            "/v1/translate", {"texts": ["A dog."] * 200, "source": "en", "target": "fr", "stream": True}
+        ) as first:
+            assert first.readline() == b"event: token\n"
+            busy = ask(client, stream=True)
+            assert (busy.status, busy.headers["retry-after"]) == (503, "1")
+            assert ask(client, texts=["A dog."]).status == 200
+        for _ in range(50):  # until the server has noticed that the first client is gone
+            if ask(client, stream=True).status == 200:
+                break
+            time.sleep(0.05)
+        assert events(ask(client, stream=True))[-1][0] == "done"
+
+
+def test_models_are_listed_and_chosen_by_name(client: Client) -> None:
+    models = client.get("/v1/models").json["models"]
+    assert [model["name"] for model in models] == ["de-en", "en-fr"]
+    assert models[1]["sources"] == ["en"]
+    assert models[1]["precision"] == "fp32"
+    assert models[1]["has_attention"] is True
+    named = client.json("/v1/translate", {"texts": TEXTS[:1], "model": "en-fr"}).json
+    assert (named["source"], named["target"], named["models"]) == ("en", "fr", ["en-fr"])
+    detected = ask(client, texts=["Der alte Hund rennt durch den tiefen Schnee."], source="auto").json
+    assert detected["source"] == "de"
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"texts": "one"}, "Expected `array`, got `str` - at `$.texts`"),
+        ({"texts": []}, "Expected `array` of length >= 1 - at `$.texts`"),
+        ({"texts": [1]}, "Expected `str`, got `int` - at `$.texts[0]`"),
+        ({"what": 1}, "Object contains unknown field `what`"),
+        ({"options": {"beam_size": 0}}, "Expected `int` >= 1 - at `$.options.beam_size`"),
+        ({"options": {"beam_size": True}}, "Expected `int`, got `bool` - at `$.options.beam_size`"),
+        ({"options": {"beam_size": 2, "n_best": 3}}, "`n_best` must be at most `beam_size` (2), but is 3."),
+        ({"options": {"max_batch_tokens": 9}}, "Object contains unknown field `max_batch_tokens` - at `$.options`"),
+        ({"format": "docx"}, "Invalid enum value 'docx' - at `$.format`"),
+        ({"target": ""}, "give `target`, or a `model`."),
+        ({"target": "xx"}, "No model translates from `en` to `xx`."),
+        ({"model": "none"}, "There is no model `none`; the models are de-en, en-fr."),
+        ({"model": "de-en"}, "The model `de-en` does not translate from `en` to `fr`."),
+        ({"timeout": -1}, "Expected `float` > 0.0 - at `$.timeout`"),
+    ],
+)
+def test_wrong_requests_get_one_clear_sentence(client: Client, fields: dict[str, Any], error: str) -> None:
+    answer = ask(client, **fields)
+    assert answer.status == 400
+    assert answer.error.startswith(f"Invalid request: {error}")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = (
+    "texts",
+    "source",
+    "target",
+    "model",
+    "format",
+    "options",
+    "scores",
+    "alignments",
+    "stream",
+    "timeout",
+    "glossary",
+)
+LIBRETRANSLATE = ("q", "source", "target", "format", "alternatives", "api_key")
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(own=st.dictionaries(st.sampled_from(NAMES), JSON), other=st.dictionaries(st.sampled_from(LIBRETRANSLATE), JSON))
+def test_no_input_is_an_internal_error(client: Client, own: dict[str, Any], other: dict[str, Any]) -> None:
+    answers = [
+        client.json("/v1/translate", {"texts": ["A dog."], "source": "en", "target": "fr", **own}),
+        client.json("/translate", {"q": "A dog.", "source": "en", "target": "fr", **other}),
+        client.json("/detect", other),
+    ]
+    for answer in answers:
+        assert answer.status == 200 or (answer.status == 400 and answer.error)
+
+
+def test_the_document_describes_what_there_is(client: Client) -> None:
+    document = client.get("/openapi.json").json
+    assert document["openapi"].startswith("3.1")
+    for path, operations in document["paths"].items():
+        for method in operations:
+            assert client.ask(path, method=method.upper()).status in (200, 400)
+    properties = document["components"]["schemas"]["TranslateRequest"]["properties"]
+    assert set(properties) == set(NAMES)
+    assert document["components"]["schemas"]["Options"]["properties"]["beam_size"]["maximum"] == 32
+
+
+def test_concurrent_requests_of_all_kinds_get_what_each_gets_alone(client: Client) -> None:
+    requests: list[tuple[str, dict[str, Any]]] = []
+    for index in range(24):
+        texts = [f"The old dog runs {index} times.", *TEXTS[: index % 4]]
+        options = [{}, {"beam_size": 1}, {"n_best": 2}][index % 3]
+        source = ("en", "de")[index % 2]
+        requests.append(("/v1/translate", {"texts": texts, "source": source, "target": "fr", "options": options}))
+        requests.append(("/translate", {"q": texts, "source": source, "target": "fr", "alternatives": index % 3}))
+    alone = [client.json(path, body).body for path, body in requests]
+    with ThreadPoolExecutor(len(requests)) as pool:
+        together = list(pool.map(lambda request: client.json(*request).body, requests))
+    assert together == alone
+    assert b'requests_bucket{le="1.0",model="en-fr"}' in client.get("/metrics").body
