@@ -127,23 +127,25 @@ class Service:
         split = partial(_split, texts=texts, format=job.format)
         return await self._hop(last, split, job.text_options, job.changes)
 
-    async def translate_document(self, content: bytes, name: str, source: str, target: str) -> bytes:
-        """Translate the content of a document.
+    async def translate_document(self, document: Document, name: str, source: str, target: str) -> bytes:
+        """Translate a document.
 
         Args:
-            content: content of its file.
+            document: the document, which is used up.
             name: name of its file.
             source: language to translate from.
             target: language to translate to.
 
+        Returns:
+            The content of the translated file.
+
         Raises:
-            ConfigError, DataError: see :func:`~edgeformer_runtime.text.documents.files.read_document`.
             InputError, OptionError, QueueFullError: see :meth:`translate`.
         """
-        for hop in self.workspace.route(source, target):
-            document = await asyncio.to_thread(read_document, content, name)
-            pieces = await self._hop(hop, partial(_planned, document=document))
-            content = await asyncio.to_thread(document.write, [ranks[0].text for ranks in pieces])
+        first, *others = self.workspace.route(source, target)
+        content = await self._document_hop(first, document)
+        for hop in others:
+            content = await self._document_hop(hop, await asyncio.to_thread(read_document, content, name))
         return content
 
     async def stream(self, job: Job) -> AsyncGenerator[Streamed]:
@@ -184,6 +186,10 @@ class Service:
         for batcher in self._batchers.values():
             batcher.close()
         self.workspace.close()
+
+    async def _document_hop(self, hop: Hop, document: Document) -> bytes:
+        pieces = await self._hop(hop, partial(_planned, document=document))
+        return await asyncio.to_thread(document.write, [ranks[0].text for ranks in pieces])
 
     async def _first_hop(self, hop: Hop, texts: Sequence[str], format: Format) -> list[str]:
         """Translate texts to a language that they are translated further from."""

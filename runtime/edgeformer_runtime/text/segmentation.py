@@ -101,7 +101,7 @@ def fitting_spans(text: str, spans: Sequence[Span], items: Sequence[Item], limit
 
 
 def joined_spans(spans: Sequence[Span], items: Sequence[Item]) -> list[Span]:
-    """Join sentences between which there is no end of a sentence, but the middle of an item."""
+    """Join sentences that were split in the middle of an item."""
     joined: list[Span] = []
     for start, end in spans:
         if joined and any(

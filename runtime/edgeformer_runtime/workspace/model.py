@@ -39,6 +39,11 @@ class Model:
         return source in self.sources and target in self.targets and source != target
 
 
+def bundles_in(folder: Path) -> list[Path]:
+    """Folders with a manifest in a folder, by name."""
+    return [path for path in sorted(folder.iterdir()) if (path / MANIFEST_FILE).is_file()]
+
+
 def mark_of(path: Path) -> Mark | None:
     """The mark of a bundle folder; ``None`` if there is none at present."""
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import EdgeformerError
-from edgeformer_runtime.workspace.model import Model, read_model
+from edgeformer_runtime.workspace.model import Model, bundles_in, read_model
 
 VARIABLE = "EDGEFORMER_MODELS"
 """Environment variable with the folders of models, separated like those of ``PATH``."""
@@ -29,8 +29,8 @@ def named_models(folders: Sequence[Path] | None = None) -> list[Model]:
     """
     models: dict[str, Model] = {}
     for folder in model_folders() if folders is None else folders:
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if (path / MANIFEST_FILE).is_file() and path.name not in models:
+        for path in bundles_in(folder) if folder.is_dir() else ():
+            if path.name not in models:
                 try:
                     models[path.name] = read_model(path.name, path)
                 except EdgeformerError:

@@ -14,7 +14,7 @@ from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, OptionError
 from edgeformer_runtime.translator import Translator
-from edgeformer_runtime.workspace.model import Mark, Model, mark_of, read_model
+from edgeformer_runtime.workspace.model import Mark, Model, bundles_in, mark_of, read_model
 from edgeformer_runtime.workspace.names import find_bundle
 
 PIVOT = "en"
@@ -229,8 +229,8 @@ class Workspace:
         """Models as they are on disk now; a manifest is read again only if it has changed."""
         paths = dict(self._paths)
         if self._folder is not None:
-            for path in sorted(self._folder.iterdir()):
-                if not path.name.startswith(".") and (path / MANIFEST_FILE).is_file():
+            for path in bundles_in(self._folder):
+                if not path.name.startswith("."):
                     paths.setdefault(path.name, path)
         models = {}
         for name, path in paths.items():

@@ -22,7 +22,7 @@ class Fields:
     Args:
         values: the fields.
         is_json: whether they came as JSON.
-        token: bearer token of the request, which is taken for the API key if there is no field of that name.
+        token: bearer token of the request, used as the API key if there is no such field.
     """
 
     def __init__(self, values: dict[str, Any], *, is_json: bool, token: str = "") -> None:

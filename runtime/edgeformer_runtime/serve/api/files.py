@@ -48,11 +48,12 @@ async def translate_file(request: Request) -> Response:
         raise ApiError(400, "Invalid request: file format not supported")
     content = await upload.read()
     try:
-        texts = await asyncio.to_thread(_texts, content, name)
+        document = await asyncio.to_thread(read_document, content, name)
+        texts = [part.text for piece in document.pieces for part in piece if isinstance(part, Block)]
         check_sizes(context, ["".join(texts)])
         source, target, _ = await asyncio.to_thread(chosen_pair, context.service, source, target, texts)
         if source != target:
-            work = context.service.translate_document(content, name, source, target)
+            work = context.service.translate_document(document, name, source, target)
             content = await finished(request, work, context.settings.request_seconds)
     except DataError as error:
         raise ApiError(400, f"Invalid request: {error}") from None
@@ -73,12 +74,6 @@ async def download_file(request: Request) -> Response:
     if not (folder / name).is_file():
         raise ApiError(404, "There is no such file; translated files are kept for half an hour.")
     return FileResponse(folder / name, filename=name.partition(".")[2], media_type="application/octet-stream")
-
-
-def _texts(content: bytes, name: str) -> list[str]:
-    """The texts of a document."""
-    pieces = read_document(content, name).pieces
-    return [part.text for piece in pieces for part in piece if isinstance(part, Block)]
 
 
 def _store(folder: Path, name: str, content: bytes) -> None:
