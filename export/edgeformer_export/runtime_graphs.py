@@ -14,13 +14,16 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edgeformer_runtime.contract import DType
-from edgeformer_runtime.engine.graphs import BEST_TOKENS, BEST_TOKENS_PADDED, INTEGER_PRODUCT, rows_graph
+from edgeformer_runtime.engine.graphs import BEST_TOKENS, BEST_TOKENS_CHUNKED, BEST_TOKENS_PADDED, INTEGER_PRODUCT, rows_graph
+
+CHUNK_SIZES = ("size", "chunk_count")
 
 
 def runtime_graphs() -> Iterator[tuple[Path, onnx.ModelProto]]:
     """Yield every graph with the path that the runtime reads it from."""
-    yield BEST_TOKENS, best_tokens(padded=False)
-    yield BEST_TOKENS_PADDED, best_tokens(padded=True)
+    yield BEST_TOKENS, best_tokens()
+    yield BEST_TOKENS_CHUNKED, best_tokens(chunked=True)
+    yield BEST_TOKENS_PADDED, best_tokens(chunked=True, padded=True)
     yield INTEGER_PRODUCT, integer_product()
     for dtype in get_args(DType):
         yield rows_graph(dtype), rows(dtype)
@@ -55,12 +58,15 @@ def rows(dtype: DType) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
-def _best_token_nodes(*, padded: bool) -> list[onnx.NodeProto]:
-    """List the nodes of :func:`best_tokens`."""
+def _scanned_nodes(*, padded: bool) -> list[onnx.NodeProto]:
+    """List the nodes that find the most probable tokens of each row, ``row_value`` and ``found``, in its best chunks.
+
+    The best ``row_count`` tokens are in the ``row_count`` chunks with the largest maxima. These chunks keep their
+    original order, so that the first of several equal tokens wins.
+    """
     node = helper.make_node
     rows = "padded" if padded else "all"
     return [
-        node("LogSoftmax", ["logits"], ["all"], axis=-1),
         *([node("Pad", ["all", "padding", "nothing"], ["padded"])] if padded else []),
         node("Reshape", [rows, "chunks"], ["grid"]),
         node("ReduceMax", ["grid", "two"], ["peak"], keepdims=0),
@@ -71,40 +77,79 @@ def _best_token_nodes(*, padded: bool) -> list[onnx.NodeProto]:
         node("Unsqueeze", ["chunk", "two"], ["chunk_index"]),
         node("GatherND", ["grid", "chunk_index"], ["inside"], batch_dims=1),
         node("Flatten", ["inside"], ["candidates"]),
-        node("TopK", ["candidates", "count"], ["value", "found"], axis=1),
+        node("TopK", ["candidates", "row_count"], ["row_value", "found"], axis=1),
     ]
 
 
-def best_tokens(*, padded: bool) -> onnx.ModelProto:
-    """Build log-softmax followed by a search for the most probable tokens of each row within its best chunks.
+def _token_nodes(*, padded: bool) -> list[onnx.NodeProto]:
+    """List the nodes that compute tokens, from positions ``place`` among the contents of the chunks scanned."""
+    node = helper.make_node
+    return [
+        node("Div", ["place", "size"], ["rank_of_chunk"]),
+        node("Mul", ["parent", "chunk_count"], ["first_chunk"]),
+        node("Add", ["first_chunk", "rank_of_chunk"], ["chunk_place"]),
+        node("Reshape", ["chunk", "by_sentence"], ["chunk_of_sentence"]),
+        node("GatherElements", ["chunk_of_sentence", "chunk_place"], ["chunk_number"], axis=1),
+        # place in the chunk + chunk * size, where the place in the chunk is place - rank_of_chunk * size
+        node("Sub", ["chunk_number", "rank_of_chunk"], ["moved"]),
+        node("Mul", ["moved", "size"], ["offset"]),
+        node("Add", ["place", "offset"], ["token_or_padding" if padded else "token"]),
+        # Padding has probability 0, so it is found only if no other token is left.
+        *([node("Min", ["token_or_padding", "last_token"], ["token"])] if padded else []),
+    ]
 
-    The best ``count`` tokens are in the ``count`` chunks with the largest maxima. These chunks keep their original
-    order, so that the first of several equal tokens wins.
 
-    Inputs: ``logits (R, V)``; ``chunks (3,)``: R, chunks per row, chunk size; ``chunk_count (1,)``: number of chunks to
-    scan, the smaller of ``count`` and the chunks per row; ``count (1,)``: number of tokens; if padded, ``padding (4,)``
-    of the logits at the ends of their axes.
+def best_tokens(*, chunked: bool = False, padded: bool = False) -> onnx.ModelProto:
+    """Build log-softmax followed by a search for the most probable extensions of each sentence's hypotheses.
 
-    Outputs: ``value (R, count)``, log-probabilities, NaN if the row contains NaN or no finite value; ``chunk (R,
-    chunk_count)``, the chunks scanned; ``found (R, count)``, positions among the contents of these chunks.
+    Inputs: ``logits (R, V)``, of N sentences with K rows each; ``log_probability (R, 1)``, float64, of each hypothesis;
+    ``row_count (1,)``: number of tokens to find in each row; ``count (1,)``: number of extensions of each sentence;
+    ``by_sentence (2,)``: N and -1.
+
+    If chunked, each row is searched within its best chunks only, and there are four more inputs: ``chunks (3,)``: R,
+    chunks per row, chunk size; ``size (1,)``: chunk size; ``chunk_count (1,)``: number of chunks to scan, the smaller
+    of ``row_count`` and the chunks per row. If padded, also ``padding (4,)`` of the logits at the ends of their axes,
+    and ``last_token (1,)``, V - 1.
+
+    Outputs: ``row_value (R, row_count)``, log-probabilities of the tokens of each row, NaN if it contains NaN or no
+    finite value; ``value (N, count)``, float64, log-probabilities of the extensions, best first; ``token (N, count)``
+    and ``parent (N, count)``, the hypothesis that each extends, from 0 to K - 1.
     """
-    constants = {"two": np.array([2])}
+    node = helper.make_node
+    found = _scanned_nodes(padded=padded) if chunked else [node("TopK", ["all", "row_count"], ["row_value", "found"])]
+    nodes = [
+        node("LogSoftmax", ["logits"], ["all"], axis=-1),
+        *found,
+        node("Cast", ["row_value"], ["row_value_64"], to=TensorProto.DOUBLE),
+        node("Add", ["log_probability", "row_value_64"], ["total"]),
+        node("Reshape", ["total", "by_sentence"], ["total_of_sentence"]),
+        node("TopK", ["total_of_sentence", "count"], ["value", "index"], axis=1),
+        node("Div", ["index", "row_count"], ["parent"]),
+        node("Reshape", ["found", "by_sentence"], ["found_of_sentence"]),
+        node("GatherElements", ["found_of_sentence", "index"], ["place" if chunked else "token"], axis=1),
+        *(_token_nodes(padded=padded) if chunked else []),
+    ]
+    constants = {"two": np.array([2])} if chunked else {}
     inputs: list[tuple[str, int, list[str | int]]] = [
         ("logits", TensorProto.FLOAT, ["R", "V"]),
-        ("chunks", TensorProto.INT64, [3]),
-        ("chunk_count", TensorProto.INT64, [1]),
+        ("log_probability", TensorProto.DOUBLE, ["R", 1]),
+        ("row_count", TensorProto.INT64, [1]),
         ("count", TensorProto.INT64, [1]),
+        ("by_sentence", TensorProto.INT64, [2]),
     ]
+    if chunked:
+        inputs += [("chunks", TensorProto.INT64, [3]), *((name, TensorProto.INT64, [1]) for name in CHUNK_SIZES)]
     if padded:
         constants["nothing"] = np.array(-np.inf, np.float32)
-        inputs.append(("padding", TensorProto.INT64, [4]))
+        inputs += [("padding", TensorProto.INT64, [4]), ("last_token", TensorProto.INT64, [1])]
     outputs: list[tuple[str, int, list[str | int]]] = [
-        ("value", TensorProto.FLOAT, ["R", "count"]),
-        ("chunk", TensorProto.INT64, ["R", "chunk_count"]),
-        ("found", TensorProto.INT64, ["R", "count"]),
+        ("row_value", TensorProto.FLOAT, ["R", "row_count"]),
+        ("value", TensorProto.DOUBLE, ["N", "count"]),
+        ("token", TensorProto.INT64, ["N", "count"]),
+        ("parent", TensorProto.INT64, ["N", "count"]),
     ]
     made = helper.make_graph(
-        _best_token_nodes(padded=padded),
+        nodes,
         "best_tokens",
         [helper.make_tensor_value_info(*value) for value in inputs],
         [helper.make_tensor_value_info(*value) for value in outputs],

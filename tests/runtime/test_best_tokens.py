@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -37,11 +39,13 @@ def cases(draw: st.DrawFn) -> Case:
     return logits, draw(st.sampled_from([1, 2, 8, 10]) | st.integers(1, width + 3))
 
 
-@pytest.fixture(scope="module")
-def engine() -> OnnxBestTokens:
+@pytest.fixture(scope="module", params=["chunks", "whole rows"])
+def engine(request: pytest.FixtureRequest) -> Iterator[OnnxBestTokens]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    return OnnxBestTokens(BestTokensGraphs(options))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnx_best_tokens, "WHOLE", 0 if request.param == "chunks" else 10**6)
+        yield OnnxBestTokens(BestTokensGraphs(options))
 
 
 @pytest.fixture(scope="module", params=["numpy", "engine"])

@@ -340,6 +340,7 @@ def test_every_kind_of_tensor_is_selected_by_its_first_axis(on_device: bool) -> 
     kind = partial(DeviceTensors, rows=device_rows(table)) if on_device else StateTensors
     tensors = kind(values, table, "cpu", sentences=3, max_length=40)
     tensors.select(np.array([0, 0, 1, 1, 2, 2]), None)
+    tensors.allocate()
     capacity = 40 if on_device else 32
 
     def arrays() -> dict[str, NDArray[np.generic]]:

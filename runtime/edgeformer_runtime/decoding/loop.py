@@ -235,7 +235,7 @@ def search_steps(
             counters.first_token_seconds += clock() - begin
             is_first = False
         is_finished = search.is_finished
-        if is_finished or advance.rows is not None:  # a state is largest before its rows are selected
+        if is_finished or advance.sentences is not None:  # a state is largest before sentences are dropped
             counters.peak_state_bytes = max(counters.peak_state_bytes, state.nbytes)
         if advance.rows is not None and not is_finished:
             state.select(advance.rows, advance.sentences)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +37,7 @@ class Hypothesis:
     """Log-probability of each token, end token included, 0 for given tokens; ``None`` if they were not requested."""
 
 
-@dataclass(frozen=True)
-class Advance:
+class Advance(NamedTuple):
     """How the rows of the next step follow from the current rows."""
 
     rows: IntArray | None
@@ -222,7 +222,7 @@ class GreedySearch(_BatchSearch):
                 total = np.logaddexp(total, np.logaddexp.reduce(forbidden, axis=1, keepdims=True))
             self._log_probability += chosen - total[:, 0]
         if listed is not None:
-            self.token = listed[self.token]
+            self.token = listed.take(self.token)
         any_ended = self._eos in (tokens := self.token.tolist())
         for row, token in enumerate(tokens) if any_ended else ():
             if token == self._eos:
@@ -303,28 +303,20 @@ class BeamSearch(_BatchSearch):
         value, token, parent = self._extensions(logits, 2 * beams)
         check_finite(value[:, 0], self._tokens.length)
         if listed is not None:
-            token = listed[token]
+            token = listed.take(token)
         if (missing := 2 * beams - value.shape[1]) > 0:
             value = np.pad(value, ((0, 0), (0, missing)), constant_values=-np.inf)
             token, parent = (np.pad(array, ((0, 0), (0, missing))) for array in (token, parent))
         if self._options.beam_shrinks:
             room = beams - np.array([len(self._results[origin]) for origin in self._origin])
             value[np.arange(2 * beams) >= room[:, None]] = -np.inf
-        ends = token == self._eos
-        if self._follows_prefix:
-            value[:, 1:][ends[:, 1:]] = -np.inf
-            ends[:, 1:] = self._follows_prefix = False
-        any_ends = bool(ends.any())
+        any_ends = self._eos in token.ravel().tolist()
         if any_ends:
-            for index, rank in zip(*np.nonzero(ends[:, :beams] & np.isfinite(value[:, :beams])), strict=True):
-                row = index * width + int(parent[index, rank])
-                self._collect_if_room(index, row, float(value[index, rank]), finished=True)
-            # extensions that continue come first, in their original order
-            order = np.argsort(ends, axis=1, kind="stable")
-            value = np.take_along_axis(value, order, axis=1)
-            token, parent = (np.take_along_axis(array, order, axis=1) for array in (token, parent))
+            value, token, parent = self._ended(value, token, parent)
+        self._follows_prefix = False
         self._log_probability, self.token = value[:, : self._width], token[:, : self._width].ravel()
-        self._log_probability[:, beams:] = -np.inf
+        if self._width > beams:
+            self._log_probability[:, beams:] = -np.inf
         rows = parent[:, : self._width]
         if sentences > 1:
             rows = rows + np.arange(0, sentences * width, width)[:, None]
@@ -337,6 +329,24 @@ class BeamSearch(_BatchSearch):
             if alive is not None:
                 return Advance(rows.reshape(sentences, self._width)[alive].ravel(), alive)
         return Advance(None if stay else rows, None)
+
+    def _ended(
+        self, value: NDArray[np.float64], token: IntArray, parent: IntArray
+    ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
+        """Collect the hypotheses that end, and move extensions that continue to the front, in their order."""
+        ends = token == self._eos
+        if self._follows_prefix:
+            value[:, 1:][ends[:, 1:]] = -np.inf
+            ends[:, 1:] = False
+        sentences, count = ends.shape
+        for place in np.flatnonzero(ends[:, : self._beams] & np.isfinite(value[:, : self._beams])).tolist():
+            index, rank = divmod(place, self._beams)
+            row = index * self._log_probability.shape[1] + int(parent[index, rank])
+            self._collect_if_room(index, row, float(value[index, rank]), finished=True)
+        order = ends.argsort(axis=1, kind="stable")
+        if sentences > 1:
+            order += np.arange(0, sentences * count, count)[:, None]
+        return value.take(order), token.take(order), parent.take(order)
 
     def _extensions(self, logits: FloatArray, count: int) -> tuple[NDArray[np.float64], IntArray, IntArray]:
         """The ``count`` most probable extensions of each sentence by a token that may be generated."""
@@ -372,26 +382,28 @@ class BeamSearch(_BatchSearch):
                 log_probability = float(self._log_probability[index, beam])
                 self._collect_if_room(index, index * width + beam, log_probability, finished=False)
             self._log_probability[stopped] = -np.inf
-        live = np.array([self._can_improve(index) for index in range(len(self._origin))])
-        live &= np.isfinite(self._log_probability).any(axis=1)
-        if live.all():
+        best = self._log_probability.max(axis=1)
+        live = [self._can_improve(index, value) for index, value in enumerate(best.tolist())]
+        if all(live):
             return None
-        alive = packed(live)
+        alive = packed(np.array(live))
         kept = (alive[:, None] * width + np.arange(width)).ravel()
         self._keep_rows(kept)
         self._log_probability = self._log_probability[alive]
         self._keep(alive)
         return alive
 
-    def _can_improve(self, sentence: int) -> bool:
-        """Whether a live sentence has too few finished hypotheses, or an unfinished one that may be better than one."""
+    def _can_improve(self, sentence: int, best: float) -> bool:
+        """Whether a live sentence has unfinished hypotheses, the best one with log-probability ``best``, and either too
+        few finished ones or one that may be worse."""
+        if best == -math.inf:
+            return False
         options, results = self._options, self._results[self._origin[sentence]]
         if len(results) < options.places:
             return True
         if options.early_stopping:
             return False
         worst = sorted((hypothesis.score or 0.0 for hypothesis in results), reverse=True)[options.places - 1]
-        best = float(self._log_probability[sentence].max())
         return normalized_score(best, self._tokens.length, options.length_penalty) > worst
 
     def _collect_if_room(self, sentence: int, row: int, log_probability: float, *, finished: bool) -> None:
@@ -419,7 +431,7 @@ class _Columns:
         """Continue ``rows`` with ``column`` ``(R',)``; ``None`` if all rows stay in place."""
         length, capacity = self.length, self._buffer.shape[1]
         if rows is not None:
-            self._buffer = self._buffer[rows]
+            self._buffer = self._buffer.take(rows, axis=0)
         if length == capacity:
             self._buffer = np.pad(self._buffer, ((0, 0), (0, capacity)))
         self._buffer[:, length] = column
@@ -427,7 +439,7 @@ class _Columns:
 
     def keep(self, rows: IntArray) -> None:
         """Drop all rows but these."""
-        self._buffer = self._buffer[rows]
+        self._buffer = self._buffer.take(rows, axis=0)
 
 
 def check_finite(values: NDArray[np.floating[Any]], length: int) -> None:
@@ -440,7 +452,7 @@ def check_finite(values: NDArray[np.floating[Any]], length: int) -> None:
     Raises:
         ModelError: a value is infinite or NaN.
     """
-    if not np.isfinite(values).all():
+    if not math.isfinite(sum(values.tolist())):
         raise ModelError(
             f"At step {length + 1} no token has a finite logit: the model's weights are damaged, or "
             "decoding options such as `min_length`, `no_repeat_ngram_size` and `suppress_tokens` together forbid every "

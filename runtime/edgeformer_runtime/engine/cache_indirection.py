@@ -47,7 +47,7 @@ class CacheIndirection:
         if self._beams > 1 and length:
             last = length - 1
             table = self.table.reshape(len(rows), -1)  # a view
-            table[:, :last] = table[rows, :last]
+            table[:, :last] = table.take(rows, axis=0)[:, :last]
             table[:, last] = parent  # each row wrote its own last entry, so it is in the parent's row
 
     def widen(self, capacity: int) -> None:
@@ -58,5 +58,6 @@ class CacheIndirection:
 
     def _own_rows(self, capacity: int) -> NDArray[np.int32]:
         """A table in which every beam reads its past from its own row."""
-        own = np.arange(self._beams, dtype=np.int32)[None, :, None]
-        return np.ascontiguousarray(np.broadcast_to(own, (self._sentences, self._beams, capacity)))
+        table = np.empty((self._sentences, self._beams, capacity), np.int32)
+        table[:] = np.arange(self._beams)[:, None]
+        return table

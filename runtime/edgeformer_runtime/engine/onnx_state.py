@@ -65,6 +65,7 @@ class OnnxState:
     @property
     def tensors(self) -> dict[str, ort.OrtValue]:
         """The state's tensors by name."""
+        self._tensors.allocate()
         return self._tensors.values
 
     @property
@@ -75,6 +76,7 @@ class OnnxState:
     @property
     def nbytes(self) -> int:
         """Size of all state tensors, in bytes."""
+        self._tensors.allocate()
         return self._tensors.nbytes
 
     def step(self, token: IntArray) -> FloatArray:
@@ -152,6 +154,7 @@ class OnnxState:
             self._bindings.clear()
 
     def _bind(self, graph: StepGraph) -> Binding:
+        self._tensors.allocate()
         buffer, width = None, graph.width
         if graph is self._decoder and self.listed is not None:
             width = len(self.listed)

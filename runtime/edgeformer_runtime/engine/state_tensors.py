@@ -23,7 +23,7 @@ FIRST_CAPACITY = 32
 class StateTensors:
     """State tensors of one batch on the CPU, with N sentences of K rows each; K is 1 at first.
 
-    Reordering the beams of a sentence leaves in-place caches and constants where they are. Dropping sentences moves
+    Caches exist once :meth:`allocate` was called. Reordering the beams of a sentence leaves in-place caches and constants where they are. Dropping sentences moves
     only the sentences that fill the gaps. Changing K copies every tensor that has a row per beam.
 
     Args:
@@ -64,9 +64,15 @@ class StateTensors:
         """Capacity of in-place caches, in positions."""
         self._arrays: dict[str, NDArray[Any]] = {}
         self._nbytes: int | None = None
-        for tensor in table:
-            if tensor.kind == "cache":
-                self._allocate(tensor)
+        self._has_caches = False
+
+    def allocate(self) -> None:
+        """Allocate empty caches before the first step, when the number of beams is known."""
+        if not self._has_caches:
+            self._has_caches = True
+            for tensor in self.table:
+                if tensor.kind == "cache":
+                    self._allocate(tensor)
 
     @property
     def rows(self) -> int:
@@ -93,6 +99,7 @@ class StateTensors:
         if len(rows) != count * self.beams:
             self._change_beams(rows, sentences)
             return
+        self.allocate()
         for tensor in self.replaced:
             self._take(tensor, rows)
         if sentences is None:
@@ -112,13 +119,14 @@ class StateTensors:
         self.capacity = min(2 * self.capacity, self.max_length)
         for tensor in self.table:
             if tensor.in_place:
-                old = self.values[tensor.name].numpy()
+                old = self._array(tensor)
                 new = np.empty(self._shape(tensor), tensor.dtype)
                 new[tuple(slice(size) for size in old.shape)] = old
                 self._keep(tensor, new)
 
     def skip(self, length: int) -> None:
         """Set the number of entries in all caches, whose content is then arbitrary."""
+        self.allocate()
         while self.capacity < min(length + 1, self.max_length):
             self.widen()
         sizes = {contract.ROWS: self.rows, contract.PAST_AXIS: length}
@@ -131,6 +139,8 @@ class StateTensors:
     def _change_beams(self, rows: IntArray, sentences: IntArray | None) -> None:
         """Change K for all sentences; each new row gets a copy of the past of the row it continues."""
         for tensor in self._of_rows:
+            if tensor.kind == "cache" and not self._has_caches:
+                continue
             if tensor.axes[0] == contract.SENTENCES:
                 if sentences is not None:
                     self._drop(tensor, sentences, 1)
@@ -149,8 +159,7 @@ class StateTensors:
         if any(to in kept for to, _ in moves):
             self._take(tensor, rows_of(sentences, block))
             return
-        array = self._arrays[tensor.name] if tensor.name in self._arrays else self.values[tensor.name].numpy()
-        used = self._used(tensor)
+        array, used = self._array(tensor), self._used(tensor)
         for to, start in moves:
             array[(slice(to * block, (to + 1) * block), *used)] = array[
                 (slice(start * block, (start + 1) * block), *used)
@@ -159,7 +168,7 @@ class StateTensors:
 
     def _repeat(self, tensor: StateTensor, rows: IntArray) -> None:
         """Copy the written part of ``rows`` of an in-place cache to a new buffer."""
-        array, used = self.values[tensor.name].numpy(), self._used(tensor)
+        array, used = self._array(tensor), self._used(tensor)
         new = np.empty((len(rows), *array.shape[1:]), array.dtype)
         new[(slice(None), *used)] = array[(rows, *used)]
         self._keep(tensor, new)
@@ -174,7 +183,12 @@ class StateTensors:
 
     def _take(self, tensor: StateTensor, index: IntArray) -> None:
         """Copy the rows ``index`` to a new buffer."""
-        self._keep(tensor, np.take(self.values[tensor.name].numpy(), index, axis=0))
+        self._keep(tensor, self._array(tensor).take(index, axis=0))
+
+    def _array(self, tensor: StateTensor) -> NDArray[Any]:
+        """The values of a tensor: its buffer, or a copy if the engine owns the buffer."""
+        array = self._arrays.get(tensor.name)
+        return self.values[tensor.name].numpy() if array is None else array
 
     def _keep(self, tensor: StateTensor, array: NDArray[Any]) -> None:
         """Use an array as the buffer of a tensor; the engine reads and writes its memory but does not own it."""
