@@ -14,9 +14,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from edgeformer_runtime.contract import DType
-from edgeformer_runtime.engine.graphs import BEST_TOKENS, BEST_TOKENS_CHUNKED, BEST_TOKENS_PADDED, INTEGER_PRODUCT, rows_graph
-
-CHUNK_SIZES = ("size", "chunk_count")
+from edgeformer_runtime.engine.graphs import (
+    BEST_TOKENS,
+    BEST_TOKENS_CHUNKED,
+    BEST_TOKENS_PADDED,
+    INTEGER_PRODUCT,
+    rows_graph,
+)
 
 
 def runtime_graphs() -> Iterator[tuple[Path, onnx.ModelProto]]:
@@ -138,7 +142,8 @@ def best_tokens(*, chunked: bool = False, padded: bool = False) -> onnx.ModelPro
         ("by_sentence", TensorProto.INT64, [2]),
     ]
     if chunked:
-        inputs += [("chunks", TensorProto.INT64, [3]), *((name, TensorProto.INT64, [1]) for name in CHUNK_SIZES)]
+        inputs.append(("chunks", TensorProto.INT64, [3]))
+        inputs += [("size", TensorProto.INT64, [1]), ("chunk_count", TensorProto.INT64, [1])]
     if padded:
         constants["nothing"] = np.array(-np.inf, np.float32)
         inputs += [("padding", TensorProto.INT64, [4]), ("last_token", TensorProto.INT64, [1])]

@@ -361,8 +361,9 @@ def test_every_kind_of_tensor_is_selected_by_its_first_axis(on_device: bool) -> 
     tensors.length = 1
     random = np.random.default_rng(0)
     tensors.values["written"].update_inplace(random.normal(size=(6, capacity, 3)).astype(np.float32))
-    for name, shape in (("grown", (6, 1, 2)), ("hidden", (6, 2))):
-        tensors.values[name] = ort.OrtValue.ortvalue_from_numpy(random.normal(size=shape).astype(np.float32), "cpu")
+    for tensor, shape in ((table[2], (6, 1, 2)), (table[4], (6, 2))):
+        array = random.normal(size=shape).astype(np.float32)
+        tensors.replace(tensor, ort.OrtValue.ortvalue_from_numpy(array, "cpu"))
 
     before, values = arrays(), dict(tensors.values)
     rows = np.array([1, 0, 3, 3, 4, 4])

@@ -23,8 +23,9 @@ FIRST_CAPACITY = 32
 class StateTensors:
     """State tensors of one batch on the CPU, with N sentences of K rows each; K is 1 at first.
 
-    Caches exist once :meth:`allocate` was called. Reordering the beams of a sentence leaves in-place caches and constants where they are. Dropping sentences moves
-    only the sentences that fill the gaps. Changing K copies every tensor that has a row per beam.
+    Caches exist once :meth:`allocate` was called. Reordering the beams of a sentence leaves in-place caches and
+    constants where they are. Dropping sentences moves only the sentences that fill the gaps. Changing K copies every
+    tensor that has a row per beam.
 
     Args:
         emitted: outputs of the encoder by name, with one row per sentence.
@@ -170,7 +171,7 @@ class StateTensors:
         """Copy the written part of ``rows`` of an in-place cache to a new buffer."""
         array, used = self._array(tensor), self._used(tensor)
         new = np.empty((len(rows), *array.shape[1:]), array.dtype)
-        new[(slice(None), *used)] = array[(rows, *used)]
+        new[(slice(None), *used)] = array[(slice(None), *used)][rows]
         self._keep(tensor, new)
 
     def _used(self, tensor: StateTensor) -> tuple[slice, ...]:
