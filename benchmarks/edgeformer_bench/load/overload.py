@@ -26,6 +26,8 @@ PROBES = 20
 """Requests, one after the other, whose latency is the usual one."""
 CLIENTS = 32
 """Clients that measure the capacity."""
+INTERVAL = 0.5
+"""Seconds between two looks at the capacity."""
 GRACE_SECONDS = 5.0
 """How long after its deadline a request may be answered."""
 RECOVERY_SECONDS = 2.0
@@ -185,16 +187,15 @@ async def _probed(pool: Pool, make: Callable[[], bytes], count: int) -> list[flo
 
 async def _capacity(pool: Pool, make: Callable[[], bytes], seconds: float) -> float:
     """Requests per second of clients that wait for their answers."""
-    done, end = 0, time.monotonic() + seconds
+    per_interval, end = Counter[int](), time.monotonic() + seconds
 
     async def client() -> None:
-        nonlocal done
         while time.monotonic() < end:
-            done += (await ask(pool, make(), 60)).status == 200
+            is_answered = (await ask(pool, make(), 60)).status == 200
+            per_interval[int(time.monotonic() / INTERVAL)] += is_answered
 
-    began = time.monotonic()
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    return done / (time.monotonic() - began)
+    return statistics.median(per_interval.values()) / INTERVAL  # which a pause of the machine does not change
 
 
 async def _sent(

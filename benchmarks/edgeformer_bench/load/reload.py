@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import click
 import msgspec
@@ -28,6 +27,8 @@ from edgeformer_runtime.files import staged_folder
 
 SIZES = (1, 1, 1, 8, 8, 100)
 """Texts of the requests; the largest ones need several batches."""
+MADE_BY = ("first", "second", "mixed", "unknown")
+"""Which bundle an answer is from."""
 REQUESTS = 60
 SECONDS = 60.0
 """Time limit of a request."""
@@ -61,9 +62,7 @@ class Reload(msgspec.Struct, frozen=True):
     def problems(self) -> list[str]:
         """Broken promises."""
         problems = [f"{count} requests: {what}" for what, count in self.outcomes.items() if what != "200"]
-        for what in ("mixed", "unknown"):
-            if self.answers.get(what):
-                problems.append(f"{self.answers[what]} answers: {what}")
+        problems += [f"{self.answers[what]} answers: {what}" for what in ("mixed", "unknown") if what in self.answers]
         if self.late:
             problems.append(f"{self.late} requests were answered by a bundle that had been replaced before")
         if self.switches < self.replaced:
@@ -161,7 +160,7 @@ class _Clients:
     def _compare(self, chosen: Expected, texts: list[str], sent: float) -> None:
         if texts in chosen.answers:
             model = chosen.answers.index(texts)
-            self.answers[("first", "second")[model]] += 1
+            self.answers[MADE_BY[model]] += 1
             self.late += model != self._current and self._since < sent and not self.is_replacing
             self.switches += model != self._last
             self._last = model
@@ -181,7 +180,8 @@ async def reloaded(
     expected: list[Expected],
     clients: int,
     times: int,
-    **more: Any,
+    seconds: float,
+    seed: int,
 ) -> Reload:
     """Replace the bundle of a server while clients send.
 
@@ -192,19 +192,20 @@ async def reloaded(
         expected: what clients send.
         clients: number of clients.
         times: how many times to replace it.
-        more: ``seconds`` between two replacements, and ``seed``.
+        seconds: time between two replacements.
+        seed: seed of the clients' choices.
     """
-    asking = _Clients(server.port, expected, more["seed"])
+    asking = _Clients(server.port, expected, seed)
     tasks = [asyncio.ensure_future(asking.run()) for _ in range(clients)]
     with counting("replacements") as progress:
         progress(0, times)
         for number in range(1, times + 1):
-            await asyncio.sleep(more["seconds"])
+            await asyncio.sleep(seconds)
             asking.is_replacing = True  # from now on, both may answer
             await asyncio.to_thread(replace, path, bundles[number % 2])
             asking.replaced(number % 2)
             progress(number, times)
-    await asyncio.sleep(more["seconds"])
+    await asyncio.sleep(seconds)
     asking.is_done = True
     await asyncio.gather(*tasks)
     asking.close()
@@ -258,7 +259,7 @@ def main(
                 alone.append(asyncio.run(expected_answers(server, requests)))
         expected = told_apart(requests, alone[1], alone[0])
         with serving(path, "--threads", "1", "--workers", str(workers)) as server:
-            made = reloaded(server, path, (bundle, other), expected, clients, times, seconds=seconds, seed=seed)
+            made = reloaded(server, path, (bundle, other), expected, clients, times, seconds, seed)
             result = asyncio.run(made)
     conclude(command_line(), {"": result}, as_json=as_json)
 

@@ -93,11 +93,11 @@ class Serving:
 
 
 @contextmanager
-def serving(bundle: Path, *arguments: str) -> Iterator[Serving]:
+def serving(bundle: Path | str, *arguments: str) -> Iterator[Serving]:
     """Run ``edgeformer serve`` on a free port until it is no longer needed.
 
     Args:
-        bundle: the bundle, or a folder of bundles.
+        bundle: the bundle, ``NAME=PATH``, or a folder of bundles.
         arguments: further arguments of the command.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import click
 
@@ -29,9 +29,6 @@ class Result(Protocol):
 
     def rows(self) -> list[tuple[str, str]]:
         """Figures and their names, for people."""
-
-
-Item = TypeVar("Item")
 
 
 def conclude(title: str, results: dict[str, Result], *, as_json: bool) -> None:

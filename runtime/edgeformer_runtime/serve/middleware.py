@@ -124,7 +124,8 @@ def log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.getLogger("python_multipart").addHandler(logging.NullHandler())  # the client is told what is wrong
-    for name, level in (("edgeformer.serve", logging.INFO), ("uvicorn.error", logging.WARNING)):
+    levels = {"edgeformer.serve": logging.INFO, "uvicorn.error": logging.WARNING, "asyncio": logging.ERROR}
+    for name, level in levels.items():
         log = logging.getLogger(name)
         log.handlers, log.propagate = [handler], False
         log.setLevel(level)
