@@ -109,8 +109,7 @@ def make_app(context: Context) -> ASGIApp:
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_error})
     app.state.context = context
     paths = frozenset(route.path.replace("/{name}", "") for route in routes)
-    settings = context.settings
-    return Shell(app, context.metrics, paths, settings.max_body, settings.request_seconds, settings.access_log)
+    return Shell(app, context, paths)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

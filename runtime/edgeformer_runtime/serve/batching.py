@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from threading import Condition, Thread
 
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.errors import BundleError, EdgeformerError
-from edgeformer_runtime.translator import Translation
+from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.translator import Translation, Translator
 from edgeformer_runtime.workspace.workspace import Workspace
 
 
@@ -54,6 +54,8 @@ class BatchLimits:
 class Setting:
     """What the sentences of one batch share."""
 
+    translator: Translator
+    """The model, which whoever submits sentences leases until they are translated."""
     source: str
     target: str
     decoding: DecodeOptions
@@ -228,13 +230,6 @@ class Batcher:
                     ticket.future.set_result(ticket.done)
 
     def _translations(self, setting: Setting, sentences: Sequence[str]) -> list[Translation]:
-        """Translate with the bundle that is on disk now; a second time if it is replaced at this moment."""
-        for attempt in range(2):
-            with self._workspace.lease(self._model) as translator:
-                view = translator.with_languages(setting.source, setting.target)
-                try:
-                    return view.translate(sentences, setting.decoding, on_error="return")
-                except BundleError:
-                    if attempt or not self._workspace.has_changed(translator):
-                        raise
-        raise AssertionError("unreachable")
+        with self._workspace.lease_again(setting.translator):  # in case all who wait for this are canceled meanwhile
+            view = setting.translator.with_languages(setting.source, setting.target)
+            return view.translate(sentences, setting.decoding, on_error="return")

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from edgeformer_runtime.serve.access import Access
+from edgeformer_runtime.serve.batching import ClosedError
 from edgeformer_runtime.serve.errors import ApiError, as_api_error, json_response
 from edgeformer_runtime.serve.metrics import Metrics
 from edgeformer_runtime.serve.service import Service
@@ -48,6 +49,10 @@ def endpoint(answer: Endpoint) -> Endpoint:
     async def answered(request: Request) -> Response:
         try:
             return await answer(request)
+        except asyncio.CancelledError:
+            if not context_of(request).is_draining:
+                raise
+            return error_response(ClosedError("The server is shutting down."))  # its time to do so is over
         except Exception as error:
             return error_response(error)
         finally:

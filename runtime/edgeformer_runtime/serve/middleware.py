@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from edgeformer_runtime.serve.context import Context
 from edgeformer_runtime.serve.errors import ApiError, json_response
-from edgeformer_runtime.serve.metrics import Metrics
 
 CORS = {
     "Access-Control-Allow-Origin": "*",
@@ -33,18 +33,14 @@ class Shell:
 
     Args:
         app: the application within.
-        metrics: what counts requests.
+        context: what the endpoints share.
         paths: paths that are counted by name; others are counted together.
-        max_body: bytes of a request.
-        body_seconds: time that a client has to send a request.
-        logs: whether to log requests.
     """
 
-    def __init__(
-        self, app: ASGIApp, metrics: Metrics, paths: frozenset[str], max_body: int, body_seconds: float, logs: bool
-    ) -> None:
-        self._app, self._metrics, self._paths, self._logs = app, metrics, paths, logs
-        self._max_body, self._body_seconds = max_body, body_seconds
+    def __init__(self, app: ASGIApp, context: Context, paths: frozenset[str]) -> None:
+        self._app, self._context, self._paths = app, context, paths
+        self._metrics, self._logs = context.metrics, context.settings.access_log
+        self._max_body, self._body_seconds = context.settings.max_body, context.settings.request_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request; see the ASGI specification."""
@@ -63,6 +59,8 @@ class Shell:
                 headers = MutableHeaders(scope=message)
                 for name, value in {**CORS, **PLAIN_HEADERS, "X-Request-ID": request_id}.items():
                     headers.setdefault(name, value)
+                if self._context.is_draining:
+                    headers["Connection"] = "close"
             await send(message)
 
         self._metrics.in_flight.inc()
@@ -126,7 +124,8 @@ def log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.getLogger("python_multipart").addHandler(logging.NullHandler())  # the client is told what is wrong
-    for name, level in (("edgeformer.serve", logging.INFO), ("uvicorn.error", logging.WARNING)):
+    levels = {"edgeformer.serve": logging.INFO, "uvicorn.error": logging.WARNING, "asyncio": logging.ERROR}
+    for name, level in levels.items():
         log = logging.getLogger(name)
         log.handlers, log.propagate = [handler], False
         log.setLevel(level)

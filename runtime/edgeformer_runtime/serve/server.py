@@ -29,6 +29,9 @@ from edgeformer_runtime.serve.settings import ServeSettings
 
 RESTART_SECONDS = 1.0
 """Time between the end of a worker process and its replacement, so that a failing one does not keep a CPU busy."""
+TURNS = 10
+"""Turns of the event loop after which all that had arrived at the first one has been read. A request on a new
+connection needs four: to accept it, to set it up, to wait for data and to read them."""
 
 
 class Server(uvicorn.Server):
@@ -56,6 +59,13 @@ class Server(uvicorn.Server):
         """Begin to shut down at the first signal, and stop at once at a second SIGINT."""
         with _signals(self._stop):
             yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Read what has arrived, which uvicorn would drop, and shut down."""
+        self._context.is_draining = True
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._context.is_draining = True
@@ -156,6 +166,7 @@ def _supervise(settings: ServeSettings, listener: socket.socket) -> None:
                     LOG.error("worker ended", extra={"fields": {"status": process.exitcode}})
                     time.sleep(RESTART_SECONDS)
                     processes[index] = start()
+        listener.close()  # or clients could still connect, and would wait in vain
         _end(processes, settings.shutdown_seconds)
 
 

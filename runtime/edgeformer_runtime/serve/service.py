@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport, QueueFullError, Setting
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
@@ -202,15 +202,33 @@ class Service:
         text_options: TextOptions = TextOptions(),  # noqa: B008, is frozen
         changes: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[list[TextTranslation]]:
-        """Split texts, translate their sentences in batches, and join them; see :meth:`translate`."""
-        async with self._leased(hop.model) as translator:
-            texts = TextTranslator(translator.with_languages(hop.source, hop.target), text_options)
-            decoding = _decoding(texts, changes)
-            plans = await asyncio.to_thread(split, texts)
-            sentences = [sentence for plan in plans for sentence in plan.sentences]
-            future = self._batcher(hop.model).submit(sentences, Setting(hop.source, hop.target, decoding))
-            translations = await asyncio.wrap_future(future)
-            return await asyncio.to_thread(_joined, plans, translations, decoding)
+        """Split texts, translate their sentences in batches, and join them, all with the same model; see
+        :meth:`translate`. Begin again with the bundle that is on disk now if it is replaced at this moment, so that the
+        old one lacks a file that is not open yet."""
+        for attempt in range(2):
+            async with self._leased(hop.model) as translator:
+                try:
+                    return await self._translated(hop, translator, split, text_options, changes)
+                except BundleError:
+                    if attempt or not self.workspace.has_changed(translator):
+                        raise
+        raise AssertionError("unreachable")
+
+    async def _translated(
+        self,
+        hop: Hop,
+        translator: Translator,
+        split: Callable[[TextTranslator], list[Plan]],
+        text_options: TextOptions,
+        changes: Mapping[str, Any],
+    ) -> list[list[TextTranslation]]:
+        texts = TextTranslator(translator.with_languages(hop.source, hop.target), text_options)
+        decoding = _decoding(texts, changes)
+        plans = await asyncio.to_thread(split, texts)
+        sentences = [sentence for plan in plans for sentence in plan.sentences]
+        future = self._batcher(hop.model).submit(sentences, Setting(translator, hop.source, hop.target, decoding))
+        translations = await asyncio.wrap_future(future)
+        return await asyncio.to_thread(_joined, plans, translations, decoding)
 
     @asynccontextmanager
     async def _leased(self, model: str) -> AsyncIterator[Translator]:

@@ -12,7 +12,7 @@ from typing import Self
 
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import MANIFEST_FILE
-from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, OptionError
+from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, OptionError, SessionError
 from edgeformer_runtime.translator import Translator
 from edgeformer_runtime.workspace.model import Mark, Model, bundles_in, mark_of, read_model
 from edgeformer_runtime.workspace.names import find_bundle
@@ -95,6 +95,7 @@ class Workspace:
             refresh_seconds,
         )
         self._slots: dict[str, _Slot] = {}
+        self._leased: dict[Translator, _Opened] = {}
         self._lock = Lock()
         self._models = {name: read_model(name, path) for name, path in self._paths.items()}
         self._refreshed = float("-inf")
@@ -192,16 +193,29 @@ class Workspace:
             OptionError: there is no such model.
         """
         opened = self._acquire(name)
+        with self._lock:
+            self._leased[opened.translator] = opened
         try:
             yield opened.translator
         finally:
-            with self._lock:
-                opened.uses -= 1
-                opened.used = time.monotonic()
-                closing = [opened.translator] if opened.is_retired and not opened.uses else []
-                closing += self._evicted(0)
-            for translator in closing:
-                translator.close()
+            self._release(opened)
+
+    @contextmanager
+    def lease_again(self, translator: Translator) -> Iterator[None]:
+        """Use a translator that someone else leases, for longer than they do, even if its bundle was replaced.
+
+        Raises:
+            SessionError: nobody leases it any more.
+        """
+        with self._lock:
+            opened = self._leased.get(translator)
+            if opened is None:
+                raise SessionError("The translator is not in use any more.")
+            opened.uses += 1
+        try:
+            yield
+        finally:
+            self._release(opened)
 
     def has_changed(self, translator: Translator) -> bool:
         """Whether the bundle of a translator was replaced or removed since it was opened."""
@@ -224,6 +238,18 @@ class Workspace:
             self._slots.clear()
         for each in opened:
             each.translator.close()
+
+    def _release(self, opened: _Opened) -> None:
+        """End a use of a model, and close what is not needed any more."""
+        with self._lock:
+            opened.uses -= 1
+            opened.used = time.monotonic()
+            if not opened.uses:
+                self._leased.pop(opened.translator, None)
+            closing = [opened.translator] if opened.is_retired and not opened.uses else []
+            closing += self._evicted(0)
+        for translator in closing:
+            translator.close()
 
     def _scanned(self) -> dict[str, Model]:
         """Models as they are on disk now; a manifest is read again only if it has changed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from edgeformer_runtime import OptionError, Translation, Translator
+from edgeformer_runtime import OptionError, SessionError, Translation, Translator
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport, ClosedError, QueueFullError, Setting
 from edgeformer_runtime.workspace.workspace import Workspace
+from tests.runtime.test_workspace import bundle_between, replace_bundle
 
 SENTENCES = [
     "The old dog runs.",
@@ -43,8 +44,14 @@ def batcher(workspace: Workspace, reports: list[BatchReport] | None = None, **li
     batcher.close()
 
 
-def setting(**changes: Any) -> Setting:
-    return Setting("en", "fr", DecodeOptions(**changes))
+MakeSetting = Callable[..., Setting]
+
+
+@pytest.fixture
+def setting(workspace: Workspace) -> Iterator[MakeSetting]:
+    """Makes settings with a leased model."""
+    with workspace.lease("model") as translator:
+        yield lambda **changes: Setting(translator, "en", "fr", DecodeOptions(**changes))
 
 
 def summary(translations: list[Translation]) -> list[Any]:
@@ -65,7 +72,7 @@ class Score:
         return isinstance(other, Score) and self.value == pytest.approx(other.value, abs=1e-5)
 
 
-def test_concurrent_requests_get_what_each_gets_alone(workspace: Workspace) -> None:
+def test_concurrent_requests_get_what_each_gets_alone(workspace: Workspace, setting: MakeSetting) -> None:
     requests = [
         (SENTENCES[start : start + count] * 3, changes)
         for start in range(4)
@@ -99,7 +106,7 @@ def test_concurrent_requests_get_what_each_gets_alone(workspace: Workspace) -> N
     assert sum(report.sentences for report in reports) == sum(len(texts) for texts, _ in requests)
 
 
-def test_a_wrong_option_fails_its_own_request_only(workspace: Workspace) -> None:
+def test_a_wrong_option_fails_its_own_request_only(workspace: Workspace, setting: MakeSetting) -> None:
     with batcher(workspace, delay=0.2) as together:
         wrong = together.submit(["A dog."], setting(beam_size=0))
         right = together.submit(["A dog."], setting(beam_size=1))
@@ -108,7 +115,7 @@ def test_a_wrong_option_fails_its_own_request_only(workspace: Workspace) -> None
             wrong.result(60)
 
 
-def test_a_full_queue_refuses_requests(workspace: Workspace) -> None:
+def test_a_full_queue_refuses_requests(workspace: Workspace, setting: MakeSetting) -> None:
     with workspace.lease("model"), batcher(workspace, max_queue=4, max_sentences=1, delay=1) as together:
         futures = []
 
@@ -123,7 +130,7 @@ def test_a_full_queue_refuses_requests(workspace: Workspace) -> None:
         assert together.submit(["A dog."], setting()).result(60)
 
 
-def test_a_long_request_does_not_fill_the_queue(workspace: Workspace) -> None:
+def test_a_long_request_does_not_fill_the_queue(workspace: Workspace, setting: MakeSetting) -> None:
     with batcher(workspace, max_queue=8, max_sentences=2) as together:
         long = together.submit(["A dog."] * 200, setting())
         short = together.submit(["Two men."], setting())
@@ -131,7 +138,7 @@ def test_a_long_request_does_not_fill_the_queue(workspace: Workspace) -> None:
         long.cancel()
 
 
-def test_a_canceled_request_is_dropped(workspace: Workspace) -> None:
+def test_a_canceled_request_is_dropped(workspace: Workspace, setting: MakeSetting) -> None:
     reports: list[BatchReport] = []
     with batcher(workspace, reports, max_sentences=1, delay=0) as together:
         long = together.submit(["A dog."] * 500, setting())
@@ -144,7 +151,7 @@ def test_a_canceled_request_is_dropped(workspace: Workspace) -> None:
     assert sum(report.sentences for report in reports) < 20
 
 
-def test_a_short_request_overtakes_a_long_one(workspace: Workspace) -> None:
+def test_a_short_request_overtakes_a_long_one(workspace: Workspace, setting: MakeSetting) -> None:
     for changes in ({}, {"beam_size": 1}):
         with batcher(workspace, max_sentences=4, delay=0) as together:
             long = together.submit(["A dog."] * 400, setting())
@@ -153,7 +160,7 @@ def test_a_short_request_overtakes_a_long_one(workspace: Workspace) -> None:
             long.cancel()
 
 
-def test_closing_finishes_what_is_queued(workspace: Workspace) -> None:
+def test_closing_finishes_what_is_queued(workspace: Workspace, setting: MakeSetting) -> None:
     with batcher(workspace, delay=5) as together:
         future = together.submit(["A dog."] * 5, setting())
         began = time.monotonic()
@@ -164,7 +171,32 @@ def test_closing_finishes_what_is_queued(workspace: Workspace) -> None:
             together.submit(["A dog."], setting())
 
 
-def test_an_empty_request_needs_no_model(workspace: Workspace) -> None:
+def test_an_empty_request_is_answered_at_once(workspace: Workspace, setting: MakeSetting) -> None:
     with batcher(workspace) as together:
         assert together.submit([], setting()).result(0) == []
-    assert not workspace.open_models
+
+
+def test_a_replaced_model_finishes_what_it_began_and_is_closed(small_bundles: Any, tmp_path: Path) -> None:
+    path = bundle_between(small_bundles["fp32"], tmp_path, "bundle", "en", "fr")
+    models = Workspace({"model": path}, open_translator=lambda bundle: Translator.open(bundle, threads=1))
+    sentences = SENTENCES[:5] * 5
+    with batcher(models, max_sentences=2, delay=0) as together:
+        with models.lease("model") as old:
+            expected = [each.text for each in old.translate(sentences, on_error="return")]
+            first = together.submit(sentences, Setting(old, "en", "fr", DecodeOptions()))
+            replace_bundle(path, bundle_between(small_bundles["int8"], tmp_path, "new", "en", "fr"))
+            with models.lease("model") as new:
+                second = together.submit(sentences, Setting(new, "en", "fr", DecodeOptions()))
+                assert [each.text for each in second.result(60)] == [
+                    each.text for each in new.translate(sentences, on_error="return")
+                ]
+            assert [each.text for each in first.result(60)] == expected
+            left = together.submit(sentences, Setting(old, "en", "fr", DecodeOptions()))
+            left.cancel()
+        with pytest.raises(SessionError, match="not in use any more"), models.lease_again(old):
+            pass
+        with pytest.raises(SessionError, match="closed"):
+            old.translate(["A dog."])
+        with models.lease("model") as new:
+            assert together.submit(["A dog."], Setting(new, "en", "fr", DecodeOptions())).result(60)
+    models.close()

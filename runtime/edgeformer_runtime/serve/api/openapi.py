@@ -41,7 +41,6 @@ _TRANSLATE = {
     "responses": _responses(TranslateResponse, *_ERRORS),
 }
 _TRANSLATE["responses"]["200"]["content"]["text/event-stream"] = {  # type: ignore[index]  # a tree of dictionaries
-    "schema": {"type": "string"},
     "example": 'event: token\ndata: {"text":0,"sentence":0,"token":"Un","log_probability":-0.1,"partial":"Un"}\n\n',
 }
 

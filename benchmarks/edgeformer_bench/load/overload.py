@@ -1,0 +1,277 @@
+"""Sends a server several times as many requests as it can answer, and looks at what it does.
+
+Usage: ``python -m edgeformer_bench.load.overload BUNDLE``
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import click
+import msgspec
+
+from edgeformer_bench.commands import Command, command_line
+from edgeformer_bench.load.connection import NoAnswerError, Pool, ask
+from edgeformer_bench.load.serving import Phrases, Sample, Serving, request_bytes, serving, translation_fields
+from edgeformer_bench.load.verdict import conclude, json_option, percentile, seed_option, source_option
+from edgeformer_runtime.cli.output import counting
+
+PROBES = 20
+"""Requests, one after the other, whose latency is the usual one."""
+CLIENTS = 32
+"""Clients that measure the capacity."""
+INTERVAL = 0.5
+"""Seconds between two looks at the capacity."""
+GRACE_SECONDS = 5.0
+"""How long after its deadline a request may be answered."""
+RECOVERY_SECONDS = 2.0
+"""How soon after the load a request must be answered as usual."""
+GROWTH = 1.1
+"""How many times the memory of the second quarter of the load the last quarter may need."""
+SHARE = 0.8
+"""Share of the planned requests that must have been sent for the test to be one."""
+ALLOWED = {"200", "503", "504", "408"}
+
+
+class Overload(msgspec.Struct, frozen=True):
+    """What happened."""
+
+    capacity: float
+    """Requests per second that were answered when each client waited for its answer."""
+    times: float
+    """Multiple of the capacity that was planned."""
+    seconds: float
+    """Time under load."""
+    outcomes: dict[str, int]
+    """Number of requests by status, or by what happened instead."""
+    usual_ms: float
+    """Largest latency without load."""
+    latency_ms: list[float]
+    """Latency of translations under load: median, 95th and 99th percentile."""
+    recovered_seconds: float | None
+    """Time from the end of the load to the first request that was answered within twice the usual latency."""
+    samples: list[Sample]
+    """The server's processes: before the load, under load, and after it."""
+    errors: list[str]
+    """Errors in the server's log."""
+    is_alive: bool
+    """Whether the server was still there at the end."""
+    pause_seconds: float
+    """Longest time for which this program itself could not run; the figures mean little if it is long."""
+
+    @property
+    def sent(self) -> float:
+        """Requests per second."""
+        return sum(self.outcomes.values()) / self.seconds
+
+    @property
+    def quarters(self) -> tuple[float, float]:
+        """Median memory in the second and in the last quarter of the load, in MiB."""
+        loaded = [sample.memory_mib for sample in self.samples[1:-1]] or [0.0]
+        size = max(1, len(loaded) // 4)
+        return statistics.median(loaded[size : 2 * size] or loaded), statistics.median(loaded[-size:])
+
+    @property
+    def problems(self) -> list[str]:
+        """Broken promises."""
+        problems = [f"{count} requests: {what}" for what, count in self.outcomes.items() if what not in ALLOWED]
+        second, last = self.quarters
+        if last > GROWTH * second:
+            problems.append(f"memory grew under load from {second:.0f} to {last:.0f} MiB")
+        if not self.is_alive:
+            problems.append("the server ended")
+        elif self.recovered_seconds is None or self.recovered_seconds > RECOVERY_SECONDS:
+            problems.append(f"no request was answered as usual within {RECOVERY_SECONDS:g} s of the end of the load")
+        if self.sent < SHARE * self.times * self.capacity:
+            problems.append(f"only {self.sent:.0f} requests/s could be sent, which says little; use a slower model")
+        return problems + [f"the server logged {error}" for error in self.errors[:5]]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Figures for people."""
+        memory = [sample.memory_mib for sample in self.samples]
+        return [
+            ("capacity, requests/s", f"{self.capacity:,.0f}"),
+            ("sent, requests/s", f"{self.sent:,.0f}"),
+            ("translated, requests/s", f"{self.outcomes.get('200', 0) / self.seconds:,.0f}"),
+            *((f"requests: {what}", f"{count:,}") for what, count in sorted(self.outcomes.items())),
+            ("usual latency at most, ms", f"{self.usual_ms:,.0f}"),
+            ("under load p50, p95, p99, ms", ", ".join(f"{value:,.0f}" for value in self.latency_ms)),
+            ("usual again after, s", "never" if self.recovered_seconds is None else f"{self.recovered_seconds:.2f}"),
+            ("memory at start, peak, end, MiB", f"{memory[0]:.0f}, {max(memory):.0f}, {memory[-1]:.0f}"),
+            ("longest pause of the clients, ms", f"{1000 * self.pause_seconds:,.0f}"),
+        ]
+
+
+async def measured(
+    server: Serving, make: Callable[[], bytes], times: float, seconds: float, deadline: float, seed: int
+) -> Overload:
+    """Measure the capacity, send more than that, and see how the server recovers.
+
+    Args:
+        server: the server.
+        make: makes a request.
+        times: multiple of the capacity to send.
+        seconds: how long to send.
+        deadline: seconds that the requests give the server.
+        seed: seed of the random times of requests.
+    """
+    pool = Pool(server.port)
+    await _probed(pool, make, PROBES)  # opens the model
+    usual = max(await _probed(pool, make, PROBES))
+    capacity = await _capacity(pool, make, max(2.0, min(20.0, seconds / 4)))
+    await asyncio.sleep(1)
+    samples, outcomes, latencies = [server.sample()], Counter[str](), list[float]()
+
+    async def one() -> None:
+        began = time.monotonic()
+        outcome, is_translated = await _outcome(pool, make(), deadline)
+        outcomes[outcome] += 1
+        if is_translated:
+            latencies.append(time.monotonic() - began)
+
+    took, pause, tasks = await _sent(server, one, times * capacity, seconds, samples, seed)
+    ended = time.monotonic()
+    recovered = await _recovered(pool, make, 2 * usual, ended) if server.is_alive else None
+    await asyncio.gather(*tasks)
+    if server.is_alive:
+        samples.append(server.sample())
+    pool.close()
+    spread = [1000 * percentile(latencies, share) if latencies else 0.0 for share in (0.5, 0.95, 0.99)]
+    return Overload(
+        capacity,
+        times,
+        took,
+        dict(outcomes),
+        1000 * usual,
+        spread,
+        recovered,
+        samples,
+        server.errors(),
+        server.is_alive,
+        pause,
+    )
+
+
+async def _outcome(pool: Pool, request: bytes, deadline: float) -> tuple[str, bool]:
+    """What became of a request, and whether it was translated."""
+    try:
+        answer = await ask(pool, request, deadline + GRACE_SECONDS)
+    except TimeoutError:
+        return f"no answer within {deadline + GRACE_SECONDS:g} s", False
+    except NoAnswerError as error:
+        return str(error), False
+    except OSError as error:
+        return f"no connection ({error.strerror})", False
+    if answer.status == 503 and not answer.can_retry:
+        return "503 without Retry-After", False
+    return str(answer.status), answer.status == 200
+
+
+async def _probed(pool: Pool, make: Callable[[], bytes], count: int) -> list[float]:
+    """Latencies of requests one after the other, in seconds."""
+    latencies = []
+    for _ in range(count):
+        began = time.monotonic()
+        answer = await ask(pool, make(), 60)
+        if answer.status != 200:
+            raise click.ClickException(f"The server answers {answer.status}: {answer.body[:300].decode()}")
+        latencies.append(time.monotonic() - began)
+    return latencies
+
+
+async def _capacity(pool: Pool, make: Callable[[], bytes], seconds: float) -> float:
+    """Requests per second of clients that wait for their answers."""
+    per_interval, end = Counter[int](), time.monotonic() + seconds
+
+    async def client() -> None:
+        while time.monotonic() < end:
+            is_answered = (await ask(pool, make(), 60)).status == 200
+            per_interval[int(time.monotonic() / INTERVAL)] += is_answered
+
+    await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    return statistics.median(per_interval.values()) / INTERVAL  # which a pause of the machine does not change
+
+
+async def _sent(
+    server: Serving, one: Callable[[], object], rate: float, seconds: float, samples: list[Sample], seed: int
+) -> tuple[float, float, set[asyncio.Task[None]]]:
+    """Send requests at random times, whether earlier ones are answered or not.
+
+    Returns:
+        How long that took, the longest pause, and requests that are not answered yet.
+    """
+    random, tasks = Random(seed), set[asyncio.Task[None]]()
+    began = due = looked = time.monotonic()
+    pause = 0.0
+    with counting("seconds") as progress:
+        while (now := time.monotonic()) < began + seconds and server.is_alive:
+            while due <= now:
+                task: asyncio.Task[None] = asyncio.ensure_future(one())  # type: ignore[arg-type]  # a coroutine
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                due += random.expovariate(rate)
+            if now - looked >= 1:
+                looked = now
+                samples.append(server.sample())
+                progress(round(now - began), round(seconds))
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            pause = max(pause, time.monotonic() - max(due, now))
+    return time.monotonic() - began, pause, tasks
+
+
+async def _recovered(pool: Pool, make: Callable[[], bytes], limit: float, ended: float) -> float | None:
+    """Seconds from the end of the load to the end of the first request that took no longer than usual."""
+    while time.monotonic() < ended + 10 * RECOVERY_SECONDS:
+        began = time.monotonic()
+        try:
+            answer = await ask(pool, make(), limit)
+        except (TimeoutError, NoAnswerError, OSError):
+            continue
+        if answer.status == 200 and time.monotonic() - began <= limit:
+            return time.monotonic() - ended
+        await asyncio.sleep(0.05)
+    return None
+
+
+@click.command(cls=Command)
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--minutes", default=5.0, show_default=True, type=click.FloatRange(min=0.05), help="Time under load.")
+@click.option("--times", default=4.0, show_default=True, help="Multiple of the capacity that is sent.")
+@click.option("--deadline", default=2.0, show_default=True, help="Seconds that each request gives the server.")
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Processes of the server.")
+@source_option
+@seed_option
+@json_option
+def main(
+    bundle: Path,
+    minutes: float,
+    times: float,
+    deadline: float,
+    workers: int,
+    source: Path | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Send `edgeformer serve` more requests than it can answer, without waiting for answers.
+
+    Exits with 1 unless the server lives, every answer is a translation, a 503 with Retry-After or a 504,
+    no connection ends without an answer, memory does not keep growing, and a request is answered within
+    twice the usual latency 2 seconds after the load.
+    """
+    phrases = Phrases(source, seed)
+    with serving(bundle, "--threads", "1", "--workers", str(workers)) as server:
+        fields = {**translation_fields(server), "timeout": deadline}
+        result = asyncio.run(
+            measured(server, lambda: request_bytes([phrases.next()], fields), times, 60 * minutes, deadline, seed)
+        )
+    conclude(command_line(), {"": result}, as_json=as_json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""``edgeformer serve`` in a process of its own: starting it, watching it, and what to ask it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from edgeformer_runtime.errors import ConfigError
+
+START_SECONDS = 120.0
+"""How long a server may take to start."""
+LINES = (
+    "The old dog runs through the deep snow near the river.",
+    "Two young women in red shirts talk to a man with a guitar.",
+    "A group of children play football on the beach in the evening.",
+    "An elderly man sits on a bench and reads the newspaper.",
+    "Three people in white coats look at a small green machine.",
+    "A boy with a blue hat jumps over a puddle in front of a house.",
+)
+"""Where phrases come from if no text is given."""
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The state of a server, all of its processes together, at one moment."""
+
+    seconds: float
+    """Since the server started."""
+    memory_mib: float
+    """Resident memory."""
+    files: int
+    """Open files."""
+    threads: int
+
+
+class Serving:
+    """A running server.
+
+    Args:
+        process: its process.
+        port: its port.
+        log: what it writes to standard error.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], port: int, log: Path) -> None:
+        self.process, self.port, self._log = process, port, log
+        self._began = time.monotonic()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process.poll() is None
+
+    def sample(self) -> Sample:
+        """Look at the server's processes.
+
+        Raises:
+            ConfigError: it has ended.
+        """
+        memory, files, threads = 0.0, 0, 0
+        try:
+            for pid in _processes(self.process.pid):
+                status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+                memory += int(status.partition("\nVmRSS:")[2].split()[0]) / 1024
+                threads += int(status.partition("\nThreads:")[2].split()[0])
+                files += len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208, fewer objects
+        except (OSError, IndexError):
+            raise ConfigError("The server has ended unexpectedly.") from None
+        return Sample(time.monotonic() - self._began, memory, files, threads)
+
+    def get(self, path: str) -> Any:
+        """The JSON at a path."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=START_SECONDS) as response:
+            return json.loads(response.read())
+
+    def errors(self) -> list[str]:
+        """Errors in the server's log."""
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line[:300] for line in lines if '"level": "info"' not in line]
+
+
+@contextmanager
+def serving(bundle: Path | str, *arguments: str) -> Iterator[Serving]:
+    """Run ``edgeformer serve`` on a free port until it is no longer needed.
+
+    Args:
+        bundle: the bundle, ``NAME=PATH``, or a folder of bundles.
+        arguments: further arguments of the command.
+
+    Raises:
+        ConfigError: the server does not start.
+    """
+    if not sys.platform.startswith("linux"):
+        raise ConfigError("This looks at processes in a way that only Linux has.")
+    command = [sys.executable, "-c", "from edgeformer.cli import main; main()", "serve", str(bundle)]
+    with tempfile.TemporaryFile("w+") as output, tempfile.NamedTemporaryFile() as log:
+        process = subprocess.Popen(
+            [*command, "--port", "0", "--no-log", *arguments],
+            stdout=output,
+            stderr=log,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            yield Serving(process, _port(process, output.fileno(), Path(log.name)), Path(log.name))
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(START_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+            process.wait()
+
+
+def _port(process: subprocess.Popen[str], output: int, log: Path) -> int:
+    """Wait until a server is ready."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+        found = re.search(rb"^Serving at http://[\d.]+:(\d+)", os.pread(output, 4096, 0))
+        if found is not None:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{int(found[1])}/ready", timeout=START_SECONDS):
+                    return int(found[1])
+            except OSError:
+                pass
+    raise ConfigError(f"The server did not start: {log.read_text(encoding='utf-8', errors='replace')[-300:]}")
+
+
+def _processes(pid: int) -> Iterator[int]:
+    """A process and its descendants."""
+    yield pid
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
+        yield from _processes(int(child))
+
+
+class Phrases:
+    """Short texts, of which no two in a row are likely to be the same: 3 to 8 words of a random line.
+
+    Args:
+        source: a text; ``None`` uses a small one.
+        seed: seed of the choice.
+
+    Raises:
+        ConfigError: the text cannot be read, or has no words.
+    """
+
+    def __init__(self, source: Path | None, seed: int = 0) -> None:
+        self._random = Random(seed)
+        try:
+            lines = LINES if source is None else source.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"`{source}` cannot be read ({error}).") from None
+        self._lines = [line.split() for line in lines if len(line.split()) > 2]
+        if not self._lines:
+            raise ConfigError(f"`{source}` has no line with three words or more.")
+
+    def next(self) -> str:
+        """A phrase."""
+        words, count = self._random.choice(self._lines), self._random.randint(3, 8)
+        start = self._random.randint(0, max(0, len(words) - count))
+        return " ".join(words[start : start + count])
+
+
+def translation_fields(server: Serving) -> dict[str, str]:
+    """Fields of a request to the first model of a server: its name and a pair of its languages.
+
+    Raises:
+        ConfigError: the model has no languages.
+    """
+    model = server.get("/v1/models")["models"][0]
+    for source in model["sources"]:
+        for target in model["targets"]:
+            if source != target:
+                return {"model": model["name"], "source": source, "target": target}
+    raise ConfigError(f"The model `{model['name']}` does not say its languages.")
+
+
+def request_bytes(texts: Sequence[str], fields: Mapping[str, Any]) -> bytes:
+    """A request to ``/v1/translate``."""
+    body = json.dumps({"texts": texts, **fields}).encode()
+    head = "POST /v1/translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
+    return f"{head}{len(body)}\r\n\r\n".encode() + body

@@ -1,0 +1,119 @@
+"""The end of a server: nothing that was sent before it is lost, and nobody waits for a server that has ended."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from edgeformer_runtime.serve.batching import BatchLimits
+from edgeformer_runtime.serve.server import Server
+from tests.runtime.serve.http import serving
+from tests.runtime.serve.test_server import command, get, wait_until_ready
+from tests.runtime.test_workspace import bundle_between
+from tests.store import COMMITTED
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bundle_between(COMMITTED / "fp32", tmp_path_factory.mktemp("bundles"), "bundle", "en", "fr")
+
+
+def send(connection: HTTPConnection, *texts: str, **fields: Any) -> None:
+    content = {"texts": texts or ["The old dog runs."], "source": "en", "target": "fr", **fields}
+    connection.request("POST", "/v1/translate", json.dumps(content), {"Content-Type": "application/json"})
+
+
+def answered(connection: HTTPConnection) -> tuple[int, HTTPResponse, dict[str, Any]]:
+    response = connection.getresponse()
+    return response.status, response, json.loads(response.read())
+
+
+def test_what_arrives_just_before_the_end_is_answered(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal may come while the server is busy, so that it has neither accepted nor read what was sent before."""
+    is_busy, tick = Event(), Server.on_tick
+
+    async def busy_tick(self: Server, counter: int) -> bool:
+        is_ending = await tick(self, counter)
+        if is_ending:
+            is_busy.set()
+            time.sleep(0.5)
+        return is_ending
+
+    monkeypatch.setattr(Server, "on_tick", busy_tick)
+    with ThreadPoolExecutor(1) as pool:
+        with serving(bundle) as client:
+            address = client.url.removeprefix("http://")
+            kept, new = HTTPConnection(address, timeout=60), HTTPConnection(address, timeout=60)
+            send(kept)
+            assert answered(kept)[0] == 200
+            assert kept.sock  # the connection is still open
+
+            def late() -> list[tuple[int, HTTPResponse, dict[str, Any]]]:
+                is_busy.wait(60)
+                for connection in (kept, new):
+                    send(connection)
+                return [answered(connection) for connection in (kept, new)]
+
+            waiting = pool.submit(late)
+        answers = waiting.result(60)
+    assert [status for status, _, _ in answers] == [200, 200]
+    assert [response.headers["connection"] for _, response, _ in answers] == ["close", "close"]
+
+
+def test_connections_are_not_kept_when_the_server_shuts_down(bundle: Path) -> None:
+    with serving(bundle) as client:
+        connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
+        send(connection)
+        assert answered(connection)[1].headers["connection"] is None
+        client.context.is_draining = True
+        send(connection)
+        assert answered(connection)[1].headers["connection"] == "close"
+        assert connection.sock is None
+
+
+def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -> None:
+    limits = BatchLimits(max_sentences=1, delay=0)
+    with serving(bundle, batch=limits, shutdown_seconds=1) as client:
+        connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
+        send(connection, *["The old dog runs near the house."] * 500, options={"beam_size": 32, "min_length": 30})
+        while not client.context.service.queue_length("bundle"):
+            time.sleep(0.001)
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+    status, response, content = answered(connection)
+    assert (status, response.headers["retry-after"]) == (503, "1")
+    assert content == {"error": "The server is shutting down."}
+
+
+def test_nobody_can_connect_to_workers_that_shut_down(bundle: Path) -> None:
+    with command(bundle, "--workers", "2", "--batch-sentences", "1") as (process, url, _):
+        wait_until_ready(url)
+        connection = HTTPConnection(url.removeprefix("http://"), timeout=60)
+        send(connection, *["The old dog runs near the house."] * 200, options={"beam_size": 16, "min_length": 20})
+        while "edgeformer_requests_in_flight 2.0" not in get(url + "/metrics"):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 20
+        refused = False
+        while not refused and time.monotonic() < deadline:
+            other = HTTPConnection(url.removeprefix("http://"), timeout=2)
+            try:
+                send(other)
+                refused = other.getresponse().status == 503
+            except ConnectionRefusedError:
+                refused = True
+            except OSError:
+                pass
+            time.sleep(0.05)
+        assert process.poll() is None  # the first request is still being answered
+        assert refused
+        assert answered(connection)[0] == 200
+        assert process.wait(30) == 0
