@@ -43,4 +43,4 @@ class TextTranslation:
     text: str
     """The translation, with the white space, lists and markup of the source."""
     sentences: tuple[SentenceTranslation, ...]
-    """Sentences in their order."""
+    """Sentences in their order; not those of attributes of HTML."""

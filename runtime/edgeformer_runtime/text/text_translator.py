@@ -14,7 +14,7 @@ from edgeformer_runtime.text.block import Block, Item, Span, overlapping
 from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.options import Format, TextOptions
 from edgeformer_runtime.text.placement import inner_tags
-from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedSentence, Reading
+from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedParts, PlannedSentence, Reading
 from edgeformer_runtime.text.protected import has_words, protected_items
 from edgeformer_runtime.text.results import TextTranslation
 from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, sentence_spans, trimmed
@@ -138,8 +138,10 @@ class TextTranslator:
         Args:
             parts: the document in order: text to copy, and blocks to translate.
         """
-        planned = [part if isinstance(part, str) else self._planned(part) for part in parts]
-        return Plan(self.translator, planned, self.options, self.translator.languages[1])
+        return Plan(self.translator, self._planned_parts(parts), self.options, self.translator.languages[1])
+
+    def _planned_parts(self, parts: Iterable[str | Block]) -> PlannedParts:
+        return tuple(part if isinstance(part, str) else self._planned(part) for part in parts)
 
     def _planned(self, block: Block) -> PlannedBlock:
         items = list(block.items)
@@ -159,7 +161,8 @@ class TextTranslator:
             _sentence(block, span, items, is_upper=next(lower)) if kept else span
             for span, kept in zip(spans, has_text, strict=True)
         ]
-        return PlannedBlock(block, tuple(sentences))
+        attributes = {raw: self._planned_parts(parts) for raw, parts in block.attributes.items()}
+        return PlannedBlock(block, tuple(sentences), attributes)
 
     def _without_long_items(self, text: str, span: Span, items: Sequence[Item]) -> Iterator[Span]:
         """Parts of a sentence without the items that have too many tokens, which are sentences of their own."""
