@@ -17,7 +17,7 @@ from edgeformer_runtime.text.placement import inner_tags
 from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedParts, PlannedSentence, Reading
 from edgeformer_runtime.text.protected import has_words, protected_items
 from edgeformer_runtime.text.results import TextTranslation
-from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, sentence_spans, trimmed
+from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, sentence_spans, trimmed, with_whole_items
 from edgeformer_runtime.text.surface import in_capitals, lowered
 from edgeformer_runtime.translator import AnyTranslator
 
@@ -154,6 +154,7 @@ class TextTranslator:
         spans = joined_spans(sentence_spans(text, self.translator.languages[0]), items)
         spans = [part for span in spans for part in self._without_long_items(block.text, span, items)]
         spans = fitting_spans(block.text, spans, items, self._limit, self._count)
+        spans = [with_whole_items(span, items) for span in spans]
         has_text = [has_words(block.text, *span, items) for span in spans]
         texts = [_without_items(block.text, span, items) for span, kept in zip(spans, has_text, strict=True) if kept]
         lower = iter(self._lowercased(texts))
