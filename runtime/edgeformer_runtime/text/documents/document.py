@@ -18,8 +18,11 @@ class Document:
 
     pieces: Sequence[Piece]
     """What is translated."""
-    write: Callable[[Sequence[str]], bytes]
-    """Makes the translated document of the translation of each piece."""
+    write: Callable[[Sequence[str], str], bytes]
+    """Makes the translated document of the translation of each piece, and their language code."""
+    again: Callable[[Sequence[str]], Sequence[Piece]] | None = None
+    """Makes the pieces to translate to a further language of their translations; ``None`` if they are those of the
+    translated document."""
 
 
 def decoded(content: bytes, name: str) -> tuple[str, str]:
@@ -41,4 +44,4 @@ def decoded(content: bytes, name: str) -> tuple[str, str]:
 def single(content: bytes, name: str, parts: Callable[[str], Piece]) -> Document:
     """A document whose file is one piece of text."""
     mark, text = decoded(content, name)
-    return Document([parts(text)], lambda texts: (mark + texts[0]).encode("utf-8"))
+    return Document([parts(text)], lambda texts, _: (mark + texts[0]).encode("utf-8"))

@@ -61,7 +61,7 @@ def _parts(source: str, entities: bool, *, is_dialogue: bool) -> list[str | Bloc
     return parts
 
 
-def _written(mark: str, kept: Sequence[str], lines: Sequence[int], texts: Sequence[str]) -> bytes:
+def _written(mark: str, kept: Sequence[str], lines: Sequence[int], texts: Sequence[str], language: str) -> bytes:
     written = [mark]
     for before, count, text in zip(kept, lines, texts, strict=False):
         written += [before, _wrapped(text, count, "\r\n" if before.endswith("\r\n") else "\n")]

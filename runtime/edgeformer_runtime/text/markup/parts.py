@@ -8,7 +8,7 @@ from dataclasses import replace
 from edgeformer_runtime.text.block import Block, Parts, Tag
 from edgeformer_runtime.text.markup.attributes import tag_parts
 from edgeformer_runtime.text.markup.builder import BlockBuilder, escaped
-from edgeformer_runtime.text.markup.tokens import INLINE, Token, element_ends, html_tokens
+from edgeformer_runtime.text.markup.tokens import BLOCKS, INLINE, Token, element_ends, html_tokens
 
 
 def readable(text: str) -> str:
@@ -16,18 +16,24 @@ def readable(text: str) -> str:
     return " ".join(part.text for part in html_parts(text) if isinstance(part, Block))
 
 
-def html_parts(text: str, *, entities: bool = True, is_cue: bool = False) -> Iterator[str | Block]:
+def html_parts(
+    text: str, *, entities: bool = True, is_cue: bool = False, is_message: bool = False
+) -> Iterator[str | Block]:
     """Divide HTML into text to copy and blocks to translate; all of it, in order.
 
     Args:
         text: the document.
         entities: whether text has entities, such as ``&amp;``.
         is_cue: whether the text is a subtitle, in which tags do not end a sentence and may have classes (``<c.red>``).
+        is_message: whether the text is a message of a program, in which tags of unknown elements do not end a sentence.
     """
     builder = BlockBuilder(escaped if entities else str)
     tokens = list(html_tokens(text))
     if is_cue:
         tokens = [replace(token, name=token.name.partition(".")[0]) for token in tokens]
+    if is_message:  # `<link>` may be a name of one's own
+        closed = {token.name for token in tokens if token.is_end}
+        tokens = [replace(token, is_void=token.is_void and token.name not in closed) for token in tokens]
     ends = element_ends(tokens)
     offset = index = 0
     while index < len(tokens):
@@ -36,7 +42,7 @@ def html_parts(text: str, *, entities: bool = True, is_cue: bool = False) -> Ite
         end = index + 1 if last is None else last + 1
         raw = "".join(part.raw for part in tokens[index:end])
         attributes = () if is_cue or not token.has_translation else _with_attributes(token, raw, offset)
-        inline = is_cue or token.name in INLINE or token.name == "!"
+        inline = is_cue or token.name in INLINE or token.name == "!" or (is_message and token.name not in BLOCKS)
         if not token.name:
             builder.text(raw, offset)
         elif not inline:

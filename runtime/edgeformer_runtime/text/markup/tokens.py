@@ -16,6 +16,13 @@ INLINE = _names(
     "ruby s samp small span strike strong sub sup svg time tt u var wbr x"
 )
 """Elements inside sentences; tags of others end a sentence."""
+BLOCKS = _names(
+    "address article aside blockquote body br button caption center col colgroup dd details dialog dir div dl dt "
+    "fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr iframe legend li main menu nav object "
+    "ol optgroup option p pre script search section select style summary table tbody td textarea tfoot th thead title "
+    "tr ul video"
+)
+"""Elements of HTML that begin a paragraph or the like."""
 VOID = _names("area base br col embed hr img input link meta param source track wbr x")
 """Elements without an end tag."""
 COPIED = _names("code kbd math pre samp script style svg textarea tt var")
@@ -43,11 +50,8 @@ class Token:
     """Whether the content of its element must not be translated."""
     has_translation: bool = True
     """Whether its attributes may be translated."""
-
-    @property
-    def is_void(self) -> bool:
-        """Whether its element has no end tag."""
-        return self.name in VOID or self.raw.endswith("/>")
+    is_void: bool = False
+    """Whether its element has no end tag."""
 
 
 class _Scanner:
@@ -72,9 +76,10 @@ class _Scanner:
         if match is None:
             return None
         name, is_end = match[2].lower(), bool(match[1])
+        is_void = name in VOID or match[0].endswith("/>")
         is_marked = bool(_NOT_TRANSLATED.search(match[3]))
         is_copied = not is_end and (name in COPIED or is_marked)
-        return Token(match[0], name, is_end, is_copied, has_translation=not (is_end or is_marked))
+        return Token(match[0], name, is_end, is_copied, not (is_end or is_marked), is_void)
 
     def raw_text(self, name: str, place: int) -> str:
         """Read what is up to the end tag of an element; nothing if there is none."""
