@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -231,7 +230,7 @@ class _Writer:
         words: tuple[TranslatedWord, ...] = ()
         if self._options.word_details and sentence is not None:
             words = _details(sentence, planned.span[0])
-        self._note(block, planned.span, start, outcome.translation, confidence_of(outcome.best), words)
+        self._note(block, planned.span, start, outcome.translation, outcome.best.confidence, words)
 
     def _note(self, block: Block, span: Span, start: int, *translated: Any) -> None:
         source = block.origins[span[0]], block.origins[span[1]]
@@ -272,10 +271,3 @@ def _details(sentence: AlignedSentence, start: int) -> tuple[TranslatedWord, ...
         shifted = None if source is None else (source[0] - start, source[1] - start)
         details.append(TranslatedWord(word.text, word.probability, shifted))
     return tuple(details)
-
-
-def confidence_of(hypothesis: TextHypothesis) -> float | None:
-    """The geometric mean of the probabilities of a translation's tokens."""
-    if hypothesis.token_scores:
-        return math.exp(sum(hypothesis.token_scores) / len(hypothesis.token_scores))
-    return None if hypothesis.score is None else math.exp(min(0.0, hypothesis.score))

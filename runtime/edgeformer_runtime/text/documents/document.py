@@ -28,6 +28,10 @@ class Document:
 def decoded(content: bytes, name: str) -> tuple[str, str]:
     """Decode a UTF-8 file, and return its byte order mark, if it has one, and its text.
 
+    Args:
+        content: content of the file.
+        name: the file, as an error names it.
+
     Raises:
         DataError: it is not UTF-8.
     """
@@ -37,11 +41,11 @@ def decoded(content: bytes, name: str) -> tuple[str, str]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"Line {line} of `{name}` is not UTF-8 ({error.reason}); convert it, for example with iconv."
+            f"Line {line} of {name} is not UTF-8 ({error.reason}); convert it, for example with iconv."
         ) from None
 
 
 def single(content: bytes, name: str, parts: Callable[[str], Piece]) -> Document:
     """A document whose file is one piece of text."""
-    mark, text = decoded(content, name)
+    mark, text = decoded(content, f"`{name}`")
     return Document([parts(text)], lambda texts, _: (mark + texts[0]).encode("utf-8"))

@@ -117,7 +117,7 @@ def read_po(content: bytes, name: str) -> Document:
     Raises:
         DataError: a line cannot be read.
     """
-    mark, text = decoded(content, name)
+    mark, text = decoded(content, f"`{name}`")
     fields = list(_FIELD.finditer(text))
     known = {field.start() for field in fields}
     if wrong := next((match for match in _KEYWORD.finditer(text) if match.start() not in known), None):

@@ -32,7 +32,7 @@ def read_vtt(content: bytes, name: str) -> Document:
 
 
 def _read(content: bytes, name: str, *, entities: bool) -> Document:
-    mark, text = decoded(content, name)
+    mark, text = decoded(content, f"`{name}`")
     kept: list[str] = []
     pieces: list[list[str | Block]] = []
     lines: list[int] = []
