@@ -68,14 +68,14 @@ class Workspace:
         paths: bundle folders by name.
         folder: a folder whose subfolders are bundles, each named after its folder.
         memory: bytes of bundle files to keep open; the least recently used bundle that is not in use is closed first.
-            Bundles in use may exceed it. ``None`` is no limit.
+            Bundles in use may exceed it. ``None`` means no limit.
         open_translator: opens a bundle; by default, :meth:`Translator.open`.
         trusted_keys: public keys, one of which must have signed each bundle; see
             :func:`~edgeformer_runtime.bundle.open.open_bundle`.
         refresh_seconds: how long a list of the bundles is used before the disk is looked at again.
 
     Raises:
-        BundleError: a path of ``paths`` is no bundle, or ``folder`` has none.
+        BundleError: a path of ``paths`` is not a bundle, or ``folder`` has none.
     """
 
     def __init__(

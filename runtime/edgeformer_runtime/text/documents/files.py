@@ -65,7 +65,7 @@ def read_document(content: bytes, name: str) -> Document:
     read = _READERS.get(Path(name).suffix.lower())
     if read is None:
         raise ConfigError(
-            f"`{name}` is no document that can be translated: its name must end in {', '.join(SUFFIXES)}."
+            f"`{name}` is not a document that can be translated: its name must end in {', '.join(SUFFIXES)}."
         )
     if len(content) > MAX_DOCUMENT_BYTES:
         raise DataError(f"`{name}` has more than {MAX_DOCUMENT_BYTES:,} bytes; divide it.")

@@ -13,7 +13,7 @@ from edgeformer_runtime.text.markup import html_parts
 _CUE = re.compile(r"(?m)^[^\n]*-->[^\n]*\n(?P<text>(?:[^\n]*\S[^\n]*(?:\n|\Z))*)")
 """The line with the times, and the text up to the next blank line."""
 _MAX_LINES = 8
-"""A cue with more lines is no subtitle; its translation is one line."""
+"""A cue with more lines is not a subtitle; its translation is one line."""
 _TAG = re.compile(r"<[^<>]*>")
 _POSITION = re.compile(r"(?:\{\\[^{}\n]*\})*")
 """Where a cue is shown, such as ``{\\an8}``."""

@@ -1,4 +1,4 @@
-"""HTML as tags and text. Any string is read: what is no tag is text, and no character is lost."""
+"""HTML as tags and text. Any string is read: what is not a tag is text, and no character is lost."""
 
 from __future__ import annotations
 
