@@ -32,7 +32,7 @@ class Family:
     """What the toolkit needs to know about a kind of model.
 
     Raises:
-        ConfigError: ``config_type`` is no ``msgspec.Struct``.
+        ConfigError: ``config_type`` is not a ``msgspec.Struct``.
     """
 
     name: str

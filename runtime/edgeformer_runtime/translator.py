@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -64,6 +65,14 @@ class TextHypothesis:
     ``None`` if they were not requested."""
     attention: Attention | None = None
     """Attention weights, if they were requested."""
+
+    @property
+    def confidence(self) -> float | None:
+        """Geometric mean of the probabilities of all tokens, those of :attr:`token_scores`; 1 if there is none, and
+        ``None`` if they were not requested."""
+        if self.token_scores is None:
+            return None
+        return math.exp(math.fsum(self.token_scores) / max(1, len(self.token_scores)))
 
 
 BLANK = TextHypothesis(text="", tokens=(), ids=(), score=0.0, finished=True)
@@ -418,7 +427,8 @@ class Translator(Generic[SessionT_co]):
             elif source.ids:
                 translations.append(Translation(source, tuple(map(self._detokenized, next(decoded)))))
             else:
-                translations.append(Translation(source, (BLANK,)))
+                blank = replace(BLANK, token_scores=() if options.return_token_scores else None)
+                translations.append(Translation(source, (blank,)))
         if options.return_attention or options.replace_unknowns:
             return self._attended(translations, options)
         return translations

@@ -202,9 +202,9 @@ def test_weights_must_be_there(folders: dict[str, Path], tmp_path: Path) -> None
     [
         ({}, "has no `weight_map`"),
         ({"weight_map": {"a": 3}}, "has no `weight_map`"),
-        ({"weight_map": {"a": "../model.safetensors"}}, "which is no weight file of the folder"),
-        ({"weight_map": {"a": "/etc/passwd"}}, "which is no weight file of the folder"),
-        ({"weight_map": {"a": "config.json"}}, "which is no weight file of the folder"),
+        ({"weight_map": {"a": "../model.safetensors"}}, "which is not a weight file of the folder"),
+        ({"weight_map": {"a": "/etc/passwd"}}, "which is not a weight file of the folder"),
+        ({"weight_map": {"a": "config.json"}}, "which is not a weight file of the folder"),
         ({"weight_map": {"a": "missing.safetensors"}}, "which the folder lacks"),
         ({"weight_map": {"a": "part.safetensors", "b": "same.safetensors"}}, "again"),
     ],

@@ -131,7 +131,7 @@ def test_a_traversal_is_refused_before_the_file_is_touched(small_bundle: Path, t
         (lambda tree: tree["generation"].update(beam_size=1025), "default beam size must be at most 1,024"),
         (lambda tree: tree.update(max_target_length=10**6), "`max_target_length` must be at most 65,536"),
         (lambda tree: tree.update(source_vocab_size=2**40), "`source_vocab_size` must be at most 16,777,216"),
-        (lambda tree: tree["precision"].update({"weights.bin": "fp32"}), "has `weights.bin`, which is no graph"),
+        (lambda tree: tree["precision"].update({"weights.bin": "fp32"}), "has `weights.bin`, which is not a graph"),
         (lambda tree: tree["state"][0]["axes"].append(2**30), "an axis above 1048576"),
         (lambda tree: tree["state"][0]["axes"].extend([1] * 20), "more than 16 axes"),
         (lambda tree: tree["opsets"].update({"": 10**6}), "`opsets` must have at most 16 versions, from 1 to 1000"),

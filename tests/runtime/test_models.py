@@ -39,6 +39,21 @@ def test_the_first_folder_wins_and_what_is_no_bundle_is_left_out(folders: tuple[
     assert [model.name for model in named_models([second])] == ["de-en", "en-fr"]
 
 
+def test_what_is_listed_is_what_is_served_and_found(folders: tuple[Path, Path], small_bundle: Path) -> None:
+    first, second = folders
+    bundle_between(small_bundle, second, ".hidden", "es", "en")
+    bundle_between(small_bundle, second, "broken", "it", "en")
+    for folder in folders:
+        served = [(model.name, model.path) for model in Workspace({}, folder=folder).models()]
+        assert [(model.name, model.path) for model in named_models([folder])] == served
+    assert [model.name for model in named_models([second])] == ["broken", "de-en", "en-fr"]
+    assert find_bundle(".hidden") == Path(".hidden")
+    listed = {model.name: model.path for model in named_models()}
+    assert "broken" not in listed, "the first of this name, which commands find, cannot be read"
+    assert find_bundle("broken") == first / "broken"
+    assert {name: find_bundle(name) for name in listed} == listed
+
+
 def test_a_path_comes_before_a_name(folders: tuple[Path, Path], tmp_path: Path) -> None:
     _, second = folders
     assert find_bundle("de-en") == second / "de-en"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -88,3 +89,11 @@ def test_the_command_prints_one_line_per_pair(small_bundle: Path, translator: Tr
     assert "has fewer lines than" in error("score", small_bundle, "--source", source, "--target", target)
     target.write_text("dog\ndog\ndog\n", encoding="utf-8")
     assert error("score", small_bundle, "--source", source, "--target", target).startswith("Text 2 is blank")
+
+
+def test_every_translation_has_a_confidence_also_an_empty_one(translator: Translator) -> None:
+    text, blank = translator.translate([TEXTS[0], " "], return_token_scores=True)
+    assert text.best.token_scores
+    assert text.best.confidence == pytest.approx(math.exp(sum(text.best.token_scores) / len(text.best.token_scores)))
+    assert (blank.best.token_scores, blank.best.confidence) == ((), 1.0)
+    assert translator.translate(["", TEXTS[0]])[0].best.confidence is None

@@ -164,3 +164,11 @@ def test_bundles_that_appear_and_disappear_are_noticed(folder: Path, small_bundl
     assert "it" in models.targets("en")
     shutil.rmtree(folder / "en-fr")
     assert models.targets("en") == ["es", "it"]
+
+
+def test_a_folder_that_is_gone_has_no_bundles(folder: Path) -> None:
+    models = workspace({}, folder=folder)
+    folder.rename(folder.with_name("elsewhere"))
+    assert models.models() == []
+    folder.with_name("elsewhere").rename(folder)
+    assert len(models.models()) == 3

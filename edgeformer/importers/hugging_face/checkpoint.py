@@ -113,7 +113,7 @@ def _files(folder: Folder, name: str) -> list[Path]:
     for part in sorted(set(parts.values())):
         file = folder.path / part
         if Path(part).name != part or Path(part).suffix != Path(name).suffix:
-            raise ImporterError(f"`{index}` names `{part[:80]}`, which is no weight file of the folder.")
+            raise ImporterError(f"`{index}` names `{part[:80]}`, which is not a weight file of the folder.")
         if not file.is_file():
             raise ImporterError(f"`{index}` names `{part[:80]}`, which the folder lacks; download it.")
         files.append(file)

@@ -143,7 +143,7 @@ def _norms(options: Mapping[str, Any]) -> tuple[str, bool]:
     if norm is None or top not in {"", "n", "d", "nd", "dn"}:
         raise ImporterError(
             f"Marian's options `transformer-preprocess` {before!r}, `transformer-postprocess` {after!r} and "
-            f"`transformer-postprocess-top` {top!r} together are no norm that a model family has."
+            f"`transformer-postprocess-top` {top!r} together are not a norm that a model family has."
         )
     return norm, "n" in top
 

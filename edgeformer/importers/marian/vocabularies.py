@@ -141,5 +141,5 @@ def _unescaped(match: re.Match[str]) -> str:
         return _ESCAPES.get(match[4], match[4])
     code = int(match[1] or match[2] or match[3], 16)
     if code > sys.maxunicode:
-        raise ValueError(f"`{match[0]}` is no character")
+        raise ValueError(f"`{match[0]}` is not a character")
     return chr(code)

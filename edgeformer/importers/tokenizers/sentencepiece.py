@@ -88,7 +88,7 @@ def _vocabulary(
     """Return the translation model's entries and their ids, without gaps.
 
     Raises:
-        ConfigError: ids are no whole numbers, there twice, or far apart.
+        ConfigError: ids are not whole numbers, there twice, or far apart.
     """
     vocabulary = {piece.text: index for index, piece in enumerate(model.pieces)} if ids is None else dict(ids)
     if not all(type(index) is int for index in vocabulary.values()):

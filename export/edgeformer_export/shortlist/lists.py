@@ -44,7 +44,7 @@ class MadeShortlist:
     held_out: Sequence[TextPair]
     """Sentence pairs to measure it on."""
     tokenize: str | None = "13a"
-    """sacreBLEU's tokenizer; ``None`` if the targets of these pairs are no references."""
+    """sacreBLEU's tokenizer; ``None`` if the targets of these pairs are not references."""
 
 
 def make_shortlist(run: Run, given: Sequence[str], data_dir: Path | None) -> MadeShortlist:

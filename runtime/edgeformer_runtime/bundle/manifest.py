@@ -249,7 +249,7 @@ def _file_problems(manifest: Manifest) -> Iterator[str]:
     graphs = {ENCODER_FILE, DECODER_FILE, *(set(GRAPH_FILES) & manifest.files.keys())}
     yield from (f"`precision` lacks `{name}`" for name in sorted(graphs - manifest.precision.keys()))
     yield from (
-        f"`precision` has `{name[:MAX_TEXT]}`, which is no graph" for name in manifest.precision.keys() - graphs
+        f"`precision` has `{name[:MAX_TEXT]}`, which is not a graph" for name in manifest.precision.keys() - graphs
     )
     used = {*graphs, WEIGHTS_FILE, *tokenizers}
     if manifest.shortlist is not None:

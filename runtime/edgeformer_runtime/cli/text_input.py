@@ -93,18 +93,3 @@ def _refuse_long(line: bytes, number: int, name: str) -> None:
         raise DataError(
             f"Line {number} of {name} has more than {MAX_LINE_BYTES:,} bytes; give text with one sentence per line."
         )
-
-
-def decoded(content: bytes, name: str) -> str:
-    """Decode a whole UTF-8 file, without a byte order mark.
-
-    Raises:
-        DataError: it is not UTF-8.
-    """
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"Line {line} of {name} is not UTF-8 ({error.reason}); convert it, for example with iconv."
-        ) from None

@@ -24,7 +24,7 @@ MAX_PARAMETER_RATIO = 4
 """How many times as many parameters as constants in the graphs a manifest may state. Training may have needed some that
 no graph has."""
 MAX_CONSTANT_RATIO = 8
-"""How many times as many constants as parameters the graphs may have. Position tables and merged weights are no
+"""How many times as many constants as parameters the graphs may have. Position tables and merged weights are not
 parameters."""
 
 MIN_BLOCK = 16

@@ -61,7 +61,7 @@ class Access:
 
     Args:
         keys: limits of texts per minute by API key, ``None`` for the general limit; without keys, everyone may ask.
-        rate_limit: texts per minute and client; ``None`` is no limit.
+        rate_limit: texts per minute and client; ``None`` means no limit.
     """
 
     def __init__(self, keys: dict[str, int | None], rate_limit: int | None) -> None:

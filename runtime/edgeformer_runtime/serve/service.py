@@ -18,7 +18,7 @@ from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport,
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
 from edgeformer_runtime.text.documents.document import Document
-from edgeformer_runtime.text.documents.files import read_document
+from edgeformer_runtime.text.documents.files import translated_once
 from edgeformer_runtime.text.options import Format
 from edgeformer_runtime.token_stream import TokenStep
 from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
@@ -142,11 +142,11 @@ class Service:
         Raises:
             InputError, OptionError, QueueFullError: see :meth:`translate`.
         """
-        first, *others = self.workspace.route(source, target)
-        content = await self._document_hop(first, document)
-        for hop in others:
-            content = await self._document_hop(hop, await asyncio.to_thread(read_document, content, name))
-        return content
+        *first, last = self.workspace.route(source, target)
+        for hop in first:
+            texts = await self._document_hop(hop, document)
+            document = await asyncio.to_thread(translated_once, document, texts, hop.target, name)
+        return await asyncio.to_thread(document.write, await self._document_hop(last, document), last.target)
 
     async def stream(self, job: Job) -> AsyncGenerator[Streamed]:
         """Translate texts token by token, greedily or by sampling; through a third language, the last step.
@@ -187,9 +187,8 @@ class Service:
             batcher.close()
         self.workspace.close()
 
-    async def _document_hop(self, hop: Hop, document: Document) -> bytes:
-        pieces = await self._hop(hop, partial(_planned, document=document))
-        return await asyncio.to_thread(document.write, [ranks[0].text for ranks in pieces])
+    async def _document_hop(self, hop: Hop, document: Document) -> list[str]:
+        return [ranks[0].text for ranks in await self._hop(hop, partial(_planned, document=document))]
 
     async def _first_hop(self, hop: Hop, texts: Sequence[str], format: Format) -> list[str]:
         """Translate texts to a language that they are translated further from."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Span = tuple[int, int]
 """First character, and the one after the last."""
+Parts = tuple["str | Block", ...]
+"""Text to copy and blocks to translate, in order."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Tag:
     """Position, among the tags of the block, of the other tag of its element; ``None`` if it stands for itself."""
     parent: int | None = None
     """Position of the opening tag of the innermost element around it."""
+    attributes: Parts = ()
+    """``raw``, divided into text to copy and attributes to translate; empty if it has none."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class Item:
     """How that is written."""
     is_term: bool = False
     """Whether it is a term of a glossary, which the model may read."""
+    attributes: Parts = field(default=(), compare=False)
+    """``raw``, divided into text to copy and attributes to translate; empty if it has none."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,18 @@ class Block:
     """Whether white space only separates words."""
     escape: Callable[[str], str] = str
     """How text is written."""
+
+    @property
+    def attributes(self) -> dict[str, Parts]:
+        """The parts of tags and items that have attributes to translate, by how they are written."""
+        written: list[Tag | Item] = [*self.tags, *self.items]
+        return {part.raw: part.attributes for part in written if part.attributes}
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts to translate: that of the block, and those of attributes."""
+        inner = (part for parts in self.attributes.values() for part in parts if isinstance(part, Block))
+        return [self.text, *(text for block in inner for text in block.texts)]
 
     @classmethod
     def plain(cls, text: str) -> Block:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from edgeformer_runtime.decoding.options import DecodeOptions
@@ -56,6 +55,12 @@ class PlannedBlock:
     block: Block
     sentences: tuple[PlannedSentence | Span, ...]
     """Sentences in order; a span is copied."""
+    attributes: Mapping[str, PlannedParts] = field(default_factory=dict)
+    """Tags and items with attributes to translate, by how they are written."""
+
+
+PlannedParts = tuple[str | PlannedBlock, ...]
+"""Text to copy and blocks, in order."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +88,9 @@ class Plan:
         language: language code of the translation.
     """
 
-    def __init__(
-        self, translator: AnyTranslator, parts: Sequence[str | PlannedBlock], options: TextOptions, language: str
-    ) -> None:
+    def __init__(self, translator: AnyTranslator, parts: PlannedParts, options: TextOptions, language: str) -> None:
         self._translator, self._parts, self._options, self._language = translator, parts, options, language
-        self._planned = [
-            sentence
-            for part in parts
-            if isinstance(part, PlannedBlock)
-            for sentence in part.sentences
-            if isinstance(sentence, PlannedSentence)
-        ]
+        self._planned = list(_planned_sentences(parts))
 
     @property
     def sentences(self) -> list[str]:
@@ -117,7 +114,9 @@ class Plan:
                 f"{len(translations):,}."
             )
         outcomes = self._outcomes(translations, decoding)
-        return _Writer(outcomes, self._aligned(outcomes), self._options).text(self._parts)
+        words = self._aligned(outcomes)
+        results = ((outcome, words.get(index)) for index, outcome in enumerate(outcomes))
+        return _Writer(results, self._options).text(self._parts)
 
     def _outcomes(self, translations: Sequence[Translation], decoding: DecodeOptions | None) -> list[_Outcome]:
         """Translations, without placeholders where the model did not copy them."""
@@ -182,14 +181,13 @@ def has_attention(translator: AnyTranslator) -> bool:
 class _Writer:
     """Writes the translated text, and notes where each sentence is."""
 
-    def __init__(self, outcomes: Sequence[_Outcome], words: dict[int, AlignedSentence], options: TextOptions) -> None:
-        self._outcomes, self._words, self._options = outcomes, words, options
+    def __init__(self, results: Iterator[tuple[_Outcome, AlignedSentence | None]], options: TextOptions) -> None:
+        self._results, self._options = results, options
         self._written: list[str] = []
         self._length = 0
         self._sentences: list[SentenceTranslation] = []
-        self._done = 0
 
-    def text(self, parts: Sequence[str | PlannedBlock]) -> TextTranslation:
+    def text(self, parts: PlannedParts) -> TextTranslation:
         """Write all parts."""
         for part in parts:
             if isinstance(part, str):
@@ -203,7 +201,10 @@ class _Writer:
         self._length += len(text)
 
     def _block(self, planned: PlannedBlock) -> None:
-        block, place, tag = planned.block, 0, 0
+        attributes = {
+            raw: _Writer(self._results, self._options).text(parts).text for raw, parts in planned.attributes.items()
+        }
+        block, place, tag = _rewritten(planned.block, attributes), 0, 0
         for sentence in planned.sentences:
             span = sentence.span if isinstance(sentence, PlannedSentence) else sentence
             chosen = sentence.tags if isinstance(sentence, PlannedSentence) else frozenset[int]()
@@ -211,7 +212,7 @@ class _Writer:
             tag = self._copy(block, place, span[0], tag, first)
             start, place = self._length, span[1]
             if isinstance(sentence, PlannedSentence):
-                self._translated(sentence, start)
+                self._translated(sentence, block, attributes, start)
                 tag = max(chosen, default=tag - 1) + 1
             else:
                 first = next((t for t in range(tag, len(block.tags)) if block.tags[t].place >= place), None)
@@ -219,14 +220,17 @@ class _Writer:
                 self._note(block, span, start)
         self._copy(block, place, len(block.text), tag, None)
 
-    def _translated(self, planned: PlannedSentence, start: int) -> None:
-        outcome, sentence = self._outcomes[self._done], self._words.get(self._done)
-        self._done += 1
-        self._write(_sentence_text(outcome, sentence))
+    def _translated(self, planned: PlannedSentence, block: Block, attributes: Mapping[str, str], start: int) -> None:
+        outcome, sentence = next(self._results)
+        if sentence is None:
+            self._write(block.escape(outcome.finish.apply(outcome.best.text)))
+        else:
+            shown = [replace(word, raw=attributes.get(word.raw or "", word.raw)) for word in sentence.words]
+            self._write(with_tags(replace(sentence, words=shown), block, planned.tags, planned.span))
         words: tuple[TranslatedWord, ...] = ()
         if self._options.word_details and sentence is not None:
             words = _details(sentence, planned.span[0])
-        self._note(planned.block, planned.span, start, outcome.translation, confidence_of(outcome.best), words)
+        self._note(block, planned.span, start, outcome.translation, outcome.best.confidence, words)
 
     def _note(self, block: Block, span: Span, start: int, *translated: Any) -> None:
         source = block.origins[span[0]], block.origins[span[1]]
@@ -243,11 +247,21 @@ class _Writer:
         return last
 
 
-def _sentence_text(outcome: _Outcome, words: AlignedSentence | None) -> str:
-    planned = outcome.planned
-    if words is not None:
-        return with_tags(words, planned.block, planned.tags, planned.span)
-    return planned.block.escape(outcome.finish.apply(outcome.best.text))
+def _planned_sentences(parts: PlannedParts) -> Iterator[PlannedSentence]:
+    """Sentences in the order in which they are written: those of the attributes of a block before its own."""
+    for part in parts:
+        if isinstance(part, PlannedBlock):
+            for inner in part.attributes.values():
+                yield from _planned_sentences(inner)
+            yield from (sentence for sentence in part.sentences if isinstance(sentence, PlannedSentence))
+
+
+def _rewritten(block: Block, attributes: Mapping[str, str]) -> Block:
+    """A block whose tags and items have translated attributes."""
+    if not attributes:
+        return block
+    tags = tuple(replace(tag, raw=attributes.get(tag.raw, tag.raw)) for tag in block.tags)
+    return replace(block, raw=[attributes.get(raw, raw) for raw in block.raw], tags=tags)
 
 
 def _details(sentence: AlignedSentence, start: int) -> tuple[TranslatedWord, ...]:
@@ -257,10 +271,3 @@ def _details(sentence: AlignedSentence, start: int) -> tuple[TranslatedWord, ...
         shifted = None if source is None else (source[0] - start, source[1] - start)
         details.append(TranslatedWord(word.text, word.probability, shifted))
     return tuple(details)
-
-
-def confidence_of(hypothesis: TextHypothesis) -> float | None:
-    """The geometric mean of the probabilities of a translation's tokens."""
-    if hypothesis.token_scores:
-        return math.exp(sum(hypothesis.token_scores) / len(hypothesis.token_scores))
-    return None if hypothesis.score is None else math.exp(min(0.0, hypothesis.score))

@@ -31,7 +31,7 @@ class SentenceTranslation:
     """What the model wrote; ``None`` if the sentence was copied."""
     confidence: float | None = None
     """Geometric mean of the probabilities of the translation's tokens, end token included; ``None`` if it was copied,
-    or if there are no scores."""
+    or if token scores were not requested."""
     words: tuple[TranslatedWord, ...] = ()
     """Words of the translation, if they were requested."""
 
@@ -43,4 +43,4 @@ class TextTranslation:
     text: str
     """The translation, with the white space, lists and markup of the source."""
     sentences: tuple[SentenceTranslation, ...]
-    """Sentences in their order."""
+    """Sentences in their order; not those of attributes of HTML."""

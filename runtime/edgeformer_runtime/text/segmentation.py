@@ -114,6 +114,12 @@ def joined_spans(spans: Sequence[Span], items: Sequence[Item]) -> list[Span]:
     return joined
 
 
+def with_whole_items(span: Span, items: Sequence[Item]) -> Span:
+    """The span with all of those items that it has part of: their outer white space is theirs."""
+    inner = overlapping(items, *span)
+    return (min(span[0], inner[0].start), max(span[1], inner[-1].end)) if inner else span
+
+
 def _split_place(text: str, start: int, end: int, items: Sequence[Item]) -> int | None:
     """The best place to split a sentence; ``None`` if it is a single character or item."""
     middle, quarter = (start + end) // 2, (end - start) // 4

@@ -54,7 +54,7 @@ class Finish:
 
 
 def in_capitals(text: str) -> bool:
-    """Return whether all letters of a text are capitals, and enough of them that it is no acronym."""
+    """Return whether all letters of a text are capitals, and enough of them that it is not an acronym."""
     return text.isupper() and sum(map(str.isupper, text)) >= MIN_CAPITALS
 
 

@@ -14,10 +14,10 @@ from edgeformer_runtime.text.block import Block, Item, Span, overlapping
 from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.options import Format, TextOptions
 from edgeformer_runtime.text.placement import inner_tags
-from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedSentence, Reading
+from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedParts, PlannedSentence, Reading
 from edgeformer_runtime.text.protected import has_words, protected_items
 from edgeformer_runtime.text.results import TextTranslation
-from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, sentence_spans, trimmed
+from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, sentence_spans, trimmed, with_whole_items
 from edgeformer_runtime.text.surface import in_capitals, lowered
 from edgeformer_runtime.translator import AnyTranslator
 
@@ -138,8 +138,10 @@ class TextTranslator:
         Args:
             parts: the document in order: text to copy, and blocks to translate.
         """
-        planned = [part if isinstance(part, str) else self._planned(part) for part in parts]
-        return Plan(self.translator, planned, self.options, self.translator.languages[1])
+        return Plan(self.translator, self._planned_parts(parts), self.options, self.translator.languages[1])
+
+    def _planned_parts(self, parts: Iterable[str | Block]) -> PlannedParts:
+        return tuple(part if isinstance(part, str) else self._planned(part) for part in parts)
 
     def _planned(self, block: Block) -> PlannedBlock:
         items = list(block.items)
@@ -152,6 +154,7 @@ class TextTranslator:
         spans = joined_spans(sentence_spans(text, self.translator.languages[0]), items)
         spans = [part for span in spans for part in self._without_long_items(block.text, span, items)]
         spans = fitting_spans(block.text, spans, items, self._limit, self._count)
+        spans = [with_whole_items(span, items) for span in spans]
         has_text = [has_words(block.text, *span, items) for span in spans]
         texts = [_without_items(block.text, span, items) for span, kept in zip(spans, has_text, strict=True) if kept]
         lower = iter(self._lowercased(texts))
@@ -159,7 +162,8 @@ class TextTranslator:
             _sentence(block, span, items, is_upper=next(lower)) if kept else span
             for span, kept in zip(spans, has_text, strict=True)
         ]
-        return PlannedBlock(block, tuple(sentences))
+        attributes = {raw: self._planned_parts(parts) for raw, parts in block.attributes.items()}
+        return PlannedBlock(block, tuple(sentences), attributes)
 
     def _without_long_items(self, text: str, span: Span, items: Sequence[Item]) -> Iterator[Span]:
         """Parts of a sentence without the items that have too many tokens, which are sentences of their own."""

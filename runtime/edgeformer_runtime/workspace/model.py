@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
 from edgeformer_runtime.bundle.plain_files import read_plain
@@ -39,9 +41,14 @@ class Model:
         return source in self.sources and target in self.targets and source != target
 
 
+def is_named(path: Path) -> bool:
+    """Whether a bundle is found by the name of its folder: one that begins with a dot is hidden."""
+    return not path.name.startswith(".") and (path / MANIFEST_FILE).is_file()
+
+
 def bundles_in(folder: Path) -> list[Path]:
-    """Folders with a manifest in a folder, by name."""
-    return [path for path in sorted(folder.iterdir()) if (path / MANIFEST_FILE).is_file()]
+    """Bundles in a folder that are found by name, in the order of their names; none if there is no such folder."""
+    return [path for path in sorted(folder.iterdir()) if is_named(path)] if folder.is_dir() else []
 
 
 def mark_of(path: Path) -> Mark | None:
@@ -70,6 +77,28 @@ def read_model(name: str, path: Path) -> Model:
         raise BundleError(f"Bundle `{path}` cannot be read ({error.strerror}).") from None
     sources, targets = _languages(name, manifest)
     return Model(name, path, manifest, sources, targets, mark)
+
+
+def read_models(paths: Mapping[str, Path], known: Mapping[str, Model] = MappingProxyType({})) -> dict[str, Model]:
+    """Read models by name. One whose manifest cannot be read is left out.
+
+    Args:
+        paths: bundle folders.
+        known: models as they were before. A manifest is read again only if it has changed; if it cannot be read
+            because it is being replaced, the model stays.
+    """
+    models = {}
+    for name, path in paths.items():
+        before = known.get(name)
+        if before is not None and before.mark == mark_of(path):
+            models[name] = before
+            continue
+        try:
+            models[name] = read_model(name, path)
+        except BundleError:
+            if before is not None:
+                models[name] = before
+    return models
 
 
 def _languages(name: str, manifest: Manifest) -> tuple[frozenset[str], frozenset[str]]:

@@ -6,9 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgeformer_runtime.contract import MANIFEST_FILE
-from edgeformer_runtime.errors import EdgeformerError
-from edgeformer_runtime.workspace.model import Model, bundles_in, read_model
+from edgeformer_runtime.workspace.model import Model, bundles_in, is_named, read_models
 
 VARIABLE = "EDGEFORMER_MODELS"
 """Environment variable with the folders of models, separated like those of ``PATH``."""
@@ -22,27 +20,21 @@ def model_folders() -> list[Path]:
 
 
 def named_models(folders: Sequence[Path] | None = None) -> list[Model]:
-    """All models by folder and name; of those with the same name, the first. A bundle that cannot be read is left out.
+    """All models by folder and name; of bundles with the same name, the first. One that cannot be read is left out.
 
     Args:
         folders: folders of bundles; by default, :func:`model_folders`.
     """
-    models: dict[str, Model] = {}
+    paths: dict[str, Path] = {}
     for folder in model_folders() if folders is None else folders:
-        for path in bundles_in(folder) if folder.is_dir() else ():
-            if path.name not in models:
-                try:
-                    models[path.name] = read_model(path.name, path)
-                except EdgeformerError:
-                    continue
-    return list(models.values())
+        for path in bundles_in(folder):
+            paths.setdefault(path.name, path)
+    return list(read_models(paths).values())
 
 
 def find_bundle(argument: str | Path) -> Path:
     """Return the folder of a bundle given as a path or, if there is no such path, as the name of a model."""
     path = Path(argument)
     if path.parent == Path() and path.name and not path.exists():
-        for folder in model_folders():
-            if (folder / path / MANIFEST_FILE).is_file():
-                return folder / path
+        return next((folder / path for folder in model_folders() if is_named(folder / path)), path)
     return path

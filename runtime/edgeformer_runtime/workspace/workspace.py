@@ -14,7 +14,7 @@ from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, OptionError, SessionError
 from edgeformer_runtime.translator import Translator
-from edgeformer_runtime.workspace.model import Mark, Model, bundles_in, mark_of, read_model
+from edgeformer_runtime.workspace.model import Mark, Model, bundles_in, mark_of, read_model, read_models
 from edgeformer_runtime.workspace.names import find_bundle
 
 PIVOT = "en"
@@ -68,14 +68,14 @@ class Workspace:
         paths: bundle folders by name.
         folder: a folder whose subfolders are bundles, each named after its folder.
         memory: bytes of bundle files to keep open; the least recently used bundle that is not in use is closed first.
-            Bundles in use may exceed it. ``None`` is no limit.
+            Bundles in use may exceed it. ``None`` means no limit.
         open_translator: opens a bundle; by default, :meth:`Translator.open`.
         trusted_keys: public keys, one of which must have signed each bundle; see
             :func:`~edgeformer_runtime.bundle.open.open_bundle`.
         refresh_seconds: how long a list of the bundles is used before the disk is looked at again.
 
     Raises:
-        BundleError: a path of ``paths`` is no bundle, or ``folder`` has none.
+        BundleError: a path of ``paths`` is not a bundle, or ``folder`` has none.
     """
 
     def __init__(
@@ -252,24 +252,11 @@ class Workspace:
             translator.close()
 
     def _scanned(self) -> dict[str, Model]:
-        """Models as they are on disk now; a manifest is read again only if it has changed."""
+        """Models as they are on disk now."""
         paths = dict(self._paths)
-        if self._folder is not None:
-            for path in bundles_in(self._folder):
-                if not path.name.startswith("."):
-                    paths.setdefault(path.name, path)
-        models = {}
-        for name, path in paths.items():
-            known = self._models.get(name)
-            if known is not None and known.mark == mark_of(path):
-                models[name] = known
-                continue
-            try:
-                models[name] = read_model(name, path)
-            except EdgeformerError:
-                if known is not None:  # it is being replaced; what is open stays in use
-                    models[name] = known
-        return models
+        for path in bundles_in(self._folder) if self._folder is not None else ():
+            paths.setdefault(path.name, path)
+        return read_models(paths, self._models)
 
     def _acquire(self, name: str) -> _Opened:
         """Return an open model, counted as in use."""

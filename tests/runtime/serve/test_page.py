@@ -174,6 +174,23 @@ def test_the_theme_is_kept(page: Any) -> None:
     assert background() == dark
 
 
+def test_the_theme_follows_the_system_until_the_user_chooses(page: Any) -> None:
+    def is_dark() -> bool:
+        return bool(page.evaluate("document.documentElement.classList.contains('dark')"))
+
+    assert not is_dark()
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_selector("#theme[aria-pressed=true]")
+    assert is_dark()
+    page.click("#theme")
+    assert not is_dark()
+    page.emulate_media(color_scheme="light")
+    page.emulate_media(color_scheme="dark")
+    page.reload()
+    page.wait_for_selector("#target option", state="attached")
+    assert not is_dark()
+
+
 def test_everything_has_a_name_and_is_reached_by_keyboard(page: Any) -> None:
     controls = page.locator("button:visible, select:visible, textarea, input:not([hidden])")
     for index in range(controls.count()):

@@ -97,4 +97,7 @@ def test_what_does_not_go_together_is_named(small_bundle: Path, tmp_path: Path) 
     assert "`--nbest` gives several" in error("translate", small_bundle, "--split", "--nbest", "2", "x")
     (tmp_path / "page").write_bytes(b"<p>\n\xff")
     message = error("translate", small_bundle, "--format", "html", "--input", tmp_path / "page")
-    assert message.startswith(f"Line 2 of {tmp_path / 'page'} is not UTF-8")
+    assert message.startswith(f"Line 2 of `{tmp_path / 'page'}` is not UTF-8")
+    assert error("translate", small_bundle, "--format", "html", stdin=b"\xff").startswith(
+        "Line 1 of standard input is not UTF-8 (invalid start byte); convert it"
+    )

@@ -364,5 +364,5 @@ def test_the_name_of_a_document_is_not_translated(small_bundle: Path, tmp_path: 
 def test_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"must end in \.txt"):
         translate_document(text_translator(), tmp_path / "a.txt", tmp_path / "a.docx")
-    with pytest.raises(ConfigError, match="is no document that can be translated"):
+    with pytest.raises(ConfigError, match="is not a document that can be translated"):
         translated("a.pdf", b"")

@@ -155,6 +155,15 @@ def test_elements_that_are_copied_stay_in_their_sentence(text_translator: TextTr
     assert result.text.count('<span translate="no">Old <i>River</i></span>') == 1
 
 
+@pytest.mark.parametrize(
+    "document", ["dog <code>dog </code>", "<p><var> x</var> dog</p>", "<code> dog </code>dog. <s>x</s>"]
+)
+def test_white_space_inside_elements_that_are_copied_stays(document: str) -> None:
+    copied = re.search(r"<(code|var)>.*</\1>", document)
+    assert copied is not None
+    assert attended(document).count(copied[0]) == 1
+
+
 def test_tags_follow_their_words() -> None:
     """Attention decides, also where the order of words changes."""
     for document, expected in [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -52,5 +51,5 @@ def _hypothesis_record(hypothesis: TextHypothesis) -> dict[str, Any]:
     record = {name: getattr(hypothesis, name) for name in ("text", "tokens", "ids", "score", "finished")}
     if hypothesis.token_scores is not None:
         record["token_scores"] = hypothesis.token_scores
-        record["confidence"] = math.exp(sum(hypothesis.token_scores) / max(1, len(hypothesis.token_scores)))
+        record["confidence"] = hypothesis.confidence
     return record

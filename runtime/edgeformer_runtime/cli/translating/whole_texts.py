@@ -12,7 +12,7 @@ import msgspec
 
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import one_line
-from edgeformer_runtime.cli.text_input import decoded, line_blocks
+from edgeformer_runtime.cli.text_input import line_blocks
 from edgeformer_runtime.errors import DataError, OptionError
 from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
 
@@ -153,15 +153,18 @@ def written_texts(
 
 
 def _content(input_file: Path | None) -> str:
+    from edgeformer_runtime.text.documents.document import decoded
+
     if input_file is not None and str(input_file) != "-":
-        content, name = input_file.read_bytes(), str(input_file)
+        content, name = input_file.read_bytes(), f"`{input_file}`"
     elif sys.stdin is None:
         raise DataError("Standard input is closed; give TEXT, or a file with --input.")
     else:
         content, name = sys.stdin.buffer.read(MAX_DOCUMENT_BYTES + 1), "standard input"
     if len(content) > MAX_DOCUMENT_BYTES:
         raise DataError(f"The document in {name} has more than {MAX_DOCUMENT_BYTES:,} bytes; divide it.")
-    return decoded(content, name)
+    _, text = decoded(content, name)
+    return text
 
 
 def _record(source: str, translation: TextTranslation) -> str:

@@ -49,7 +49,8 @@ async def translate_file(request: Request) -> Response:
     content = await upload.read()
     try:
         document = await asyncio.to_thread(read_document, content, name)
-        texts = [part.text for piece in document.pieces for part in piece if isinstance(part, Block)]
+        blocks = (part for piece in document.pieces for part in piece if isinstance(part, Block))
+        texts = [text for block in blocks for text in block.texts]
         check_sizes(context, ["".join(texts)])
         source, target, _ = await asyncio.to_thread(chosen_pair, context.service, source, target, texts)
         if source != target:

@@ -19,6 +19,7 @@ _ERRORS = {
     408: "The request did not arrive in time.",
     413: "The request is too large.",
     429: "Too many requests; Retry-After has the seconds to wait.",
+    500: "The server failed; its log says why.",
     503: "Too many sentences wait; Retry-After has the seconds to wait.",
     504: "The translation took too long.",
 }
@@ -50,10 +51,21 @@ OPENAPI: dict[str, Any] = {
     "paths": {
         "/v1/translate": {"post": _TRANSLATE},
         "/v1/models": {
-            "get": {"operationId": "models", "summary": "List the models", "responses": _responses(Models)},
+            "get": {"operationId": "models", "summary": "List the models", "responses": _responses(Models, 500)},
         },
         "/health": {
             "get": {"operationId": "health", "summary": "Whether the server runs", "responses": _responses(Status)},
+        },
+        "/metrics": {
+            "get": {
+                "operationId": "metrics",
+                "summary": "Measurements for Prometheus",
+                "security": [{}, {"key": []}],
+                "responses": {
+                    "200": {"description": "Success", "content": {"text/plain": {"schema": {"type": "string"}}}},
+                    "401": {"description": "The server's token is required.", "content": _content(Error)},
+                },
+            },
         },
         "/ready": {
             "get": {

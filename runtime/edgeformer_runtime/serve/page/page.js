@@ -2,7 +2,8 @@
 // The page: asks /languages, /frontend/settings, /v1/models, /v1/translate, /translate and /translate_file of its own server.
 
 const $ = (id) => document.getElementById(id);
-const state = { languages: [], models: [], links: [], words: [], active: -1, request: null, timer: 0, others: "" };
+const state = { languages: [], models: [], links: [], words: [], active: -1, request: null, timer: 0, others: "", theme: null };
+const darkSystem = matchMedia("(prefers-color-scheme: dark)");
 
 function headers(type) {
   const key = $("key").value.trim();
@@ -204,7 +205,8 @@ function swap() {
   translate();
 }
 
-function setTheme(dark) {
+function showTheme() { // the user's choice, or the system's
+  const dark = state.theme ? state.theme === "dark" : darkSystem.matches;
   document.documentElement.classList.toggle("dark", dark);
   $("theme").setAttribute("aria-pressed", String(dark));
 }
@@ -229,10 +231,11 @@ function listen() {
   $("others").addEventListener("toggle", () => { if ($("others").open) alternatives(); });
   $("copy").addEventListener("click", () => navigator.clipboard?.writeText($("output").textContent).then(() => say("Copied."), () => say("The browser does not allow copying.", true)));
   $("theme").addEventListener("click", () => {
-    const dark = !document.documentElement.classList.contains("dark");
-    setTheme(dark);
-    stored(dark ? "dark" : "light");
+    state.theme = document.documentElement.classList.contains("dark") ? "light" : "dark";
+    stored(state.theme);
+    showTheme();
   });
+  darkSystem.addEventListener("change", showTheme);
   $("output").addEventListener("pointerover", (event) => activate(state.words.findIndex((word) => word.node === event.target)));
   $("output").addEventListener("pointerleave", () => activate(-1));
   $("output").addEventListener("blur", () => activate(-1));
@@ -254,7 +257,8 @@ function listen() {
 }
 
 async function start() {
-  setTheme((stored() || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark");
+  state.theme = stored();
+  showTheme();
   $("output").classList.add("shaded");
   listen();
   try {

@@ -18,12 +18,19 @@ class Document:
 
     pieces: Sequence[Piece]
     """What is translated."""
-    write: Callable[[Sequence[str]], bytes]
-    """Makes the translated document of the translation of each piece."""
+    write: Callable[[Sequence[str], str], bytes]
+    """Makes the translated document of the translation of each piece, and their language code."""
+    again: Callable[[Sequence[str]], Sequence[Piece]] | None = None
+    """Makes the pieces to translate to a further language of their translations; ``None`` if they are those of the
+    translated document."""
 
 
 def decoded(content: bytes, name: str) -> tuple[str, str]:
     """Decode a UTF-8 file, and return its byte order mark, if it has one, and its text.
+
+    Args:
+        content: content of the file.
+        name: the file, as an error names it.
 
     Raises:
         DataError: it is not UTF-8.
@@ -34,11 +41,11 @@ def decoded(content: bytes, name: str) -> tuple[str, str]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"Line {line} of `{name}` is not UTF-8 ({error.reason}); convert it, for example with iconv."
+            f"Line {line} of {name} is not UTF-8 ({error.reason}); convert it, for example with iconv."
         ) from None
 
 
 def single(content: bytes, name: str, parts: Callable[[str], Piece]) -> Document:
     """A document whose file is one piece of text."""
-    mark, text = decoded(content, name)
-    return Document([parts(text)], lambda texts: (mark + texts[0]).encode("utf-8"))
+    mark, text = decoded(content, f"`{name}`")
+    return Document([parts(text)], lambda texts, _: (mark + texts[0]).encode("utf-8"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from edgeformer_runtime.decoding.options import DecodeOptions
@@ -64,7 +65,7 @@ def read_document(content: bytes, name: str) -> Document:
     read = _READERS.get(Path(name).suffix.lower())
     if read is None:
         raise ConfigError(
-            f"`{name}` is no document that can be translated: its name must end in {', '.join(SUFFIXES)}."
+            f"`{name}` is not a document that can be translated: its name must end in {', '.join(SUFFIXES)}."
         )
     if len(content) > MAX_DOCUMENT_BYTES:
         raise DataError(f"`{name}` has more than {MAX_DOCUMENT_BYTES:,} bytes; divide it.")
@@ -92,7 +93,22 @@ def translate_content(
     document = read_document(content, name)
     plans = [translator.plan(piece) for piece in document.pieces]
     translations = translator.translate_plans(plans, translator.decoding() if options is None else options)
-    return document.write([translation.text for translation in translations]), translations
+    texts = [translation.text for translation in translations]
+    return document.write(texts, translator.translator.languages[1]), translations
+
+
+def translated_once(document: Document, texts: Sequence[str], language: str, name: str) -> Document:
+    """The translation of a document, to be translated to a further language.
+
+    Args:
+        document: the document.
+        texts: the translation of each piece.
+        language: their language code.
+        name: name of its file.
+    """
+    if document.again is not None:
+        return replace(document, pieces=document.again(texts))
+    return read_document(document.write(texts, language), name)
 
 
 def translate_document(

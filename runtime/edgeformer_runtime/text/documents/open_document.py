@@ -44,7 +44,7 @@ def read_odt(content: bytes, name: str) -> Document:
     paragraphs = [_read(element) for root in roots.values() for element in root.iter(*_PARAGRAPHS)]
     paragraphs = [paragraph for paragraph in paragraphs if paragraph.marked.characters]
 
-    def write(texts: Sequence[str]) -> bytes:
+    def write(texts: Sequence[str], language: str) -> bytes:
         for paragraph, text in zip(paragraphs, texts, strict=True):
             _write(paragraph, text)
         return package.written(roots)

@@ -13,7 +13,7 @@ from edgeformer_runtime.text.markup import html_parts
 _CUE = re.compile(r"(?m)^[^\n]*-->[^\n]*\n(?P<text>(?:[^\n]*\S[^\n]*(?:\n|\Z))*)")
 """The line with the times, and the text up to the next blank line."""
 _MAX_LINES = 8
-"""A cue with more lines is no subtitle; its translation is one line."""
+"""A cue with more lines is not a subtitle; its translation is one line."""
 _TAG = re.compile(r"<[^<>]*>")
 _POSITION = re.compile(r"(?:\{\\[^{}\n]*\})*")
 """Where a cue is shown, such as ``{\\an8}``."""
@@ -32,7 +32,7 @@ def read_vtt(content: bytes, name: str) -> Document:
 
 
 def _read(content: bytes, name: str, *, entities: bool) -> Document:
-    mark, text = decoded(content, name)
+    mark, text = decoded(content, f"`{name}`")
     kept: list[str] = []
     pieces: list[list[str | Block]] = []
     lines: list[int] = []
@@ -61,7 +61,7 @@ def _parts(source: str, entities: bool, *, is_dialogue: bool) -> list[str | Bloc
     return parts
 
 
-def _written(mark: str, kept: Sequence[str], lines: Sequence[int], texts: Sequence[str]) -> bytes:
+def _written(mark: str, kept: Sequence[str], lines: Sequence[int], texts: Sequence[str], language: str) -> bytes:
     written = [mark]
     for before, count, text in zip(kept, lines, texts, strict=False):
         written += [before, _wrapped(text, count, "\r\n" if before.endswith("\r\n") else "\n")]

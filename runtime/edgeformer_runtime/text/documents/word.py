@@ -56,7 +56,7 @@ def read_docx(content: bytes, name: str) -> Document:
         if any(text.text for text in _own_texts(paragraph))
     ]
 
-    def write(texts: Sequence[str]) -> bytes:
+    def write(texts: Sequence[str], language: str) -> bytes:
         for paragraph, text in zip(paragraphs, texts, strict=True):
             _write(paragraph, text)
         return package.written(roots)

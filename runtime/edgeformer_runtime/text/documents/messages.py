@@ -1,0 +1,107 @@
+"""A message of a program as blocks of text: directives such as ``%d``, and tags."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from edgeformer_runtime.text.block import Block, Item, overlapping
+from edgeformer_runtime.text.documents.document import Piece
+from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.protected import protected_items
+
+_NUMBERED = frozenset(("c-format", "gcc-internal-format", "objc-format", "perl-format", "php-format"))
+"""Flags of messages whose directives may have numbers, as in ``%2$s``."""
+PRINTF = _NUMBERED | {"python-format"}
+"""Flags of messages with directives of ``printf``."""
+_DIRECTIVE = re.compile(
+    r"%%|%(?P<name>\([^()]*\)|\d+\$)?[-#0 +']*(?:\d+|\*)?(?:\.(?:\d+|\*))?"
+    r"(?:<[A-Za-z0-9]+>|(?:hh|ll|[hlLqjzt])?[a-zA-Z@])"
+)
+_QT = frozenset(("kde-format", "qt-format", "qt-plural-format"))
+_QT_DIRECTIVE = re.compile(r"%(?:L?\d{1,2}|n\b)")
+_MARKUP = re.compile(
+    r"</[a-zA-Z][\w.:-]*\s*>|<[a-zA-Z][\w.:-]*(?:\s[^<>]*)?/>|<(?:br|hr|img|input|wbr)\b[^<>]*>", re.IGNORECASE
+)
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
+
+
+def message_parts(text: str, flags: Collection[str]) -> Piece:
+    """Divide a message into text to copy and blocks to translate.
+
+    Args:
+        text: the message. Its line ends end sentences, also in HTML.
+        flags: flags that say what its directives are, such as ``c-format``.
+    """
+    parts: list[str | Block] = [Block.plain(text)]
+    if _MARKUP.search(text) or _ENTITY.search(text):
+        parts = list(html_parts(text, entities=_ENTITY.search(text) is not None, is_message=True))
+        parts = [part if isinstance(part, str) else replace(part, is_markup=False) for part in parts]
+    pattern = _DIRECTIVE if PRINTF & set(flags) else _QT_DIRECTIVE if _QT & set(flags) else None
+    if pattern is None:
+        return parts
+    return [part if isinstance(part, str) else _with_directives(part, pattern) for part in parts]
+
+
+def placeholders(text: str) -> list[str]:
+    """The placeholders of a message, sorted."""
+    return sorted(item.text for item in protected_items(Block.plain(text)))
+
+
+def checked(message: str, translation: str, flags: Collection[str]) -> str:
+    """A translation that a program can format: if its directives are in another order, they get numbers.
+
+    Returns:
+        The translation; empty if it cannot be formatted.
+    """
+    if not PRINTF & set(flags):
+        return translation
+    wanted, found = _directives(message), _directives(translation)
+    if [match[0] for match in wanted if not match["name"]] == [match[0] for match in found if not match["name"]]:
+        return translation if _texts(wanted) == _texts(found) else ""
+    has_numbers = any(match["name"] or "*" in match[0] for match in wanted)
+    if _texts(wanted) != _texts(found) or has_numbers or not _NUMBERED & set(flags):
+        return ""
+    waiting = [match[0] for match in wanted]
+    for match in reversed(found):  # from the end, so that places before it stay
+        number = len(waiting) - waiting[::-1].index(match[0])
+        waiting[number - 1] = ""
+        translation = f"{translation[: match.start() + 1]}{number}${translation[match.start() + 1 :]}"
+    return translation
+
+
+def _directives(text: str) -> list[re.Match[str]]:
+    return [match for match in _DIRECTIVE.finditer(text) if match[0] != "%%"]
+
+
+def _texts(directives: list[re.Match[str]]) -> list[str]:
+    return sorted(match[0] for match in directives)
+
+
+def _with_directives(block: Block, pattern: re.Pattern[str]) -> Block:
+    """A block whose directives are items, and whose percent signs are written twice where the pattern says so."""
+    matches = [match for match in pattern.finditer(block.text) if not overlapping(block.items, *match.span())]
+    second = [match.end() - 1 for match in matches if match[0] == "%%"]
+
+    def moved(place: int) -> int:
+        return place - bisect_right(second, place - 1)
+
+    kept = sorted(set(range(len(block.text))) - set(second))
+    raw = [block.raw[place] * (1 + (place + 1 in second)) for place in kept]
+    items = [replace(item, start=moved(item.start), end=moved(item.end)) for item in block.items]
+    items += [Item(moved(m.start()), moved(m.end()), m[0], m[0]) for m in matches if m[0] != "%%"]
+    return replace(
+        block,
+        text="".join(block.text[place] for place in kept),
+        raw=raw,
+        origins=[*(block.origins[place] for place in kept), block.origins[-1]],
+        tags=tuple(replace(tag, place=moved(tag.place)) for tag in block.tags),
+        items=tuple(sorted(items, key=lambda item: item.start)),
+        escape=_with_percent_signs(block.escape) if pattern is _DIRECTIVE else block.escape,
+    )
+
+
+def _with_percent_signs(escape: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda text: escape(text).replace("%", "%%")

@@ -1,0 +1,72 @@
+"""Attributes of HTML elements that people read, such as ``alt`` and ``title``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from edgeformer_runtime.text.block import Block, Parts
+from edgeformer_runtime.text.markup.builder import BlockBuilder, escaped
+
+_ATTRIBUTE = re.compile(
+    r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'=<>`]+)))?"""
+)
+_GLOBAL = frozenset(
+    ("title", "aria-label", "aria-description", "aria-placeholder", "aria-roledescription", "aria-valuetext")
+)
+"""Attributes of any element."""
+_OWN = {
+    "alt": ("area", "img", "input"),
+    "label": ("optgroup", "option", "track"),
+    "placeholder": ("input", "textarea"),
+}
+"""Attributes of certain elements."""
+_STYLE_SHEETS = ("link", "style")
+"""Elements whose title is the name of a style sheet."""
+_BUTTONS = ("button", "reset", "submit")
+"""Types of an ``input`` whose value is shown on it."""
+_METADATA = ("description", "og:description", "og:title", "twitter:description", "twitter:title")
+"""Names of a ``meta`` whose content people read."""
+_NOT_BARE = re.compile(r"""[\s"'`=<>&]""")
+_ESCAPES: dict[str, Callable[[str], str]] = {
+    "double": lambda text: escaped(text).replace('"', "&quot;"),
+    "single": lambda text: escaped(text).replace("'", "&#39;"),
+    "bare": lambda text: _NOT_BARE.sub(lambda match: f"&#{ord(match[0])};", text),
+}
+"""How a value is written between double quotes, single quotes or none."""
+
+
+def tag_parts(tag: str, name: str, offset: int) -> Parts:
+    """Divide a start tag into text to copy and the values of attributes that are translated; nothing if it has none.
+
+    Args:
+        tag: the tag.
+        name: name of its element, in lowercase.
+        offset: its place in the document.
+    """
+    found = [match for match in _ATTRIBUTE.finditer(tag, len(name) + 1) if match.lastgroup != "name"]
+    values = {match["name"].lower(): match[str(match.lastgroup)] for match in found}
+    parts: list[str | Block] = []
+    place = 0
+    for match in found:
+        kind = str(match.lastgroup)
+        start, end = match.span(kind)
+        if kind == "bare" and tag.endswith("/>") and end == len(tag) - 1:
+            end -= 1  # XML's end of an empty element
+        if _is_read(name, match["name"].lower(), values) and any(map(str.isalpha, tag[start:end])):
+            builder = BlockBuilder(_ESCAPES[kind])
+            builder.text(tag[start:end], offset + start)
+            parts += [tag[place:start], *builder.block(offset + end)]
+            place = end
+    return (*parts, tag[place:]) if parts else ()
+
+
+def _is_read(element: str, attribute: str, values: dict[str, str]) -> bool:
+    """Return whether people read an attribute of an element with these attributes."""
+    if attribute == "value":
+        return element == "input" and values.get("type", "").lower() in _BUTTONS
+    if attribute == "content":
+        return element == "meta" and values.get("name", values.get("property", "")).lower() in _METADATA
+    if attribute == "title" and element in _STYLE_SHEETS:
+        return False
+    return attribute in _GLOBAL or element in _OWN.get(attribute, ())

@@ -1,0 +1,98 @@
+"""Builds blocks of HTML."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from edgeformer_runtime.text.block import Block, Item, Parts, Tag
+from edgeformer_runtime.text.markup.tokens import Token
+
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
+
+
+def escaped(text: str) -> str:
+    """Write text in HTML."""
+    return html.escape(text, quote=False)
+
+
+@dataclass
+class BlockBuilder:
+    """Collects the text and tags of a block."""
+
+    escape: Callable[[str], str]
+    characters: list[str] = field(default_factory=list)
+    raw: list[str] = field(default_factory=list)
+    origins: list[int] = field(default_factory=list)
+    tags: list[Tag] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    opened: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    waiting: Counter[str] = field(default_factory=Counter)
+    """Number of opened elements by name."""
+
+    def text(self, raw: str, offset: int) -> None:
+        """Add text, in which entities stand for characters."""
+        place = 0
+        for match in _ENTITY.finditer(raw) if self.escape is not str else ():
+            character = html.unescape(match[0])
+            if len(character) == 1 and character != "\ufffd":
+                self._add(raw[place : match.start()], raw[place : match.start()], offset + place)
+                self._add(character, [match[0]], offset + match.start())
+                place = match.end()
+        self._add(raw[place:], raw[place:], offset + place)
+
+    def item(self, text: str, raw: str, offset: int, attributes: Parts = ()) -> None:
+        """Add an element that is copied."""
+        text = html.unescape(text)
+        if not text.strip():
+            parent = self.opened[-1] if self.opened else None
+            self.tags.append(Tag(len(self.characters), raw, None, parent, attributes))
+            self.names.append("")
+            return
+        start = len(self.characters)
+        self._add(text, [raw, *[""] * (len(text) - 1)], offset)
+        self.items.append(Item(start, start + len(text), text, raw, attributes=attributes))
+
+    def tag(self, token: Token, attributes: Parts = ()) -> None:
+        """Add a tag, as the end of an element if it is one."""
+        parent = self.opened[-1] if self.opened else None
+        index, place = len(self.tags), len(self.characters)
+        if token.is_end and self.waiting[token.name]:
+            while self.names[start := self.opened.pop()] != token.name:
+                self.waiting[self.names[start]] -= 1
+            self.waiting[token.name] -= 1
+            self.tags[start] = replace(self.tags[start], partner=index)
+            self.tags.append(Tag(place, token.raw, start, self.tags[start].parent))
+        else:
+            self.tags.append(Tag(place, token.raw, None, parent, attributes))
+            if not (token.is_end or token.is_void or token.name == "!"):
+                self.opened.append(index)
+                self.waiting[token.name] += 1
+        self.names.append(token.name)
+
+    def block(self, offset: int) -> Iterator[str | Block]:
+        """Return the block, if there is one, and begin another."""
+        if self.characters or self.tags:
+            text, origins = "".join(self.characters), (*self.origins, offset)
+            tags = _without_unclosed(self.tags)
+            yield Block(text, self.raw, origins, tags, tuple(self.items), is_markup=True, escape=self.escape)
+        self.__init__(self.escape)  # type: ignore[misc]  # begins with nothing again
+
+    def _add(self, text: str, raw: str | list[str], offset: int) -> None:
+        self.characters += text
+        self.raw += raw
+        self.origins += range(offset, offset + len(text)) if isinstance(raw, str) else [offset] * len(text)
+
+
+def _without_unclosed(tags: list[Tag]) -> tuple[Tag, ...]:
+    """Tags whose parents are elements with both tags in the block."""
+    kept: list[Tag] = []
+    for tag in tags:
+        if tag.parent is not None and tags[tag.parent].partner is None:
+            tag = replace(tag, parent=kept[tag.parent].parent)
+        kept.append(tag)
+    return tuple(kept)

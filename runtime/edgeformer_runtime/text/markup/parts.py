@@ -1,0 +1,65 @@
+"""From HTML to blocks of text with tags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from edgeformer_runtime.text.block import Block, Parts, Tag
+from edgeformer_runtime.text.markup.attributes import tag_parts
+from edgeformer_runtime.text.markup.builder import BlockBuilder, escaped
+from edgeformer_runtime.text.markup.tokens import BLOCKS, INLINE, Token, element_ends, html_tokens
+
+
+def readable(text: str) -> str:
+    """The text of HTML, without tags and what is not translated."""
+    return " ".join(part.text for part in html_parts(text) if isinstance(part, Block))
+
+
+def html_parts(
+    text: str, *, entities: bool = True, is_cue: bool = False, is_message: bool = False
+) -> Iterator[str | Block]:
+    """Divide HTML into text to copy and blocks to translate; all of it, in order.
+
+    Args:
+        text: the document.
+        entities: whether text has entities, such as ``&amp;``.
+        is_cue: whether the text is a subtitle, in which tags do not end a sentence and may have classes (``<c.red>``).
+        is_message: whether the text is a message of a program, in which tags of unknown elements do not end a sentence.
+    """
+    builder = BlockBuilder(escaped if entities else str)
+    tokens = list(html_tokens(text))
+    if is_cue:
+        tokens = [replace(token, name=token.name.partition(".")[0]) for token in tokens]
+    if is_message:  # `<link>` may be a name of one's own
+        closed = {token.name for token in tokens if token.is_end}
+        tokens = [replace(token, is_void=token.is_void and token.name not in closed) for token in tokens]
+    ends = element_ends(tokens)
+    offset = index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        last = ends[index] if token.is_copied else None
+        end = index + 1 if last is None else last + 1
+        raw = "".join(part.raw for part in tokens[index:end])
+        attributes = () if is_cue or not token.has_translation else _with_attributes(token, raw, offset)
+        inline = is_cue or token.name in INLINE or token.name == "!" or (is_message and token.name not in BLOCKS)
+        if not token.name:
+            builder.text(raw, offset)
+        elif not inline:
+            yield from builder.block(offset)
+            yield Block("", "", (offset,), (Tag(0, raw, attributes=attributes),)) if attributes else raw
+        elif end > index + 1:
+            content = "".join(part.raw for part in tokens[index:end] if not part.name)
+            builder.item(content, raw, offset, attributes)
+        else:
+            builder.tag(token, attributes)
+        offset, index = offset + len(raw), end
+    yield from builder.block(offset)
+
+
+def _with_attributes(token: Token, raw: str, offset: int) -> Parts:
+    """Divide a tag, or an element that is copied, into text to copy and attributes to translate; nothing if it has
+    none."""
+    parts = tag_parts(token.raw, token.name, offset) if token.name not in ("", "!") else ()
+    rest = raw[len(token.raw) :]
+    return (*parts, rest) if parts and rest else parts

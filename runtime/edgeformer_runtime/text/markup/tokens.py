@@ -1,0 +1,139 @@
+"""HTML as tags and text. Any string is read: what is not a tag is text, and no character is lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+INLINE = _names(
+    "a abbr acronym b bdi bdo big cite code data del dfn em font g i img ins kbd label mark math nobr output q rp rt "
+    "ruby s samp small span strike strong sub sup svg time tt u var wbr x"
+)
+"""Elements inside sentences; tags of others end a sentence."""
+BLOCKS = _names(
+    "address article aside blockquote body br button caption center col colgroup dd details dialog dir div dl dt "
+    "fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr iframe legend li main menu nav object "
+    "ol optgroup option p pre script search section select style summary table tbody td textarea tfoot th thead title "
+    "tr ul video"
+)
+"""Elements of HTML that begin a paragraph or the like."""
+VOID = _names("area base br col embed hr img input link meta param source track wbr x")
+"""Elements without an end tag."""
+COPIED = _names("code kbd math pre samp script style svg textarea tt var")
+"""Elements whose content is not translated."""
+_RAW_TEXT = ("script", "style", "textarea")
+"""Elements in which nothing is a tag but their own end tag."""
+_COMMENTS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<!", ">"), ("<?", ">"))
+"""Beginnings and ends of comments and the like."""
+_TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/<>"']*)((?:[^<>"']|"[^"]*"|'[^']*')*+)>""")
+_PLAIN_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*)([^<>]*)>")
+_NOT_TRANSLATED = re.compile(r"""\btranslate\s*=\s*["']?no\b|\bclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE)
+_MAX_OPEN_QUOTES = 100
+"""Tags with an attribute whose quotation does not end, each of which takes a search to the end of the text."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """A tag, a comment or text."""
+
+    raw: str
+    name: str = ""
+    """Name of the tag in lowercase; empty for text, and ``!`` for comments."""
+    is_end: bool = False
+    is_copied: bool = False
+    """Whether the content of its element must not be translated."""
+    has_translation: bool = True
+    """Whether its attributes may be translated."""
+    is_void: bool = False
+    """Whether its element has no end tag."""
+
+
+class _Scanner:
+    """Finds tags. What was searched for in vain is not searched for again, so that reading takes linear time."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._missing: set[str] = set()
+        self._open_quotes = 0
+
+    def token(self, place: int) -> Token | None:
+        """Read the tag or comment at a place."""
+        for start, end in _COMMENTS:
+            if self.text.startswith(start, place) and (last := self._find(end, place + len(start))) >= 0:
+                return Token(self.text[place : last + len(end)], "!")
+        if self.text.startswith("<!--", place):  # as in browsers, the rest of the text
+            return Token(self.text[place:], "!")
+        match = _TAG.match(self.text, place) if self._open_quotes < _MAX_OPEN_QUOTES else None
+        if match is None:
+            self._open_quotes += self.text[place + 1 : place + 2].isalpha()
+            match = _PLAIN_TAG.match(self.text, place)
+        if match is None:
+            return None
+        name, is_end = match[2].lower(), bool(match[1])
+        is_void = name in VOID or match[0].endswith("/>")
+        is_marked = bool(_NOT_TRANSLATED.search(match[3]))
+        is_copied = not is_end and (name in COPIED or is_marked)
+        return Token(match[0], name, is_end, is_copied, not (is_end or is_marked), is_void)
+
+    def raw_text(self, name: str, place: int) -> str:
+        """Read what is up to the end tag of an element; nothing if there is none."""
+        if name in self._missing:
+            return ""
+        end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(self.text, place)
+        if end is None:
+            self._missing.add(name)
+            return ""
+        return self.text[place : end.start()]
+
+    def _find(self, end: str, place: int) -> int:
+        found = -1 if end in self._missing else self.text.find(end, place)
+        if found < 0:
+            self._missing.add(end)
+        return found
+
+
+def html_tokens(text: str) -> Iterator[Token]:
+    """Divide HTML into tags and text."""
+    scanner = _Scanner(text)
+    place = start = 0
+    while (place := text.find("<", place)) >= 0:
+        found = scanner.token(place)
+        if found is None:
+            place += 1
+            continue
+        if start < place:
+            yield Token(text[start:place])
+        yield found
+        place = start = place + len(found.raw)
+        if found.name in _RAW_TEXT and not found.is_end and not found.is_void:
+            raw = scanner.raw_text(found.name, place)
+            if raw:
+                yield Token(raw)
+            place = start = place + len(raw)
+    if start < len(text):
+        yield Token(text[start:])
+
+
+def element_ends(tokens: list[Token]) -> list[int | None]:
+    """Position of the end tag that belongs to each start tag; elements that overlap have none."""
+    ends: list[int | None] = [None] * len(tokens)
+    opened: list[int] = []
+    waiting: dict[str, int] = {}
+    for index, token in enumerate(tokens):
+        if not token.name or token.name == "!" or token.is_void:
+            continue
+        if not token.is_end:
+            opened.append(index)
+            waiting[token.name] = waiting.get(token.name, 0) + 1
+        elif waiting.get(token.name):
+            while tokens[start := opened.pop()].name != token.name:
+                waiting[tokens[start].name] -= 1
+            waiting[token.name] -= 1
+            ends[start] = index
+    return ends
