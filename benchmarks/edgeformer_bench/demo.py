@@ -1,4 +1,5 @@
-"""The whole workflow on the embedded corpus: prepare, train, export, verify, translate, compare. See ``make demo``.
+"""The whole workflow on the embedded corpus: prepare, train, export, verify, translate, compare; then the models that
+come with the repository. See ``make demo``.
 
 Every step is a command that a user could type, printed before it runs. Exits with status 1 if the int8 bundle
 translates fewer than 99 % of the held-out dates, times and numbers exactly.
@@ -6,7 +7,9 @@ translates fewer than 99 % of the held-out dates, times and numbers exactly.
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -17,6 +20,9 @@ from edgeformer_runtime.cli.output import console, table
 
 LINES = ["Monday, March 3, 2031", "September 14, 1987", "8,750 kilometers", "in 3 days"]
 REQUIRED = 0.99
+MODELS = Path(__file__).parents[2] / "models"
+"""The models that come with the repository."""
+SENTENCES = ["Where is the train station?", "I would like a cup of tea, please.", "She didn't know what to say."]
 
 
 def size(path: Path) -> int:
@@ -65,7 +71,14 @@ def main(out: Path) -> None:
     console().print()
     console().print(rows)
     exact = results["bundle int8"]["scores"]["exact_match"]
-    console().print(f"The demo took {(time.perf_counter() - begin) / 60:.1f} minutes.")
+    os.environ["EDGEFORMER_MODELS"] = str(MODELS)
+    edgeformer("models")
+    edgeformer("translate", "en-fr", *SENTENCES)
+    console().print(f"\nThe demo took {(time.perf_counter() - begin) / 60:.1f} minutes.")
+    program = Path(sys.executable).with_name("edgeformer")
+    shown = program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program
+    console().print("To translate in a browser, run this command in the repository and open http://127.0.0.1:5000:")
+    console().print(f"$ {shown} serve", style="bold cyan")
     if exact < REQUIRED:
         raise SystemExit(f"demo: the int8 bundle has {exact:.2%} exact matches, fewer than {REQUIRED:.0%}")
 

@@ -103,6 +103,14 @@ class Size(click.ParamType[int]):
     max_sentences=click.option(
         "--batch-sentences", type=click.IntRange(1, 4096), default=64, show_default=True, help="Sentences of a batch."
     ),
+    parallel=click.option(
+        "--batches",
+        "parallel",
+        type=click.IntRange(1, 256),
+        default=1,
+        show_default=True,
+        help="Batches that each process translates at a time per model, sharing its weights.",
+    ),
     delay=click.option(
         "--batch-delay",
         type=click.FloatRange(0, 1),

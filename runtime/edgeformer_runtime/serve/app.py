@@ -36,7 +36,7 @@ def make_workspace(settings: ServeSettings) -> Workspace:
     Raises:
         EdgeformerError: see :class:`Workspace`.
     """
-    threads = settings.threads or max(1, available_cpus() // settings.workers)
+    threads = settings.threads or max(1, available_cpus() // (settings.workers * settings.batch.parallel))
     return Workspace.of(
         settings.bundles,
         memory=settings.memory,

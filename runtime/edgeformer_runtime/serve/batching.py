@@ -1,4 +1,4 @@
-"""Dynamic batching: sentences of concurrent requests are translated together, in one thread per model.
+"""Dynamic batching: sentences of concurrent requests are translated together, in threads of each model.
 
 A sentence gets the same translation in any batch, so that requests do not notice each other.
 """
@@ -45,6 +45,8 @@ class BatchLimits:
     """Characters of a batch; a longer sentence is a batch of its own."""
     delay: float = 0.002
     """Seconds that the first sentence of an idle model waits for others."""
+    parallel: int = 1
+    """Batches that a model translates at a time, sharing its weights."""
     max_queue: int = 2048
     """Sentences that may wait; a request is refused if there are as many when it comes. As requests take turns, one
     counts as no more than a batch, so that a long text does not shut out others."""
@@ -84,25 +86,26 @@ class _Ticket:
     future: Future[list[Translation]] = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
     taken: int = 0
-    done: list[Translation] = field(default_factory=list)
+    done: dict[int, Translation] = field(default_factory=dict)
+    """Translations by the position of the sentence."""
 
     @property
     def waiting(self) -> int:
         return 0 if self.future.done() else len(self.sentences) - self.taken
 
 
-Part = tuple[_Ticket, list[str]]
-"""Sentences of one ticket within a batch."""
+Part = tuple[_Ticket, range]
+"""Positions of successive sentences of one ticket within a batch."""
 
 
 class Batcher:
-    """A model's queue and the thread that empties it.
+    """A model's queue and the threads that empty it.
 
     Args:
         workspace: where the model is.
         model: its name.
         limits: sizes of batches and of the queue.
-        report: called after each batch, in the model's thread.
+        report: called after each batch, in one of the model's threads.
     """
 
     def __init__(
@@ -117,9 +120,13 @@ class Batcher:
         self._changed = Condition()
         self._is_closed = False
         self._rate = 0.0
-        """Sentences per second, smoothed."""
-        self._thread = Thread(target=self._work, name=f"translate {model}", daemon=True)
-        self._thread.start()
+        """Sentences per second of a thread, smoothed."""
+        self._threads = [
+            Thread(target=self._work, name=f"translate {model} {number}", daemon=True)
+            for number in range(limits.parallel)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def queue_length(self) -> int:
@@ -148,17 +155,19 @@ class Batcher:
             waiting = sum(ticket.waiting for ticket in self._tickets)
             held = sum(min(ticket.waiting, self._limits.max_sentences) for ticket in self._tickets)
             if held >= self._limits.max_queue:
-                raise QueueFullError(min(60, max(1, round(waiting / self._rate))) if self._rate else 1)
+                seconds = waiting / (self._rate * len(self._threads)) if self._rate else 1
+                raise QueueFullError(min(60, max(1, round(seconds))))
             self._tickets.append(ticket)
             self._changed.notify_all()
         return ticket.future
 
     def close(self) -> None:
-        """Finish what is queued, and end the thread."""
+        """Finish what is queued, and end the threads."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def _work(self) -> None:
         while batch := self._take():
@@ -188,27 +197,27 @@ class Batcher:
         Long requests then wait behind those of other settings."""
         setting = self._tickets[0].setting
         turns = deque(ticket for ticket in self._tickets if ticket.setting == setting)
-        parts: dict[_Ticket, list[str]] = {}
+        first: dict[_Ticket, int] = {}
         count = characters = 0
         while turns and count < self._limits.max_sentences and characters < self._limits.max_characters:
             ticket = turns.popleft()
             sentence = ticket.sentences[ticket.taken]
             if count and characters + len(sentence) > self._limits.max_characters:
                 break
-            parts.setdefault(ticket, []).append(sentence)
+            first.setdefault(ticket, ticket.taken)
             ticket.taken += 1
             count, characters = count + 1, characters + len(sentence)
             if ticket.taken < len(ticket.sentences):
                 turns.append(ticket)
         rest = [ticket for ticket in self._tickets if ticket.taken < len(ticket.sentences)]
-        self._tickets = deque(sorted(rest, key=lambda ticket: ticket in parts))  # stable: those served go to the end
-        return list(parts.items())
+        self._tickets = deque(sorted(rest, key=lambda ticket: ticket in first))  # stable: those served go to the end
+        return [(ticket, range(start, ticket.taken)) for ticket, start in first.items()]
 
     def _translate(self, batch: Sequence[Part]) -> None:
         """Translate a batch; if that fails, each request alone, so that no request fails because of another."""
         began = time.monotonic()
         try:
-            results = self._translations(batch[0][0].setting, [text for _, part in batch for text in part])
+            results = self._translations(batch[0][0].setting, [t.sentences[at] for t, part in batch for at in part])
         except Exception as error:
             if len(batch) > 1:
                 for each in batch:
@@ -224,10 +233,12 @@ class Batcher:
         self._report(BatchReport(self._model, len(results), len(batch), source_tokens, target_tokens, seconds, waited))
         remaining = iter(results)
         for ticket, part in batch:
-            ticket.done += [next(remaining) for _ in part]
-            if len(ticket.done) == len(ticket.sentences):
+            with self._changed:  # another thread may have the rest of the request
+                ticket.done.update((at, next(remaining)) for at in part)
+                is_complete = len(ticket.done) == len(ticket.sentences)
+            if is_complete:
                 with suppress(InvalidStateError):  # canceled in the meantime
-                    ticket.future.set_result(ticket.done)
+                    ticket.future.set_result([ticket.done[at] for at in range(len(ticket.sentences))])
 
     def _translations(self, setting: Setting, sentences: Sequence[str]) -> list[Translation]:
         with self._workspace.lease_again(setting.translator):  # in case all who wait for this are canceled meanwhile

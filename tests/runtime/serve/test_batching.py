@@ -72,7 +72,10 @@ class Score:
         return isinstance(other, Score) and self.value == pytest.approx(other.value, abs=1e-5)
 
 
-def test_concurrent_requests_get_what_each_gets_alone(workspace: Workspace, setting: MakeSetting) -> None:
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_concurrent_requests_get_what_each_gets_alone(
+    workspace: Workspace, setting: MakeSetting, parallel: int
+) -> None:
     requests = [
         (SENTENCES[start : start + count] * 3, changes)
         for start in range(4)
@@ -86,7 +89,7 @@ def test_concurrent_requests_get_what_each_gets_alone(workspace: Workspace, sett
         ]
     assert len({repr(results) for results in alone}) > 20
     reports: list[BatchReport] = []
-    with batcher(workspace, reports, max_sentences=16, delay=0.05) as together:
+    with batcher(workspace, reports, max_sentences=16, delay=0.05, parallel=parallel) as together:
         start = threading.Barrier(len(requests))
         results: list[Any] = [None] * len(requests)
 
@@ -104,6 +107,21 @@ def test_concurrent_requests_get_what_each_gets_alone(workspace: Workspace, sett
     assert max(report.requests for report in reports) > 1
     assert max(report.sentences for report in reports) == 16
     assert sum(report.sentences for report in reports) == sum(len(texts) for texts, _ in requests)
+
+
+def test_batches_are_translated_at_the_same_time(
+    workspace: Workspace, setting: MakeSetting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, translate = threading.Barrier(2), Translator.translate
+
+    def together(self: Translator, *arguments: Any, **options: Any) -> list[Translation]:
+        both.wait(60)
+        return translate(self, *arguments, **options)
+
+    monkeypatch.setattr(Translator, "translate", together)
+    with batcher(workspace, max_sentences=1, parallel=2) as queue:
+        dog, men = queue.submit(["A dog runs.", "Two men."], setting()).result(120)
+    assert (dog.source.text, men.source.text) == ("A dog runs.", "Two men.")
 
 
 def test_a_wrong_option_fails_its_own_request_only(workspace: Workspace, setting: MakeSetting) -> None:
