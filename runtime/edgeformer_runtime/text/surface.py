@@ -25,6 +25,7 @@ _COPIES = re.compile(r"(\w[^\n]{0,80}?)(?:[\s,]+\1){2,}[.!?,]*", re.IGNORECASE)
 _ABBREVIATION = re.compile(r"(?:\w\.\w?|\betc|\bvs|\bNr|\bno|\bSt|\bMr|\bDr|\bCo|\bInc|\bLtd)\.$", re.IGNORECASE)
 _SEARCHED = 2000
 """Characters at the end of a text in which copies are searched for."""
+_LETTERS = re.compile(r"[^\W\d_]+")
 MIN_CAPITALS = 6
 """Text with fewer letters may be an acronym."""
 
@@ -41,11 +42,20 @@ class Finish:
     """Whether it is written in capitals."""
     first: str = ""
     """Its first letter, if that is another one."""
+    names: tuple[str, ...] = ()
+    """Words that keep their spelling in capitals, such as ``iPhone``."""
 
     def apply(self, text: str) -> str:
         """Change a text."""
-        text = self.initial(text[: self.keep]) + self.added
-        return text.upper() if self.is_upper else text
+        return self.capitals(self.initial(text[: self.keep]) + self.added)
+
+    def capitals(self, text: str) -> str:
+        """Write a text in capitals if it must be."""
+        if not self.is_upper:
+            return text
+        names = {name.upper(): name for name in self.names}
+        text = text.upper()
+        return _LETTERS.sub(lambda match: names.get(match[0], match[0]), text) if names else text
 
     def initial(self, text: str) -> str:
         """Change the first letter of a text."""
@@ -53,17 +63,29 @@ class Finish:
         return text[:place] + self.first + text[place + 1 :] if self.first else text
 
 
+def mixed_words(text: str) -> tuple[str, ...]:
+    """Words with capitals inside and small letters, such as ``iPhone``, ``McDonald`` and ``DVDs``."""
+    return tuple(word for word in _LETTERS.findall(text) if _is_mixed(word))
+
+
+def _is_mixed(word: str) -> bool:
+    return any(map(str.isupper, word[1:])) and any(map(str.islower, word))
+
+
 def in_capitals(text: str) -> bool:
-    """Return whether all letters of a text are capitals, and enough of them that it is not an acronym."""
+    """Return whether all letters of a text but those of mixed words are capitals, and enough of them that it is not an
+    acronym."""
+    text = _LETTERS.sub(lambda match: "" if _is_mixed(match[0]) else match[0], text)
     return text.isupper() and sum(map(str.isupper, text)) >= MIN_CAPITALS
 
 
 def lowered(text: str) -> str:
-    """Text in lowercase but for its first letter; the text itself if capitals do not give it back."""
-    small = text.lower()
-    first = next((place for place, character in enumerate(small) if character.isalpha()), 0)
-    small = small[:first] + small[first : first + 1].upper() + small[first + 1 :]
-    return small if len(small) == len(text) and small.upper() == text else text
+    """Text in lowercase but for its first letter and mixed words; the text itself if capitals do not give it back."""
+    small = _LETTERS.sub(lambda match: match[0] if _is_mixed(match[0]) else match[0].lower(), text)
+    first = _LETTERS.search(small)
+    if first is not None and not _is_mixed(first[0]):
+        small = small[: first.start()] + small[first.start()].upper() + small[first.start() + 1 :]
+    return small if len(small) == len(text) and small.upper() == text.upper() else text
 
 
 def without_repeats(source: str, text: str, repeats: int) -> int:
@@ -101,11 +123,12 @@ def finish(source: str, text: str, language: str, *, is_upper: bool, match: bool
         repeats: number of copies of the same words at the end that are too many; 0 allows all.
     """
     keep = without_repeats(source, text, repeats) if repeats else len(text)
+    names = mixed_words(source) if is_upper else ()
     if not match or not text.strip():
-        return Finish(keep, is_upper=is_upper)
+        return Finish(keep, is_upper=is_upper, names=names)
     code = re.split("[-_]", language)[0]
     keep, added = _punctuation(source, text[:keep], code)
-    return Finish(keep, added, is_upper, _first_letter(source, text, code))
+    return Finish(keep, added, is_upper, _first_letter(source, text, code), names)
 
 
 def _punctuation(source: str, text: str, code: str) -> tuple[int, str]:
@@ -125,10 +148,15 @@ def _punctuation(source: str, text: str, code: str) -> tuple[int, str]:
 
 def _first_letter(source: str, text: str, code: str) -> str:
     """The first letter of a translation in the case of its source's; empty if it is right or depends on the word."""
+    words = _LETTERS.findall(source)
+    first = _LETTERS.search(text)
+    if words and _is_mixed(words[0]) and words[0][0].islower():
+        return ""  # "iPhone" begins a sentence as it does any other place
     old, new, following = source.lstrip()[:1], text.lstrip()[:1], text.lstrip()[1:2]
     if old.isupper() and new.islower() and not following.isupper():
         return new.upper() if len(new.upper()) == 1 else ""
     is_capitalized = new.isupper() and (following.islower() or following in ("'", "’", " ")) and new != "I"
-    if old.islower() and is_capitalized and code not in _NOUNS_IN_CAPITALS:
+    is_name = first is not None and (first[0] in words or _is_mixed(first[0]))
+    if old.islower() and is_capitalized and not is_name and code not in _NOUNS_IN_CAPITALS:
         return new.lower() if len(new.lower()) == 1 else ""
     return ""

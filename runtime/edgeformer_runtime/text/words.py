@@ -107,8 +107,7 @@ def aligned(
         if rows and hypothesis.token_scores is not None:
             probability = float(np.exp(np.mean([hypothesis.token_scores[row] for row in rows])))
         shown = finish.initial(match[0]) if not words else match[0]
-        shown = shown.upper() if finish.is_upper else shown
-        words.append(Word(shown, text[place : match.start()], shares, probability))
+        words.append(Word(finish.capitals(shown), text[place : match.start()], shares, probability))
         place = match.end()
     if finish.added and words:
         mark = finish.added.lstrip()

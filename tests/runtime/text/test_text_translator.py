@@ -76,6 +76,36 @@ class TestCapitals:
         plan = TextTranslator(translator, TextOptions(capitals="lower")).split("THE OLD DOG RUNS!")
         assert join(plan, lambda sentence: "le vieux chien court !").text == "LE VIEUX CHIEN COURT !"
 
+    @pytest.mark.parametrize(
+        ("source", "read", "translated", "expected"),
+        [
+            (
+                "THE NEW iPHONE IS ON eBay!",
+                "The new iPHONE is on eBay!",
+                "le iPhone est sur eBay !",
+                "LE iPHONE EST SUR eBay !",
+            ),
+            (
+                "iPHONE 15 AND DVDs SOLD",
+                "iPHONE 15 and DVDs sold",
+                "iPhone 15 et DVDs vendus",
+                "iPHONE 15 ET DVDs VENDUS",
+            ),
+            ("McDONALD'S IS OPEN NOW", "McDONALD's is open now", "mcdonald's est ouvert", "McDONALD'S EST OUVERT"),
+            ("I own an iPhone", "I own an iPhone", "un iPhone", "un iPhone"),
+            ("eBay", "eBay", "eBay", "eBay"),
+            ("STRASSE AND ÉCOLE", "Strasse and école", "rue et école", "RUE ET ÉCOLE"),
+            ("2 DOGS: RUN\tNOW", "2 Dogs: run\tnow", "2 chiens", "2 CHIENS"),
+        ],
+    )
+    def test_names_with_capitals_inside_keep_their_spelling(
+        self, translator: Translator, source: str, read: str, translated: str, expected: str
+    ) -> None:
+        options = TextOptions(capitals="lower", match_surface=False)
+        plan = TextTranslator(translator, options).split(source)
+        assert plan.sentences == [read]
+        assert join(plan, lambda sentence: translated).text == expected
+
     def test_auto_asks_the_tokenizer(self, translator: Translator) -> None:
         count = [len(source.ids) for source in translator.encode(["THE OLD DOG RUNS", "The old dog runs"])]
         assert count[0] > 1.5 * count[1]  # what this tokenizer does with capitals
@@ -103,6 +133,18 @@ class TestCapitals:
         ("dog", "", "fr", ""),
         ("hello", "Pronto?", "it", "pronto"),
         ("is it", "È vero?", "it", "è vero?"),
+        (
+            "iPhone cases are cheap.",
+            "Les coques d'iPhone sont bon marché.",
+            "fr",
+            "Les coques d'iPhone sont bon marché.",
+        ),
+        ("eBay sells cars.", "eBay vend des voitures.", "fr", "eBay vend des voitures."),
+        ("The new iPhone.", "iPhone neuf.", "fr", "iPhone neuf."),
+        ("a burger of McDonald", "McDonald et son burger", "fr", "McDonald et son burger"),
+        ("my friend Paul came", "Paul, mon ami, est venu", "fr", "Paul, mon ami, est venu"),
+        ("McDonald sells it.", "McDonald le vend.", "fr", "McDonald le vend."),
+        ("DVDs are old.", "les DVD sont vieux.", "fr", "Les DVD sont vieux."),
         ("Hello.", "こんにちは。", "ja", "こんにちは。"),
     ],
 )
