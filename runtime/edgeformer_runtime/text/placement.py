@@ -93,28 +93,35 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
 def _place(sentence: AlignedSentence, source: str, parent: _Node) -> None:
     """Give the children of a node their words, all among those of the node, no two the same."""
     taken = np.zeros(len(sentence.words) + 1, dtype=bool)
-    single = []
-    for child in sorted(parent.children, key=lambda child: (child.start - child.end, child.order)):
-        words = sentence.words[parent.first : parent.last]
-        gains = [_gain(sentence, word, source, child) for word in words]
-        gains = [-np.inf if taken[parent.first + place] else gain for place, gain in enumerate(gains)]
-        run = best_run(np.array(gains)) if child.start < child.end else None
-        if run is None:
-            single.append(child)
-        else:
-            child.first, child.last = parent.first + run[0], parent.first + run[1]
-            taken[child.first : child.last] = True
+    waiting = sorted(parent.children, key=lambda child: (child.start - child.end, child.order))
+    # Where no word has most of its attention in an element, those that attend to one of its words most.
+    for measured in (_gain, _preference):
+        for child in [child for child in waiting if child.start < child.end]:
+            words = sentence.words[parent.first : parent.last]
+            gains = np.array([measured(sentence, word, source, child) for word in words])
+            run = best_run(np.where(taken[parent.first : parent.last], -np.inf, gains))
+            if run is not None:
+                child.first, child.last = parent.first + run[0], parent.first + run[1]
+                taken[child.first : child.last] = True
+                waiting.remove(child)
     gaps = [
         gap
         for gap in range(parent.first, parent.last + 1)
         if not any(child.first < gap < child.last for child in parent.children)
     ]
     previous = parent.first
-    for child in sorted(single, key=lambda child: child.order):
+    for child in sorted(waiting, key=lambda child: child.order):
         previous = best_gap(sentence, child.start, [gap for gap in gaps if gap >= previous])
         child.first = child.last = previous
     for child in parent.children:
         _place(sentence, source, child)
+
+
+def _preference(sentence: AlignedSentence, word: Word, source: str, node: _Node) -> float:
+    """How much a word attends to an element; negative if the source word that it attends to most is elsewhere."""
+    span = sentence.source(word)
+    is_inner = span is not None and word.text[:1].isalnum() and node.start <= span[0] and span[1] <= node.end
+    return sentence.share(word, node.start, node.end) if is_inner else -1.0
 
 
 def _gain(sentence: AlignedSentence, word: Word, source: str, node: _Node) -> float:

@@ -46,6 +46,9 @@ class WordTokenizer:
 class WordTranslator:
     """Translates word by word; an adjective follows its noun."""
 
+    share = 0.8
+    """Attention of a word on the one that it comes from."""
+
     def __init__(self) -> None:
         self.session = SimpleNamespace(max_source_length=100, max_target_length=200)
         self.languages = "en", "fr"
@@ -64,7 +67,8 @@ class WordTranslator:
         target = [WORDS.get(words[place], words[place]) for place in order]
         ids = tuple(map(self.target_tokenizer.id, target))
         weights = np.zeros((len(target) + 1, len(words) + 1), np.float32)
-        weights[range(len(target)), order] = 0.8
+        weights[:, :-1] = (0.8 - self.share) / max(1, len(words) - 1)
+        weights[range(len(target)), order] = self.share
         weights[:, -1] = 0.2  # the end token
         attention = Attention((*words, "</s>"), (*target, "</s>"), weights, True)
         hypothesis = TextHypothesis(self.target_tokenizer.decode(ids), tuple(target), ids, 0.0, True, None, attention)

@@ -6,6 +6,7 @@ import html
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, without_attention
-from tests.runtime.text.attended import attended
+from tests.runtime.text.attended import WordTranslator, attended
 from tests.runtime.text.copies import join
 
 TAG = re.compile(r"<[^<>]*>")
@@ -176,6 +177,17 @@ def test_tags_follow_their_words() -> None:
         ("l'<b>eau</b> qu'<i>on</i> d'x", "l'<b>eau</b> qu'<i>on</i> d'x"),
     ]:
         assert attended(document) == expected
+
+
+def test_an_element_whose_words_have_little_attention_goes_around_those_that_prefer_it() -> None:
+    translator: Any = WordTranslator()
+    translator.share = 0.35
+    texts = TextTranslator(translator)
+    for document, expected in [
+        ("the <b>dog</b> runs", "le <b>chien</b> court"),
+        ("a <b>red</b> <i>car</i> runs", "une <i>voiture</i> <b>rouge</b> court"),
+    ]:
+        assert texts.translate([document], format="html")[0].text == expected
 
 
 def test_without_attention_tags_keep_their_relative_place(small_bundle: Path, tmp_path: Path) -> None:
