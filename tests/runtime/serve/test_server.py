@@ -312,3 +312,16 @@ def test_malformed_requests_leave_no_traceback_in_the_log(small_bundle: Path) ->
         lines = [json.loads(line) for line in process.stderr]
         assert [line["status"] for line in lines if "status" in line].count(499) == 1
         assert not [line for line in lines if line["event"] == "request failed"]
+
+
+def test_clients_that_leave_a_stream_leave_nothing_but_json_in_the_log(small_bundle: Path) -> None:
+    with command(small_bundle) as (process, url, _):
+        content = json.dumps(body(*["A dog runs."] * 300, stream=True))
+        for _ in range(3):
+            connection = HTTPConnection(url.removeprefix("http://"))
+            connection.request("POST", "/v1/translate", content, {"Content-Type": "application/json"})
+            connection.getresponse().fp.readline()
+            connection.close()
+        process.terminate()
+        assert process.stderr is not None
+        assert [json.loads(line)["event"] for line in process.stderr] == ["request"] * 3

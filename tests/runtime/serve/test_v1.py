@@ -157,6 +157,7 @@ def test_models_are_listed_and_chosen_by_name(client: Client) -> None:
         ({"options": {"beam_size": True}}, "Expected `int`, got `bool` - at `$.options.beam_size`"),
         ({"options": {"beam_size": 2, "n_best": 3}}, "`n_best` must be at most `beam_size` (2), but is 3."),
         ({"options": {"max_batch_tokens": 9}}, "Object contains unknown field `max_batch_tokens` - at `$.options`"),
+        ({"options": {"repetition_penalty": 5e-324}}, "Expected `float` >= 0.01 - at `$.options.repetition_penalty`"),
         ({"format": "docx"}, "Invalid enum value 'docx' - at `$.format`"),
         ({"target": ""}, "give `target`, or a `model`."),
         ({"target": "xx"}, "No model translates from `en` to `xx`."),
