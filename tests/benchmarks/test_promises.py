@@ -43,7 +43,7 @@ def test_an_overloaded_server_answers_or_refuses(bundle: Path) -> None:
         result = asyncio.run(overload.measured(server, make, 4.0, 3.0, 1.0, 0))
     assert set(result.outcomes) <= overload.ALLOWED
     assert result.outcomes["200"] > 0
-    assert result.outcomes["503"] > 0
+    assert sum(result.outcomes.values()) > result.outcomes["200"]
     assert result.is_alive
     assert not result.errors
     assert result.capacity > 0

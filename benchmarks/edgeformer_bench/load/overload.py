@@ -26,7 +26,7 @@ PROBES = 20
 """Requests, one after the other, whose latency is the usual one."""
 CLIENTS = 32
 """Clients that measure the capacity."""
-INTERVAL = 0.5
+INTERVAL = 2.0
 """Seconds between two looks at the capacity."""
 GRACE_SECONDS = 5.0
 """How long after its deadline a request may be answered."""
@@ -124,7 +124,7 @@ async def measured(
     pool = Pool(server.port)
     await _probed(pool, make, PROBES)  # opens the model
     usual = max(await _probed(pool, make, PROBES))
-    capacity = await _capacity(pool, make, max(2.0, min(20.0, seconds / 4)))
+    capacity = await _capacity(pool, make, max(3 * INTERVAL, min(10 * INTERVAL, seconds / 4)))
     await asyncio.sleep(1)
     samples, outcomes, latencies = [server.sample()], Counter[str](), list[float]()
 
@@ -192,10 +192,12 @@ async def _capacity(pool: Pool, make: Callable[[], bytes], seconds: float) -> fl
     async def client() -> None:
         while time.monotonic() < end:
             is_answered = (await ask(pool, make(), 60)).status == 200
-            per_interval[int(time.monotonic() / INTERVAL)] += is_answered
+            per_interval[int((time.monotonic() - began) / INTERVAL)] += is_answered
 
+    began = time.monotonic()
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    return statistics.median(per_interval.values()) / INTERVAL  # which a pause of the machine does not change
+    whole = [per_interval[number] for number in range(int(seconds / INTERVAL)) if number in per_interval]
+    return statistics.median(whole) / INTERVAL  # which a pause of the machine does not change
 
 
 async def _sent(

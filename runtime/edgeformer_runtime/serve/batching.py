@@ -140,7 +140,8 @@ class Batcher:
         self._coming = 0
         """Sentences that have a place, but are not there yet."""
         self._rate = 0.0
-        """Sentences per second, smoothed."""
+        """Sentences per second while there were any, from their places in the queue to their translations; smoothed."""
+        self._busy_since = self._ended = 0.0
         self._thread = Thread(target=self._work, name=f"translate {model}", daemon=True)
         self._thread.start()
 
@@ -164,7 +165,10 @@ class Batcher:
         with self._changed:
             waiting = sum(ticket.waiting for ticket in self._tickets) + self._coming
             held = sum(min(ticket.waiting, self._limits.max_sentences) for ticket in self._tickets) + self._coming
-            expected = held / self._rate if self._rate and held > self._limits.max_sentences else 0.0
+            if not held:
+                self._busy_since = time.monotonic()
+            is_queue = held > self._limits.max_sentences // 4  # fewer are translated together
+            expected = held / self._rate if self._rate and is_queue else 0.0
             if held >= self._limits.max_queue or expected > WAIT_SHARE * seconds:
                 raise QueueFullError(min(60, max(1, round(waiting / self._rate))) if self._rate else 1)
             place = Place(self, min(count, self._limits.max_sentences))
@@ -216,9 +220,9 @@ class Batcher:
     def _work(self) -> None:
         while batch := self._take():
             sentences = sum(len(part) for _, part in batch)
-            began = time.monotonic()
             self._translate(batch)
-            rate = sentences / max(time.monotonic() - began, 1e-6)
+            previous, self._ended = max(self._ended, self._busy_since), time.monotonic()
+            rate = sentences / max(self._ended - previous, 1e-6)
             self._rate = 0.8 * self._rate + 0.2 * rate if self._rate else rate
 
     def _take(self) -> list[Part]:
