@@ -66,7 +66,7 @@ def test_a_server_that_ends_loses_no_request(bundle: Path) -> None:
 def test_a_killed_server_loses_requests(bundle: Path) -> None:
     with serving(bundle, "--threads", "1") as server:
         kill = server.process.send_signal
-        server.process.send_signal = lambda number: kill(signal.SIGKILL)  # type: ignore[method-assign]  # planted
+        server.process.send_signal = lambda number: kill(signal.SIGKILL)  # type: ignore[method-assign, assignment]  # planted
         lost = asyncio.run(shutdown.ended(server, maker(server, options=SLOW), 8, 0.5))
     assert lost.exit_code == -signal.SIGKILL
     assert any("lost requests: the connection was" in problem for problem in lost.problems)

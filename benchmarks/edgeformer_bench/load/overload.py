@@ -9,9 +9,10 @@ import asyncio
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import click
 import msgspec
@@ -201,7 +202,12 @@ async def _capacity(pool: Pool, make: Callable[[], bytes], seconds: float) -> fl
 
 
 async def _sent(
-    server: Serving, one: Callable[[], object], rate: float, seconds: float, samples: list[Sample], seed: int
+    server: Serving,
+    one: Callable[[], Coroutine[Any, Any, None]],
+    rate: float,
+    seconds: float,
+    samples: list[Sample],
+    seed: int,
 ) -> tuple[float, float, set[asyncio.Task[None]]]:
     """Send requests at random times, whether earlier ones are answered or not.
 
@@ -214,7 +220,7 @@ async def _sent(
     with counting("seconds") as progress:
         while (now := time.monotonic()) < began + seconds and server.is_alive:
             while due <= now:
-                task: asyncio.Task[None] = asyncio.ensure_future(one())  # type: ignore[arg-type]  # a coroutine
+                task = asyncio.create_task(one())
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
                 due += random.expovariate(rate)
