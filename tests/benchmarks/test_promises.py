@@ -43,7 +43,7 @@ def test_an_overloaded_server_answers_or_refuses(bundle: Path) -> None:
         result = asyncio.run(overload.measured(server, make, 4.0, 3.0, 1.0, 0))
     assert set(result.outcomes) <= overload.ALLOWED
     assert result.outcomes["200"] > 0
-    assert result.outcomes["503"] > 0
+    assert sum(result.outcomes.values()) > result.outcomes["200"]
     assert result.is_alive
     assert not result.errors
     assert result.capacity > 0
@@ -66,7 +66,7 @@ def test_a_server_that_ends_loses_no_request(bundle: Path) -> None:
 def test_a_killed_server_loses_requests(bundle: Path) -> None:
     with serving(bundle, "--threads", "1") as server:
         kill = server.process.send_signal
-        server.process.send_signal = lambda number: kill(signal.SIGKILL)  # type: ignore[method-assign]  # planted
+        server.process.send_signal = lambda number: kill(signal.SIGKILL)  # type: ignore[method-assign, assignment]  # planted
         lost = asyncio.run(shutdown.ended(server, maker(server, options=SLOW), 8, 0.5))
     assert lost.exit_code == -signal.SIGKILL
     assert any("lost requests: the connection was" in problem for problem in lost.problems)

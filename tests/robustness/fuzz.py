@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
 from schemathesis.core.failures import Failure, FailureGroup
+from schemathesis.core.result import Err
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     negative_data_rejection,
@@ -101,7 +102,7 @@ def fuzz(url: str, cases: int, random_seed: int, progress: Callable[[int, int], 
                 suppress_health_check=list(HealthCheck),
             )
             @given(case=strategy)
-            def send(case: Case) -> None:
+            def send(case: Case[Any]) -> None:
                 report.add(*_checked(case, session))
                 if progress is not None:
                     sent = sum(sum(statuses.values()) for statuses in report.counts.values())
@@ -114,6 +115,8 @@ def fuzz(url: str, cases: int, random_seed: int, progress: Callable[[int, int], 
 def _operations(url: str, document: str) -> Iterator[Any]:
     schema = schemathesis.openapi.from_url(url + document)
     for result in schema.get_all_operations():
+        if isinstance(result, Err):
+            raise result.err()
         yield result.ok()
 
 
@@ -127,25 +130,26 @@ def _shares(url: str, cases: int) -> Iterator[tuple[str, int]]:
             yield f"{document} {operation.label}", max(1, most if operation.path == main else round(rest))
 
 
-def _strategy(url: str, document: str, label: str) -> st.SearchStrategy[Case]:
+def _strategy(url: str, document: str, label: str) -> st.SearchStrategy[Case[Any]]:
     """Requests of an operation: half of them as the document says, half of them not, if there is a way not to be."""
     operation = next(each for each in _operations(url, document) if each.label == label)
-    allowed: st.SearchStrategy[Case] = operation.as_strategy(GenerationMode.POSITIVE)
+    allowed: st.SearchStrategy[Case[Any]] = operation.as_strategy(GenerationMode.POSITIVE)
     if not operation.body and not list(operation.iter_parameters()):
         return allowed
     known = st.tuples(allowed, st.booleans()).map(lambda drawn: _with_languages(*drawn))
-    return known | operation.as_strategy(GenerationMode.NEGATIVE)
+    forbidden: st.SearchStrategy[Case[Any]] = operation.as_strategy(GenerationMode.NEGATIVE)
+    return known | forbidden
 
 
-def _with_languages(case: Case, is_known: bool) -> Case:
+def _with_languages(case: Case[Any], is_known: bool) -> Case[Any]:
     """The case, or the case with languages that the server has, without which nothing is translated."""
     if is_known and isinstance(case.body, dict):
-        case.body = {**case.body, "source": "en", "target": "fr"}
-        case.body.pop("model", None)
+        kept = {name: value for name, value in case.body.items() if name not in ("model", "format", "alternatives")}
+        case.body = {**kept, "source": "en", "target": "fr"}
     return case
 
 
-def _checked(case: Case, session: requests.Session) -> tuple[str, str, list[Defect]]:
+def _checked(case: Case[Any], session: requests.Session) -> tuple[str, str, list[Defect]]:
     """Send a case; returns its operation, the status, and what is wrong with the answer."""
     operation, command = case.operation.label, case.as_curl_command()
     try:

@@ -116,6 +116,23 @@ def replace_bundle(path: Path, replacement: Path) -> None:
     replacement.rename(path)
 
 
+def test_a_bundle_that_is_replaced_while_it_is_opened_is_opened_again(small_bundles: Any, tmp_path: Path) -> None:
+    path, tries = bundle_between(small_bundles["fp32"], tmp_path, "bundle", "en", "fr"), list[str]()
+
+    def replaced_meanwhile(bundle: Bundle) -> Translator:
+        tries.append(bundle.manifest.precision["decoder.onnx"])
+        if len(tries) == 1:
+            replace_bundle(path, bundle_between(small_bundles["int8"], tmp_path, "new", "en", "fr"))
+            raise BundleError("changed")
+        return opened(bundle)
+
+    models = Workspace({"bundle": path}, open_translator=replaced_meanwhile)
+    with models.lease("bundle") as translator:
+        assert translator.translate([TEXT])[0].text
+    assert tries == ["fp32", "int8"]
+    models.close()
+
+
 def test_a_replaced_bundle_is_reloaded_while_the_old_one_finishes(small_bundles: Any, tmp_path: Path) -> None:
     path = bundle_between(small_bundles["fp32"], tmp_path, "bundle", "en", "fr")
     models = workspace({"bundle": path})

@@ -9,9 +9,10 @@ import asyncio
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import click
 import msgspec
@@ -26,7 +27,7 @@ PROBES = 20
 """Requests, one after the other, whose latency is the usual one."""
 CLIENTS = 32
 """Clients that measure the capacity."""
-INTERVAL = 0.5
+INTERVAL = 2.0
 """Seconds between two looks at the capacity."""
 GRACE_SECONDS = 5.0
 """How long after its deadline a request may be answered."""
@@ -124,7 +125,7 @@ async def measured(
     pool = Pool(server.port)
     await _probed(pool, make, PROBES)  # opens the model
     usual = max(await _probed(pool, make, PROBES))
-    capacity = await _capacity(pool, make, max(2.0, min(20.0, seconds / 4)))
+    capacity = await _capacity(pool, make, max(3 * INTERVAL, min(10 * INTERVAL, seconds / 4)))
     await asyncio.sleep(1)
     samples, outcomes, latencies = [server.sample()], Counter[str](), list[float]()
 
@@ -192,14 +193,21 @@ async def _capacity(pool: Pool, make: Callable[[], bytes], seconds: float) -> fl
     async def client() -> None:
         while time.monotonic() < end:
             is_answered = (await ask(pool, make(), 60)).status == 200
-            per_interval[int(time.monotonic() / INTERVAL)] += is_answered
+            per_interval[int((time.monotonic() - began) / INTERVAL)] += is_answered
 
+    began = time.monotonic()
     await asyncio.gather(*(client() for _ in range(CLIENTS)))
-    return statistics.median(per_interval.values()) / INTERVAL  # which a pause of the machine does not change
+    whole = [per_interval[number] for number in range(int(seconds / INTERVAL)) if number in per_interval]
+    return statistics.median(whole) / INTERVAL  # which a pause of the machine does not change
 
 
 async def _sent(
-    server: Serving, one: Callable[[], object], rate: float, seconds: float, samples: list[Sample], seed: int
+    server: Serving,
+    one: Callable[[], Coroutine[Any, Any, None]],
+    rate: float,
+    seconds: float,
+    samples: list[Sample],
+    seed: int,
 ) -> tuple[float, float, set[asyncio.Task[None]]]:
     """Send requests at random times, whether earlier ones are answered or not.
 
@@ -212,7 +220,7 @@ async def _sent(
     with counting("seconds") as progress:
         while (now := time.monotonic()) < began + seconds and server.is_alive:
             while due <= now:
-                task: asyncio.Task[None] = asyncio.ensure_future(one())  # type: ignore[arg-type]  # a coroutine
+                task = asyncio.create_task(one())
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
                 due += random.expovariate(rate)

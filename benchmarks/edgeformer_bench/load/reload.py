@@ -110,9 +110,9 @@ def told_apart(requests: list[bytes], first: list[list[str]], second: list[list[
         ConfigError: there are too few.
     """
     kept = [
-        Expected(request, pair)
-        for request, *pair in zip(requests, first, second, strict=True)
-        if _differ(*pair)  # type: ignore[arg-type]
+        Expected(request, (one, other))
+        for request, one, other in zip(requests, first, second, strict=True)
+        if _differ(one, other)
     ]
     if len(kept) < len(requests) / 4 or all(len(each.answers[0]) == 1 for each in kept):
         raise ConfigError("The two bundles give too many equal translations; give another one.")

@@ -5,11 +5,12 @@ A sentence gets the same translation in any batch, so that requests do not notic
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Condition, Thread
 
@@ -17,6 +18,10 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.translator import Translation, Translator
 from edgeformer_runtime.workspace.workspace import Workspace
+
+WAIT_SHARE = 0.5
+"""Share of the time of a request that it may be expected to wait. The rest is for its translation, and for what cannot
+be expected."""
 
 
 class QueueFullError(EdgeformerError):
@@ -48,8 +53,9 @@ class BatchLimits:
     parallel: int = 1
     """Batches that a model translates at a time, sharing its weights."""
     max_queue: int = 2048
-    """Sentences that may wait; a request is refused if there are as many when it comes. As requests take turns, one
-    counts as no more than a batch, so that a long text does not shut out others."""
+    """Sentences that may wait; a request is refused if there are as many when it comes, or if it would have to wait for
+    too long. As requests take turns, one counts as no more than a batch, so that a long text does not shut out
+    others."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,21 @@ class _Ticket:
         return 0 if self.future.done() else len(self.sentences) - self.taken
 
 
+class Place:
+    """A place in a queue for sentences that are still being prepared. Use :meth:`Batcher.place`."""
+
+    def __init__(self, batcher: Batcher, held: int) -> None:
+        self._batcher, self.held = batcher, held
+
+    def submit(self, sentences: Sequence[str], setting: Setting) -> Future[list[Translation]]:
+        """Queue the sentences; see :meth:`Batcher.submit`.
+
+        Raises:
+            ClosedError: :meth:`Batcher.close` was called.
+        """
+        return self._batcher.queue(self, sentences, setting)
+
+
 Part = tuple[_Ticket, range]
 """Positions of successive sentences of one ticket within a batch."""
 
@@ -119,8 +140,11 @@ class Batcher:
         self._tickets: deque[_Ticket] = deque()
         self._changed = Condition()
         self._is_closed = False
+        self._coming = 0
+        """Sentences that have a place, but are not there yet."""
         self._rate = 0.0
-        """Sentences per second of a thread, smoothed."""
+        """Sentences per second while there were any, from their places in the queue to their translations; smoothed."""
+        self._busy_since = self._ended = 0.0
         self._threads = [
             Thread(target=self._work, name=f"translate {model} {number}", daemon=True)
             for number in range(limits.parallel)
@@ -134,6 +158,34 @@ class Batcher:
         with self._changed:
             return sum(ticket.waiting for ticket in self._tickets)
 
+    @contextmanager
+    def place(self, count: int, seconds: float = math.inf) -> Iterator[Place]:
+        """Take a place in the queue, before the work of preparing sentences.
+
+        Args:
+            count: approximate number of the sentences.
+            seconds: time within which their translations are needed.
+
+        Raises:
+            QueueFullError: too many sentences wait, or they would wait for too much of their time.
+        """
+        with self._changed:
+            waiting = sum(ticket.waiting for ticket in self._tickets) + self._coming
+            held = sum(min(ticket.waiting, self._limits.max_sentences) for ticket in self._tickets) + self._coming
+            if not held:
+                self._busy_since = time.monotonic()
+            is_queue = held > self._limits.max_sentences // 4  # fewer are translated together
+            expected = held / self._rate if self._rate and is_queue else 0.0
+            if held >= self._limits.max_queue or expected > WAIT_SHARE * seconds:
+                raise QueueFullError(min(60, max(1, round(waiting / self._rate))) if self._rate else 1)
+            place = Place(self, min(count, self._limits.max_sentences))
+            self._coming += place.held
+        try:
+            yield place
+        finally:
+            with self._changed:
+                self._leave(place)
+
     def submit(self, sentences: Sequence[str], setting: Setting) -> Future[list[Translation]]:
         """Queue sentences.
 
@@ -145,21 +197,25 @@ class Batcher:
             QueueFullError: too many sentences wait.
             ClosedError: :meth:`close` was called.
         """
+        with self.place(len(sentences)) as place:
+            return place.submit(sentences, setting)
+
+    def queue(self, place: Place, sentences: Sequence[str], setting: Setting) -> Future[list[Translation]]:
+        """Queue sentences that have a place; see :meth:`submit`."""
         ticket = _Ticket(sentences, setting)
-        if not sentences:
-            ticket.future.set_result([])
-            return ticket.future
         with self._changed:
+            self._leave(place)
             if self._is_closed:
                 raise ClosedError("The server is shutting down.")
-            waiting = sum(ticket.waiting for ticket in self._tickets)
-            held = sum(min(ticket.waiting, self._limits.max_sentences) for ticket in self._tickets)
-            if held >= self._limits.max_queue:
-                seconds = waiting / (self._rate * len(self._threads)) if self._rate else 1
-                raise QueueFullError(min(60, max(1, round(seconds))))
-            self._tickets.append(ticket)
-            self._changed.notify_all()
+            if sentences:
+                self._tickets.append(ticket)
+                self._changed.notify_all()
+            else:
+                ticket.future.set_result([])
         return ticket.future
+
+    def _leave(self, place: Place) -> None:
+        self._coming, place.held = self._coming - place.held, 0
 
     def close(self) -> None:
         """Finish what is queued, and end the threads."""
@@ -172,10 +228,11 @@ class Batcher:
     def _work(self) -> None:
         while batch := self._take():
             sentences = sum(len(part) for _, part in batch)
-            began = time.monotonic()
             self._translate(batch)
-            rate = sentences / max(time.monotonic() - began, 1e-6)
-            self._rate = 0.8 * self._rate + 0.2 * rate if self._rate else rate
+            with self._changed:
+                previous, self._ended = max(self._ended, self._busy_since), time.monotonic()
+                rate = sentences / max(self._ended - previous, 1e-6)
+                self._rate = 0.8 * self._rate + 0.2 * rate if self._rate else rate
 
     def _take(self) -> list[Part]:
         """Wait for sentences and take a batch with the setting of the oldest; empty after the last one."""

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from edgeformer_runtime.serve.access import Access
-from edgeformer_runtime.serve.batching import ClosedError
+from edgeformer_runtime.serve.batching import ClosedError, QueueFullError
 from edgeformer_runtime.serve.errors import ApiError, as_api_error, json_response
 from edgeformer_runtime.serve.metrics import Metrics
 from edgeformer_runtime.serve.service import Service
@@ -34,6 +34,8 @@ class Context:
     metrics: Metrics
     is_draining: bool = False
     """Whether the server is shutting down."""
+    lag: float = 0.0
+    """Seconds by which the process is behind with what it has to do."""
 
 
 def context_of(request: Request) -> Context:
@@ -64,7 +66,7 @@ def endpoint(answer: Endpoint) -> Endpoint:
 def error_response(error: Exception) -> Response:
     """The response to an error; one of the server is logged, without texts."""
     known = as_api_error(error)
-    if known.status >= 500 and known is not error and not isinstance(error, TimeoutError):
+    if known.status >= 500 and not isinstance(error, ApiError | QueueFullError | ClosedError | TimeoutError):
         place = error.__traceback__
         while place is not None and place.tb_next is not None:
             place = place.tb_next

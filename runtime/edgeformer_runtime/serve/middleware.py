@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgeformer_runtime.serve.context import Context
+from edgeformer_runtime.serve.batching import QueueFullError
+from edgeformer_runtime.serve.context import Context, error_response
 from edgeformer_runtime.serve.errors import ApiError, json_response
 
 CORS = {
@@ -28,8 +29,12 @@ CORS = {
 PLAIN_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
 
+MAX_LAG = 0.25
+"""Seconds by which a process may be behind before it refuses to begin with more requests."""
+
+
 class Shell:
-    """Adds headers, answers ``OPTIONS``, limits bodies, measures and logs.
+    """Adds headers, answers ``OPTIONS``, limits requests and their bodies, measures and logs.
 
     Args:
         app: the application within.
@@ -40,6 +45,7 @@ class Shell:
     def __init__(self, app: ASGIApp, context: Context, paths: frozenset[str]) -> None:
         self._app, self._context, self._paths = app, context, paths
         self._metrics, self._logs = context.metrics, context.settings.access_log
+        self._begun = 0
         self._max_body, self._body_seconds = context.settings.max_body, context.settings.request_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,20 +70,29 @@ class Shell:
             await send(message)
 
         self._metrics.in_flight.inc()
+        self._begun += 1
         try:
             if scope["method"] == "OPTIONS":
                 await json_response({})(scope, receive, send_with_headers)
+            elif self._is_behind and scope["method"] == "POST":  # a refusal must cost little
+                await error_response(QueueFullError(1))(scope, receive, send_with_headers)
             else:
                 await self._limited(scope, receive, send_with_headers)
         finally:
             seconds = time.monotonic() - began
             self._metrics.in_flight.dec()
+            self._begun -= 1
             self._metrics.requests.labels(path, str(status)).inc()
             self._metrics.latency.labels(path).observe(seconds)
             if self._logs:
                 record = {"id": request_id, "method": scope["method"], "path": path, "status": status}
                 record |= {"ms": round(1000 * seconds, 1), **fields}
                 logging.getLogger("edgeformer.serve").info("request", extra={"fields": record})
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether there are more requests than the process can even look at. A few long ones may also keep it busy."""
+        return self._context.lag > MAX_LAG and self._begun > self._context.settings.batch.max_sentences
 
     async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and refuse it as soon as it is too large or takes too long to arrive."""

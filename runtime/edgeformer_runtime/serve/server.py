@@ -29,6 +29,8 @@ from edgeformer_runtime.serve.settings import ServeSettings
 
 RESTART_SECONDS = 1.0
 """Time between the end of a worker process and its replacement, so that a failing one does not keep a CPU busy."""
+TICK_SECONDS = 0.1
+"""How often uvicorn looks at the state of a server."""
 TURNS = 10
 """Turns of the event loop after which all that had arrived at the first one has been read. A request on a new
 connection needs four: to accept it, to set it up, to wait for data and to read them."""
@@ -52,13 +54,19 @@ class Server(uvicorn.Server):
                 h11_max_incomplete_event_size=2**16,
             )
         )
-        self._context = context
+        self._context, self._ticked = context, time.monotonic()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Begin to shut down at the first signal, and stop at once at a second SIGINT."""
         with _signals(self._stop):
             yield
+
+    async def on_tick(self, counter: int) -> bool:
+        """Measure by how much this comes too late."""
+        previous, self._ticked = self._ticked, time.monotonic()
+        self._context.lag = max(0.0, self._ticked - previous - TICK_SECONDS)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Read what has arrived, which uvicorn would drop, and shut down."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
-from types import MappingProxyType
 from typing import Any
 
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import BundleError, OptionError
-from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport, QueueFullError, Setting
+from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport, Place, QueueFullError, Setting
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
 from edgeformer_runtime.text.documents.document import Document
@@ -39,6 +39,8 @@ class Job:
     """Decoding options; those of hypotheses and scores concern the last model of a route."""
     text_options: TextOptions = field(default_factory=TextOptions)
     """How the last model's texts are split and put together again."""
+    seconds: float = math.inf
+    """Time within which the translation is needed; it is refused if that is not to be expected."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,9 @@ class Service:
         *first, last = self.route(job)
         texts = list(job.texts)
         for hop in first:
-            texts = await self._first_hop(hop, texts, job.format)
+            texts = await self._first_hop(hop, texts, job)
         split = partial(_split, texts=texts, format=job.format)
-        return await self._hop(last, split, job.text_options, job.changes)
+        return await self._hop(last, split, job)
 
     async def translate_document(self, document: Document, name: str, source: str, target: str) -> bytes:
         """Translate a document.
@@ -161,7 +163,7 @@ class Service:
         try:
             texts = list(job.texts)
             for hop in first:
-                texts = await self._first_hop(hop, texts, job.format)
+                texts = await self._first_hop(hop, texts, job)
             is_wanted, items = threading.Event(), asyncio.Queue[Streamed | Exception | None]()
             is_wanted.set()
             loop = asyncio.get_running_loop()
@@ -188,45 +190,43 @@ class Service:
         self.workspace.close()
 
     async def _document_hop(self, hop: Hop, document: Document) -> list[str]:
-        return [ranks[0].text for ranks in await self._hop(hop, partial(_planned, document=document))]
+        job = Job((), hop.source, hop.target)
+        return [ranks[0].text for ranks in await self._hop(hop, partial(_planned, document=document), job)]
 
-    async def _first_hop(self, hop: Hop, texts: Sequence[str], format: Format) -> list[str]:
+    async def _first_hop(self, hop: Hop, texts: Sequence[str], job: Job) -> list[str]:
         """Translate texts to a language that they are translated further from."""
-        return [ranks[0].text for ranks in await self._hop(hop, partial(_split, texts=texts, format=format))]
+        split, plain = (
+            partial(_split, texts=texts, format=job.format),
+            replace(job, changes={}, text_options=TextOptions()),
+        )
+        return [ranks[0].text for ranks in await self._hop(hop, split, plain)]
 
     async def _hop(
-        self,
-        hop: Hop,
-        split: Callable[[TextTranslator], list[Plan]],
-        text_options: TextOptions = TextOptions(),  # noqa: B008, is frozen
-        changes: Mapping[str, Any] = MappingProxyType({}),
+        self, hop: Hop, split: Callable[[TextTranslator], list[Plan]], job: Job
     ) -> list[list[TextTranslation]]:
         """Split texts, translate their sentences in batches, and join them, all with the same model; see
         :meth:`translate`. Begin again with the bundle that is on disk now if it is replaced at this moment, so that the
         old one lacks a file that is not open yet."""
         for attempt in range(2):
-            async with self._leased(hop.model) as translator:
-                try:
-                    return await self._translated(hop, translator, split, text_options, changes)
-                except BundleError:
-                    if attempt or not self.workspace.has_changed(translator):
-                        raise
+            with self._batcher(hop.model).place(len(job.texts) or 1, job.seconds) as place:
+                async with self._leased(hop.model) as translator:
+                    try:
+                        return await self._translated(hop, translator, place, split, job)
+                    except BundleError:
+                        if attempt or not self.workspace.has_changed(translator):
+                            raise
         raise AssertionError("unreachable")
 
     async def _translated(
-        self,
-        hop: Hop,
-        translator: Translator,
-        split: Callable[[TextTranslator], list[Plan]],
-        text_options: TextOptions,
-        changes: Mapping[str, Any],
+        self, hop: Hop, translator: Translator, place: Place, split: Callable[[TextTranslator], list[Plan]], job: Job
     ) -> list[list[TextTranslation]]:
-        texts = TextTranslator(translator.with_languages(hop.source, hop.target), text_options)
-        decoding = _decoding(texts, changes)
+        texts = TextTranslator(translator.with_languages(hop.source, hop.target), job.text_options)
+        decoding = _decoding(texts, job.changes)
         plans = await asyncio.to_thread(split, texts)
         sentences = [sentence for plan in plans for sentence in plan.sentences]
-        future = self._batcher(hop.model).submit(sentences, Setting(translator, hop.source, hop.target, decoding))
-        translations = await asyncio.wrap_future(future)
+        translations = await asyncio.wrap_future(
+            place.submit(sentences, Setting(translator, hop.source, hop.target, decoding))
+        )
         return await asyncio.to_thread(_joined, plans, translations, decoding)
 
     @asynccontextmanager

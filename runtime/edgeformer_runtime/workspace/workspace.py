@@ -21,6 +21,10 @@ PIVOT = "en"
 """Preferred language between two bundles that together translate a pair that neither does alone."""
 
 
+OPEN_ATTEMPTS, OPEN_PAUSE_SECONDS = 5, 0.05
+"""How often a bundle that changes meanwhile is opened, and the time between two attempts."""
+
+
 @dataclass(frozen=True)
 class Hop:
     """One step of a route: a model and the languages it translates between."""
@@ -287,6 +291,18 @@ class Workspace:
         return replacement
 
     def _open(self, model: Model) -> _Opened:
+        """Open a bundle, and begin again if it is replaced or missing at this moment."""
+        for _ in range(OPEN_ATTEMPTS - 1):
+            mark = mark_of(model.path)
+            try:
+                return self._open_once(model)
+            except EdgeformerError:
+                if mark is not None and mark_of(model.path) == mark:
+                    raise
+                time.sleep(OPEN_PAUSE_SECONDS)
+        return self._open_once(model)
+
+    def _open_once(self, model: Model) -> _Opened:
         mark = mark_of(model.path)
         bundle = open_bundle(model.path, trusted_keys=self._trusted_keys)
         with self._lock:

@@ -218,3 +218,30 @@ def test_a_replaced_model_finishes_what_it_began_and_is_closed(small_bundles: An
         with models.lease("model") as new:
             assert together.submit(["A dog."], Setting(new, "en", "fr", DecodeOptions())).result(60)
     models.close()
+
+
+def test_a_request_that_would_wait_for_too_long_is_refused_at_once(workspace: Workspace, setting: MakeSetting) -> None:
+    with batcher(workspace, max_sentences=2, delay=0) as together:
+        with together.place(1, seconds=0.01):  # nothing waits
+            pass
+        together.submit(["A dog."] * 4, setting()).result(60)
+        long = together.submit(["A dog."] * 400, setting())
+        others = [together.submit(["A dog."] * 2, setting()) for _ in range(100)]
+        with pytest.raises(QueueFullError), together.place(1, seconds=0.01):
+            pass
+        with together.place(1, seconds=3600) as place:
+            assert place.submit(["A dog."], setting()).result(60)
+        for each in [long, *others]:
+            each.cancel()
+
+
+def test_what_is_still_prepared_counts_as_waiting(workspace: Workspace, setting: MakeSetting) -> None:
+    with batcher(workspace, max_queue=2) as together:
+        with together.place(2) as place:
+            with pytest.raises(QueueFullError), together.place(1):
+                pass
+            assert len(place.submit(["A dog.", "Two men."], setting()).result(60)) == 2
+            with together.place(2), pytest.raises(QueueFullError), together.place(1):
+                pass
+        with together.place(1):  # both have left
+            pass

@@ -25,6 +25,7 @@ import pytest
 
 from edgeformer_runtime.serve.batching import BatchLimits
 from edgeformer_runtime.serve.middleware import JsonLines
+from edgeformer_runtime.serve.server import Server
 from tests.commands import error
 from tests.runtime.serve.http import serving
 from tests.runtime.test_workspace import bundle_between, replace_bundle
@@ -123,6 +124,25 @@ def test_a_full_queue_and_slow_requests_are_errors_of_their_own(small_bundle: Pa
             504,
             "The translation took too long; send less text at a time, or try again later.",
         )
+
+
+def test_a_process_that_is_behind_refuses_more_requests(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tick = Server.on_tick
+
+    async def late_tick(self: Server, counter: int) -> bool:
+        time.sleep(0.4)  # as if there were too many requests to look at
+        return await tick(self, counter)
+
+    monkeypatch.setattr(Server, "on_tick", late_tick)
+    with serving(small_bundle, batch=BatchLimits(max_sentences=1, delay=0)) as client, ThreadPoolExecutor(1) as pool:
+        assert client.json("/v1/translate", body()).status == 200  # a single one is taken, however late
+        first = pool.submit(client.json, "/v1/translate", body(*["A dog runs."] * 300, options={"beam_size": 8}))
+        while not client.context.service.queue_length(small_bundle.name):
+            time.sleep(0.001)
+        refused = client.json("/v1/translate", body())
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert client.get("/health").status == 200
+        assert first.result().status == 200
 
 
 def test_a_client_that_goes_away_frees_its_place(small_bundle: Path) -> None:
@@ -312,3 +332,16 @@ def test_malformed_requests_leave_no_traceback_in_the_log(small_bundle: Path) ->
         lines = [json.loads(line) for line in process.stderr]
         assert [line["status"] for line in lines if "status" in line].count(499) == 1
         assert not [line for line in lines if line["event"] == "request failed"]
+
+
+def test_clients_that_leave_a_stream_leave_nothing_but_json_in_the_log(small_bundle: Path) -> None:
+    with command(small_bundle) as (process, url, _):
+        content = json.dumps(body(*["A dog runs."] * 300, stream=True))
+        for _ in range(3):
+            connection = HTTPConnection(url.removeprefix("http://"))
+            connection.request("POST", "/v1/translate", content, {"Content-Type": "application/json"})
+            connection.getresponse().fp.readline()
+            connection.close()
+        process.terminate()
+        assert process.stderr is not None
+        assert [json.loads(line)["event"] for line in process.stderr] == ["request"] * 3

@@ -20,6 +20,7 @@ from edgeformer_runtime import Translator
 from edgeformer_runtime.text import TextTranslator
 from tests.runtime.serve.http import Answer, Client, serving
 from tests.runtime.test_workspace import bundle_between
+from tests.runtime.text.test_markup import ANY_HTML
 
 TEXTS = ["The old dog runs.", "two men play\n\nA café, 14 times!", "", "7"]
 
@@ -157,6 +158,7 @@ def test_models_are_listed_and_chosen_by_name(client: Client) -> None:
         ({"options": {"beam_size": True}}, "Expected `int`, got `bool` - at `$.options.beam_size`"),
         ({"options": {"beam_size": 2, "n_best": 3}}, "`n_best` must be at most `beam_size` (2), but is 3."),
         ({"options": {"max_batch_tokens": 9}}, "Object contains unknown field `max_batch_tokens` - at `$.options`"),
+        ({"options": {"repetition_penalty": 5e-324}}, "Expected `float` >= 0.01 - at `$.options.repetition_penalty`"),
         ({"format": "docx"}, "Invalid enum value 'docx' - at `$.format`"),
         ({"target": ""}, "give `target`, or a `model`."),
         ({"target": "xx"}, "No model translates from `en` to `xx`."),
@@ -202,6 +204,18 @@ def test_no_input_is_an_internal_error(client: Client, own: dict[str, Any], othe
     ]
     for answer in answers:
         assert answer.status == 200 or (answer.status == 400 and answer.error)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(document=ANY_HTML)
+def test_every_html_is_translated(client: Client, document: str) -> None:
+    own = ask(client, texts=[document, "<p>A dog.</p>"], format="html", scores=True)
+    assert own.status == 200
+    first, second = (text["text"] for text in own.json["translations"])
+    assert second.startswith("<p>")
+    if document:
+        other = client.json("/translate", {"q": document, "source": "en", "target": "fr", "format": "html"})
+        assert other.json == {"translatedText": first}
 
 
 def test_the_document_describes_what_there_is(client: Client) -> None:

@@ -64,7 +64,15 @@ MARKUP = [
     ),
     *("The dog runs. ", "the sea", " ", "\n", "HELLO OLD WORLD", "12", ".", "{x}", "  ", "x"),
 ]
-ANY_HTML = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(MARKUP), max_size=25).map("".join))
+NESTED = st.recursive(
+    st.sampled_from(MARKUP),
+    lambda inner: st.tuples(
+        st.sampled_from(("b", "p", "div", "span translate=no", "script", "a href='x>y'", "pre", "svg:x")),
+        st.lists(inner, max_size=3).map("".join),
+    ).map(lambda parts: f"<{parts[0]}>{parts[1]}</{parts[0].split()[0]}>"),
+    max_leaves=12,
+)
+ANY_HTML = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(MARKUP), max_size=25).map("".join), NESTED)
 
 
 @pytest.fixture(scope="module")

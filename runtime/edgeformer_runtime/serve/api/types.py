@@ -31,14 +31,14 @@ class Options(Struct, forbid_unknown_fields=True, omit_defaults=True):
     max_len_b: Count | UnsetType = UNSET
     max_ngram_repeats: Count | UnsetType = UNSET
     no_repeat_ngram_size: Count | UnsetType = UNSET
-    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | UnsetType = UNSET
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] | UnsetType = UNSET
     suppress_sequences: (
         Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(max_length=100)] | UnsetType
     ) = UNSET
     disable_unk: bool | UnsetType = UNSET
     sampling_topk: Count | UnsetType = UNSET
     sampling_topp: Annotated[float, Meta(gt=0, le=1)] | UnsetType = UNSET
-    sampling_temperature: Annotated[float, Meta(gt=0, le=100)] | UnsetType = UNSET
+    sampling_temperature: Annotated[float, Meta(ge=0.01, le=100)] | UnsetType = UNSET
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] | UnsetType = UNSET
     return_alternatives: bool | UnsetType = UNSET
     min_alternative_expansion_prob: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET

@@ -43,7 +43,6 @@ class _Asked:
     body: TranslateRequest
     job: Job
     route: tuple[Hop, ...]
-    seconds: float
 
 
 @endpoint
@@ -56,7 +55,7 @@ async def translate(request: Request) -> Response:
     )
     if asked.body.stream:
         return await _streamed(context, asked)
-    return json_response(await finished(request, _answer(context, asked), asked.seconds))
+    return json_response(await finished(request, _answer(context, asked), asked.job.seconds))
 
 
 async def _asked(request: Request, context: Context) -> _Asked:
@@ -95,6 +94,7 @@ async def _asked(request: Request, context: Context) -> _Asked:
         body.model,
         changes,
         _text_options(body),
+        min(body.timeout or math.inf, context.settings.request_seconds),
     )
     route = context.service.route(job)
     if body.glossary and len(route) > 1:
@@ -104,8 +104,7 @@ async def _asked(request: Request, context: Context) -> _Asked:
     needed += ["alignments"] * body.alignments
     if needed and ATTENTION_FILE not in model.manifest.files:
         raise ApiError(400, f"Invalid request: the model `{model.name}` has no attention weights for `{needed[0]}`.")
-    seconds = min(body.timeout or math.inf, context.settings.request_seconds)
-    return _Asked(body, job, route, seconds)
+    return _Asked(body, job, route)
 
 
 def _text_options(body: TranslateRequest) -> TextOptions:
@@ -154,7 +153,7 @@ def _links(sentence: SentenceTranslation, text: str) -> list[WordLink]:
 
 async def _streamed(context: Context, asked: _Asked) -> Response:
     """Answer with server-sent events, once the first one is there, so that errors until then are plain ones."""
-    deadline = time.monotonic() + asked.seconds
+    deadline = time.monotonic() + asked.job.seconds
     items = context.service.stream(asked.job)
 
     async def events() -> AsyncGenerator[bytes]:
@@ -171,7 +170,7 @@ async def _streamed(context: Context, asked: _Asked) -> Response:
             await items.aclose()
 
     try:
-        async with asyncio.timeout(asked.seconds):
+        async with asyncio.timeout(asked.job.seconds):
             first = await anext(items, None)
     except BaseException:
         await items.aclose()
