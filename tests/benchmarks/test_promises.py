@@ -93,7 +93,7 @@ def test_mixed_and_late_answers_are_problems() -> None:
         "1 requests: 500",
         "3 answers: mixed",
         "2 requests were answered by a bundle that had been replaced before",
-        "not all replacements were noticed",
+        "the replacement was not noticed",
     ]
 
 
@@ -174,7 +174,7 @@ def test_the_client_reads_answers_in_pieces_and_tells_how_a_connection_ended() -
                 await (await Connection.open(port)).send(b"GET / HTTP/1.1\r\n\r\n")
             assert caught.value.is_refusal is is_refusal
         server.close()
-        pool.close()
+        await pool.close()
         with pytest.raises(OSError, match="Connect call failed"):
             await Connection.open(port)
 

@@ -143,10 +143,11 @@ class Pool:
         """Let a connection be used again."""
         self._idle.append(connection)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close all idle connections."""
         while self._idle:
             self._idle.pop().close()
+        await asyncio.sleep(0)  # when the event loop closes their sockets
 
 
 async def ask(pool: Pool, request: bytes, seconds: float) -> Answer:

@@ -117,7 +117,7 @@ async def endured(server: Serving, make: Callable[[], bytes], total: int, client
                 outcomes[str((await ask(pool, make(), SECONDS)).status)] += 1
             except (NoAnswerError, OSError) as error:  # of which TimeoutError is one
                 outcomes[str(error) or "no answer"] += 1
-        pool.close()
+        await pool.close()
 
     running = asyncio.gather(*(client() for _ in range(clients)))
     with counting("requests") as progress:

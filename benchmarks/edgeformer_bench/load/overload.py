@@ -142,7 +142,7 @@ async def measured(
     await asyncio.gather(*tasks)
     if server.is_alive:
         samples.append(server.sample())
-    pool.close()
+    await pool.close()
     spread = [1000 * percentile(latencies, share) if latencies else 0.0 for share in (0.5, 0.95, 0.99)]
     return Overload(
         capacity,
@@ -194,6 +194,8 @@ async def _capacity(pool: Pool, make: Callable[[], bytes], seconds: float) -> fl
         while time.monotonic() < end:
             is_answered = (await ask(pool, make(), 60)).status == 200
             per_interval[int((time.monotonic() - began) / INTERVAL)] += is_answered
+            if not is_answered:  # as Retry-After says
+                await asyncio.sleep(1)
 
     began = time.monotonic()
     await asyncio.gather(*(client() for _ in range(CLIENTS)))

@@ -163,6 +163,7 @@ async def ended(server: Serving, make: Callable[[], bytes], clients: int, delay:
     if code is None:
         server.process.kill()
     await running
+    await asyncio.sleep(0)  # when the event loop closes the sockets
     return Round(delay, dict(counts.before), counts.in_flight, dict(counts.after), took, code, server.errors())
 
 

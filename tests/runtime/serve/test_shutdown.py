@@ -33,7 +33,10 @@ def send(connection: HTTPConnection, *texts: str, **fields: Any) -> None:
 
 def answered(connection: HTTPConnection) -> tuple[int, HTTPResponse, dict[str, Any]]:
     response = connection.getresponse()
-    return response.status, response, json.loads(response.read())
+    content = json.loads(response.read())
+    if response.headers["connection"] == "close":
+        connection.close()
+    return response.status, response, content
 
 
 def test_what_arrives_just_before_the_end_is_answered(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
