@@ -49,7 +49,7 @@ class BatchLimits:
     max_characters: int = 16384
     """Characters of a batch; a longer sentence is a batch of its own."""
     delay: float = 0.002
-    """Seconds that the first sentence of an idle model waits for others."""
+    """Seconds that the first sentence of an idle model waits for others, if the last batch was of several requests."""
     parallel: int = 1
     """Batches that a model translates at a time, sharing its weights."""
     max_queue: int = 2048
@@ -140,6 +140,8 @@ class Batcher:
         self._tickets: deque[_Ticket] = deque()
         self._changed = Condition()
         self._is_closed = False
+        self._is_shared = True
+        """Whether the last batch was of several requests."""
         self._coming = 0
         """Sentences that have a place, but are not there yet."""
         self._rate = 0.0
@@ -240,11 +242,14 @@ class Batcher:
             while True:
                 self._tickets = deque(ticket for ticket in self._tickets if ticket.waiting)
                 if self._tickets:
-                    return self._parts()
+                    batch = self._parts()
+                    self._is_shared = len(batch) > 1
+                    return batch
                 if self._is_closed:
                     return []
                 self._changed.wait_for(lambda: self._tickets or self._is_closed)
-                self._changed.wait_for(self._has_batch, timeout=self._limits.delay)
+                if self._is_shared:
+                    self._changed.wait_for(self._has_batch, timeout=self._limits.delay)
 
     def _has_batch(self) -> bool:
         return self._is_closed or sum(ticket.waiting for ticket in self._tickets) >= self._limits.max_sentences

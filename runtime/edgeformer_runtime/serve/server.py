@@ -51,6 +51,7 @@ class Server(uvicorn.Server):
                 proxy_headers=bool(settings.trusted_proxies),
                 forwarded_allow_ips=settings.trusted_proxies or None,
                 timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
+                http="h11",  # limits the size of headers
                 h11_max_incomplete_event_size=2**16,
             )
         )

@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from threading import Event
@@ -107,14 +108,14 @@ def test_nobody_can_connect_to_workers_that_shut_down(bundle: Path) -> None:
         deadline = time.monotonic() + 20
         refused = False
         while not refused and time.monotonic() < deadline:
-            other = HTTPConnection(url.removeprefix("http://"), timeout=2)
-            try:
-                send(other)
-                refused = other.getresponse().status == 503
-            except ConnectionRefusedError:
-                refused = True
-            except OSError:
-                pass
+            with closing(HTTPConnection(url.removeprefix("http://"), timeout=2)) as other:
+                try:
+                    send(other)
+                    refused = other.getresponse().status == 503
+                except ConnectionRefusedError:
+                    refused = True
+                except OSError:
+                    pass
             time.sleep(0.05)
         assert process.poll() is None  # the first request is still being answered
         assert refused

@@ -1,0 +1,67 @@
+"""The models that come with the repository."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from edgeformer.config import load_recipe
+from edgeformer_runtime import Translator
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.selfcheck.golden import check_golden
+from edgeformer_runtime.workspace.names import named_models
+from tests.conftest import ROOT
+
+MODELS = ROOT / "models"
+NAMES = sorted(path.name for path in MODELS.iterdir() if path.is_dir())
+MAX_BYTES = 4_000_000
+
+# Sentences of everyday life, and words that any correct translation has.
+EXPECTED = {
+    "en-fr": {
+        "Where is the train station?": r"gare",
+        "I don't speak French.": r"parle pas (le )?français",
+        "My brother has two dogs.": r"^Mon frère a deux chiens\.$",
+        "How much does it cost?": r"^Combien .*\?$",
+    },
+    "fr-en": {
+        "Où est la gare ?": r"station",
+        "Je ne parle pas anglais.": r"(don't|do not|can't) speak English",
+        "Mon frère a deux chiens.": r"^My brother has two dogs\.$",
+        "Combien ça coûte ?": r"^How much .*\?$",
+    },
+}
+
+
+def test_commands_find_them_by_name() -> None:
+    assert [model.name for model in named_models([MODELS])] == NAMES
+    assert set(NAMES) <= EXPECTED.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_is_small_and_says_where_it_comes_from(name: str) -> None:
+    folder = MODELS / name
+    assert sum(file.stat().st_size for file in folder.iterdir()) <= MAX_BYTES
+    provenance = open_bundle(folder).manifest.provenance
+    assert provenance is not None
+    card = (folder / "README.md").read_text("utf-8")
+    for text in (card, (MODELS / "README.md").read_text("utf-8")):
+        assert "Tatoeba" in text
+        assert "CC-BY 2.0 FR" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_was_trained_with_the_recipe_of_its_name(name: str) -> None:
+    manifest, recipe = open_bundle(MODELS / name).manifest, load_recipe(f"tatoeba-{name}")
+    assert (manifest.family, manifest.target_vocab_size) == (recipe.model["family"], recipe.tokenizer.vocab_size)
+    assert (manifest.source_language, manifest.target_language) == (recipe.source_language, recipe.target_language)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_computes_its_golden_examples_and_translates(name: str) -> None:
+    translator = Translator.open(MODELS / name, threads=1)
+    assert not check_golden(translator).failed
+    for source, pattern in EXPECTED[name].items():
+        (translation,) = translator.translate([source])
+        assert re.search(pattern, translation.text), translation.text
