@@ -110,7 +110,7 @@ def best_tokens(*, chunked: bool = False, padded: bool = False) -> onnx.ModelPro
     ``row_count (1,)``: number of tokens to find in each row; ``count (1,)``: number of extensions of each sentence;
     ``by_sentence (2,)``: N and -1.
 
-    If chunked, each row is searched within its best chunks only, and there are four more inputs: ``chunks (3,)``: R,
+    If chunked, each row is searched within its best chunks only, and there are three more inputs: ``chunks (3,)``: R,
     chunks per row, chunk size; ``size (1,)``: chunk size; ``chunk_count (1,)``: number of chunks to scan, the smaller
     of ``row_count`` and the chunks per row. If padded, also ``padding (4,)`` of the logits at the ends of their axes,
     and ``last_token (1,)``, V - 1.

@@ -30,23 +30,7 @@ def best_tokens(
         them extends, ``(N, count)``, from 0 to K - 1. Ties go to the first hypothesis, then to the lowest token. If a
         row has a NaN logit or no finite one, all log-probabilities of its sentence are NaN.
     """
-    return best_extensions(*most_probable(logits, count), log_probability, count)
-
-
-def best_extensions(
-    value: FloatArray, token: IntArray, log_probability: NDArray[np.float64], count: int
-) -> tuple[NDArray[np.float64], IntArray, IntArray]:
-    """Find each sentence's ``count`` most probable extensions among the most probable tokens of each hypothesis.
-
-    Args:
-        value: log-probabilities of tokens, ``(N * K, C)``, best first.
-        token: the tokens, ``(N * K, C)``.
-        log_probability: see :func:`best_tokens`.
-        count: see :func:`best_tokens`.
-
-    Returns:
-        See :func:`best_tokens`.
-    """
+    value, token = most_probable(logits, count)
     sentences, width = len(log_probability), value.shape[1]
     total = (log_probability.reshape(-1, 1) + value).reshape(sentences, -1)
     index = np.argsort(-total, axis=1, kind="stable")[:, :count]

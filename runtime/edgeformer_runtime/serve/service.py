@@ -195,10 +195,8 @@ class Service:
 
     async def _first_hop(self, hop: Hop, texts: Sequence[str], job: Job) -> list[str]:
         """Translate texts to a language that they are translated further from."""
-        split, plain = (
-            partial(_split, texts=texts, format=job.format),
-            replace(job, changes={}, text_options=TextOptions()),
-        )
+        split = partial(_split, texts=texts, format=job.format)
+        plain = replace(job, changes={}, text_options=TextOptions())
         return [ranks[0].text for ranks in await self._hop(hop, split, plain)]
 
     async def _hop(
