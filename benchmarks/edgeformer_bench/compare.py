@@ -18,7 +18,7 @@ from edgeformer_bench.rounds import Contest, Speed, Workload, speeds
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
-from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
 from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.shortlist import bundle_shortlist
 from edgeformer_runtime.source import Source, encode_sources
@@ -111,7 +111,7 @@ def compare(
     sources = _encode(opened[0], texts)
     _require_same_tokenizers(opened, against)
     beam_size = opened[0].manifest.generation.beam_size if options.beam_size is None else options.beam_size
-    threads = options.threads or available_cpus()
+    threads = options.threads or useful_threads(max(bundle.nbytes for bundle in opened), available_cpus())
     workloads = list(_workloads(sources, beam_size, options.batch_size, text_to_text=text_to_text))
     with TemporaryDirectory() as work:
         contenders = ours(_names(bundles), threads, options.device, shortlist=options.shortlist)

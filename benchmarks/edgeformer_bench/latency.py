@@ -11,8 +11,9 @@ from pathlib import Path
 from edgeformer.errors import ConfigError
 from edgeformer_bench.memory import peak_memory_mb
 from edgeformer_bench.timer import Timing, alternate, timed
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.loop import Counters
-from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.translator import Translator
@@ -33,7 +34,7 @@ class BenchmarkOptions:
     device: str = "cpu"
     """``cpu`` or ``cuda``."""
     threads: int = 0
-    """CPU threads per operator; 0 uses every CPU available to the process."""
+    """CPU threads per operator; 0 for as many as a model of its size has use for."""
     shortlist: bool = True
     """Whether searches of bundles are restricted by their shortlists."""
 
@@ -104,7 +105,9 @@ def benchmark(
     if not texts:
         raise ConfigError("There is no sentence to translate; give --source a file with text.")
     begin = time.perf_counter()
-    translator = Translator.open(bundle, device=options.device, threads=options.threads, shortlist=options.shortlist)
+    opened = open_bundle(bundle)
+    threads = options.threads or useful_threads(opened.nbytes, available_cpus())
+    translator = Translator.open(opened, device=options.device, threads=threads, shortlist=options.shortlist)
     load_seconds = time.perf_counter() - begin
     beam_size = translator.defaults.beam_size if options.beam_size is None else options.beam_size
     seconds, counters = _calls(translator, texts, beam_size, options, progress)
@@ -120,7 +123,7 @@ def benchmark(
         machine=machine_summary(),
         onnxruntime=ENGINE_VERSION,
         device=options.device,
-        threads=options.threads or available_cpus(),
+        threads=threads,
         beam_size=beam_size,
         batch_size=options.batch_size,
         call=Timing.of(seconds),

@@ -51,13 +51,7 @@ if TYPE_CHECKING:
     device=options.device,
     threads=options.worker_threads,
     shortlist=options.shortlist,
-    workers=click.option(
-        "--workers",
-        type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="Batches translated at the same time; 0 means one per available CPU, or 1 on a GPU.",
-    ),
+    workers=options.workers,
 )
 @cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, and no progress.")
@@ -126,14 +120,14 @@ def distill(
 def _opened(teacher: Path, engine: dict[str, Any], cluster: dict[str, str]) -> tuple[Translator, RayWorkers | None]:
     """The teacher, and the workers that translate in its place on a Ray cluster."""
     from edgeformer_runtime.distributed.ray_workers import RayWorkers
-    from edgeformer_runtime.engine.cpus import available_cpus
+    from edgeformer_runtime.engine.cpus import divide_for_many
     from edgeformer_runtime.translator import Translator
 
     if uses_ray(cluster):
         translator = Translator.open(teacher, **{**engine, "workers": 1, "threads": 1})
         return translator, RayWorkers.of(translator, engine, cluster.get("address"))
-    workers = engine["workers"] or (available_cpus() if engine["device"] == "cpu" else 1)
-    return Translator.open(teacher, **{**engine, "workers": workers}), None
+    threads, workers = divide_for_many(engine["device"], engine["threads"], engine["workers"])
+    return Translator.open(teacher, **{**engine, "threads": threads, "workers": workers}), None
 
 
 def _print(report: CorpusReport) -> None:

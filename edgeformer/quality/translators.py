@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.engine.cpus import divide_for_many
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import DeviceError
 from edgeformer_runtime.translator import AnyTranslator, Translator
@@ -33,7 +34,7 @@ def open_translator(
     Args:
         path: the folder.
         device: ``cpu`` or ``cuda``.
-        threads: CPU threads per operator; 0 uses every available CPU, or torch's default.
+        threads: CPU threads per operator; 0 for workers of one thread on every CPU, or torch's default.
         truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
         shortlist: restrict the search of a bundle by its shortlist, if it has one.
 
@@ -46,7 +47,15 @@ def open_translator(
     if not path.exists():
         raise ConfigError(f"`{path}` does not exist; give the folder of a run or of a bundle.")
     if is_bundle(path) or not path.is_dir():
-        return Translator.open(path, device=device, threads=threads, truncate=truncate, shortlist=shortlist)
+        threads, workers = divide_for_many(device, threads, 0)
+        return Translator.open(
+            path,
+            device=device,
+            threads=threads,
+            workers=workers,
+            truncate=truncate,
+            shortlist=shortlist,
+        )
 
     import torch
 

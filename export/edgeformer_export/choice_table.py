@@ -83,8 +83,8 @@ def sensitivity_rows(order: Sequence[Sensitivity]) -> list[tuple[str, ...]]:
 
 
 def threads_in_words(threads: int) -> str:
-    """Format a number of threads: ``1 thread``, ``2 threads``; 0 means every available CPU."""
-    return {0: "all CPUs", 1: "1 thread"}.get(threads, f"{threads} threads")
+    """Format a number of threads: ``1 thread``, ``2 threads``; 0 means as many as are useful."""
+    return {0: "as many threads as are useful", 1: "1 thread"}.get(threads, f"{threads} threads")
 
 
 def quality_notes(choice: Choice) -> list[str]:

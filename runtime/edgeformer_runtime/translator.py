@@ -22,7 +22,7 @@ from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, To
 from edgeformer_runtime.decoding.requests import check_prefix, length_limit
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
-from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.cpus import divide_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
@@ -164,7 +164,7 @@ class Translator(Generic[SessionT_co]):
         *,
         device: str = "cpu",
         threads: int = 0,
-        workers: int = 1,
+        workers: int = 0,
         truncate: bool = False,
         trusted_keys: Sequence[Key] | None = None,
         source_language: str = "",
@@ -176,10 +176,10 @@ class Translator(Generic[SessionT_co]):
         Args:
             bundle: the bundle's folder, or an opened bundle.
             device: ``cpu`` or ``cuda``.
-            threads: CPU threads per operator; 0 divides all available CPUs among the workers.
-            workers: number of batches that a call decodes concurrently, sharing one copy of the weights. For many
-                sentences, several workers with one thread each are faster than one worker with several threads; for a
-                single sentence, they are slower.
+            threads: CPU threads per operator; 0 for as many as a model of this size has use for, at most the available
+                CPUs divided by ``workers``.
+            workers: number of batches that a call decodes concurrently, sharing one copy of the weights. By default, 1
+                if ``threads`` is given or with CUDA, otherwise as many as there are CPUs for, at most 8.
             truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
             trusted_keys: public keys, one of which must have signed the bundle; see
                 :func:`~edgeformer_runtime.bundle.open.open_bundle`, which takes them if the bundle is opened before.
@@ -193,7 +193,7 @@ class Translator(Generic[SessionT_co]):
             DeviceError: the device is unknown, or not supported by the installed onnxruntime.
             OptionError: ``threads`` or ``workers`` is out of range.
         """
-        check_count("workers", workers, 1, MAX_WORKERS)
+        check_count("workers", workers, 0, MAX_WORKERS)
         check_count("threads", threads, 0, MAX_THREADS)
         if not isinstance(bundle, Bundle):
             if not isinstance(bundle, str | Path):
@@ -201,7 +201,7 @@ class Translator(Generic[SessionT_co]):
             bundle = open_bundle(bundle, trusted_keys=trusted_keys)
         elif trusted_keys is not None:
             raise OptionError("`trusted_keys` has no effect on an opened bundle; pass it to `open_bundle`.")
-        threads = threads or max(1, available_cpus() // workers)
+        threads, workers = divide_cpus(bundle.nbytes, threads, workers if device == "cpu" else workers or 1)
         files, generation = bundle.manifest.tokenizers, bundle.manifest.generation
         session = OnnxSession(bundle, device=device, threads=threads, shortlist=shortlist)
         source = bundle_tokenizer(bundle, files.source)

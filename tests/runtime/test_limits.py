@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from threading import active_count
+from threading import active_count, get_ident
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ import pytest
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_DECODING_BYTES, MAX_TEXT_CHARACTERS
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
 from tests.commands import error
-from tests.toy import ToySession
+from tests.toy import ToySession, ToyState
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,7 @@ from tests.toy import ToySession
         ({"threads": -1}, "`threads` must be at least 0, but is -1."),
         ({"threads": "2"}, "`threads` must be a whole number, but is '2'."),
         ({"workers": 257}, "`workers` must be at most 256, but is 257."),
-        ({"workers": 0}, "`workers` must be at least 1, but is 0."),
+        ({"workers": -1}, "`workers` must be at least 0, but is -1."),
         ({"workers": 2.0}, "`workers` must be a whole number, but is 2.0."),
     ],
 )
@@ -51,10 +53,16 @@ def test_commands_say_the_limit(small_bundle: Path) -> None:
     assert "`beam_size` must be at most 1,024" in error("translate", small_bundle, "a", "--beam", "100000")
 
 
+@dataclass
 class LargeSession(ToySession):
-    """A session whose rows have a size."""
+    """A session whose rows have a size, and which knows the threads that use it."""
 
-    row_bytes = 1
+    row_bytes: int = 1
+    threads: set[int] = field(default_factory=set)
+
+    def start(self, source: IntArray, source_length: IntArray) -> ToyState:
+        self.threads.add(get_ident())
+        return super().start(source, source_length)
 
     def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
         assert rows % sentences == 0
@@ -66,7 +74,7 @@ def test_batches_that_do_not_fit_are_refused_before_any_work(workers: int) -> No
     session, options = LargeSession(), DecodeOptions(beam_size=4, max_batch_tokens=1)
     sources = [(4,), (5, 6), (7,)]
     largest = 4 * session.max_target_length * 2
-    session.row_bytes = MAX_DECODING_BYTES // largest // workers
+    session.row_bytes = MAX_DECODING_BYTES // largest
     assert len(decode(session, sources, options, workers=workers)) == 3
     session.rows.clear()
     session.row_bytes += 2**20
@@ -74,6 +82,17 @@ def test_batches_that_do_not_fit_are_refused_before_any_work(workers: int) -> No
         decode(session, sources, options, workers=workers)
     assert session.rows == []
     assert decode(session, sources, DecodeOptions(beam_size=4, max_batch_tokens=1, max_length=1), workers=workers)
+
+
+def test_batches_that_do_not_fit_together_take_turns() -> None:
+    session, options = LargeSession(), DecodeOptions(beam_size=4, max_batch_tokens=1)
+    sources = [(4,), (5, 6), (7,)]
+    together = decode(session, sources, options, workers=3)
+    assert get_ident() not in session.threads
+    session.threads.clear()
+    session.row_bytes = MAX_DECODING_BYTES // (4 * session.max_target_length * 2)
+    assert decode(session, sources, options, workers=3) == together
+    assert session.threads == {get_ident()}
 
 
 def test_an_odd_beam_size_counts_with_its_surplus_row() -> None:

@@ -12,8 +12,8 @@ import pytest
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.engine import onnx_session
-from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine import cpus, onnx_session
+from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, DeviceError
 from edgeformer_runtime.translator import Translator
@@ -121,3 +121,40 @@ def test_a_graph_that_onnxruntime_refuses_is_named(small_bundle: Path, monkeypat
 
 def test_at_least_one_cpu_is_available() -> None:
     assert available_cpus() >= 1
+
+
+def test_larger_models_use_more_threads() -> None:
+    assert [useful_threads(nbytes, 4) for nbytes in (0, 9_000_000, 11_000_000, 10**9)] == [1, 1, 2, 4]
+    assert useful_threads(10**9, 0) == 1
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "threads", "workers", "divided"),
+    [
+        (10**6, 0, 0, (1, 8)),
+        (25 * 10**6, 0, 0, (3, 5)),
+        (10**9, 0, 0, (16, 1)),
+        (10**9, 0, 4, (4, 4)),
+        (10**9, 0, 32, (1, 32)),
+        (10**6, 2, 0, (2, 1)),
+        (10**6, 2, 3, (2, 3)),
+    ],
+)
+def test_cpus_are_divided_unless_threads_are_given(
+    nbytes: int, threads: int, workers: int, divided: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpus, "available_cpus", lambda: 16)
+    assert cpus.divide_cpus(nbytes, threads, workers) == divided
+
+
+def test_many_sentences_get_workers_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpus, "available_cpus", lambda: 4)
+    assert cpus.divide_for_many("cpu", 0, 0) == (1, 4)
+    assert cpus.divide_for_many("cpu", 2, 0) == (2, 0)
+    assert cpus.divide_for_many("cpu", 0, 3) == (0, 3)
+    assert cpus.divide_for_many("cuda", 0, 0) == (0, 0)
+
+
+def test_a_small_model_gets_one_thread_and_a_worker_for_each_cpu(small_bundle: Path) -> None:
+    with Translator.open(small_bundle) as translator:
+        assert (translator.session.threads, translator.workers) == (1, min(available_cpus(), 8))

@@ -321,7 +321,7 @@ def test_any_iterable_of_strings_is_taken(translator: Translator) -> None:
         ({"threads": 2**40}, f"`threads` must be at most 256, but is {2**40}."),
         ({"threads": None}, "`threads` must be a whole number, but is None."),
         ({"workers": None}, "`workers` must be a whole number, but is None."),
-        ({"workers": 0}, "`workers` must be at least 1, but is 0."),
+        ({"workers": -1}, "`workers` must be at least 0, but is -1."),
         ({"workers": True}, "`workers` must be a whole number, but is True."),
         ({"device": None}, "`device` must be one of cpu, cuda, but is `None`."),
     ],

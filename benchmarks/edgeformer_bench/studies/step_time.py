@@ -59,7 +59,7 @@ def step_times(
         positions: target positions, 0 for the first step; ratios are relative to the first position given.
         source_length: tokens of each random source, end token included.
         batch: number of rows, each with its own source.
-        threads: CPU threads per operator; 0 uses every CPU available to the process.
+        threads: CPU threads per operator; 0 for as many as a model of its size has use for.
         repeat: measured rounds.
 
     Raises:

@@ -46,7 +46,7 @@ class Trial:
 
     def open(self, bundle: Path) -> Translator:
         """Open a candidate's bundle."""
-        return Translator.open(bundle, threads=self.threads)
+        return Translator.open(bundle, threads=self.threads, workers=1)
 
     @property
     def clock(self) -> str:

@@ -62,7 +62,7 @@ _OPTIONS = [
         type=click.IntRange(0),
         default=1,
         show_default=True,
-        help="auto: CPU threads of the target device; 0 uses every available CPU.",
+        help="auto: CPU threads per operator; 0 for as many as a model of its size has use for.",
     ),
     click.option("--resume", is_flag=True, help="auto: use what an interrupted run has measured."),
 ]

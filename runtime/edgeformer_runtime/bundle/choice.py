@@ -135,7 +135,7 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     beam_size: Number
     """Hypotheses kept per sentence, for both quality and latency."""
     threads: Number
-    """CPU threads per operator; 0 uses every available CPU."""
+    """CPU threads per operator; 0 for as many as a model of its size has use for."""
     bleu_signature: str
     """sacreBLEU's signature of the BLEU scores."""
     chrf_signature: str

@@ -95,12 +95,21 @@ threads = click.option(
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="CPU threads; 0 uses every CPU available to the process.",
+    help="CPU threads per operator; 0 for as many as a model of this size has use for.",
 )
 worker_threads = click.option(
     "--threads",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="CPU threads per operator; 0 divides the CPUs available to the process among the workers.",
+    help="CPU threads per operator; 0 for as many as a model of this size has use for, within the CPUs available to "
+    "each worker.",
+)
+workers = click.option(
+    "--workers",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Batches translated at the same time, sharing one copy of the weights; 0 for as many as there are CPUs for, "
+    "or 1 if --threads is given.",
 )

@@ -76,13 +76,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     target_language=click.option(
         "--target-language", metavar="CODE", help="Language to translate to, for models with several."
     ),
-    workers=click.option(
-        "--workers",
-        type=click.IntRange(1),
-        default=1,
-        show_default=True,
-        help="Batches translated at the same time, sharing one copy of the weights; for files of many sentences.",
-    ),
+    workers=options.workers,
 )
 @cluster_options
 @options.trusted_keys
@@ -140,11 +134,11 @@ def translate(
         workers = ray_workers(translator, engine, cluster)
         translate_file(workers, work, input_file, output_file, settings)
         return
-    opened = partial(_opened, bundle, trusted_keys, engine)
     document = None
     if whole.get("split") is not False and is_document(text, output_file):
         document = Path(text[0])
         refuse_input(output_file or document, document)
+    opened = partial(_opened, bundle, trusted_keys, engine, many=bool(input_file or document))
     if not is_whole(whole) and document is None:
         _translate_lines(opened, text, input_file, output_file, search, target_prefix, attention, as_json=as_json)
         return
@@ -159,9 +153,14 @@ def translate(
             write(line)
 
 
-def _opened(bundle: Path, trusted_keys: tuple[Path, ...], engine: dict[str, Any]) -> Translator:
+def _opened(bundle: Path, trusted_keys: tuple[Path, ...], engine: dict[str, Any], *, many: bool = False) -> Translator:
+    """Open a bundle; ``many`` if it is for many sentences."""
+    from edgeformer_runtime.engine.cpus import divide_for_many
     from edgeformer_runtime.translator import Translator
 
+    if many:
+        divided = divide_for_many(engine["device"], engine["threads"], engine["workers"])
+        engine |= zip(("threads", "workers"), divided, strict=True)
     return Translator.open(bundle, trusted_keys=trusted_keys or None, **engine)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 )
 @options.trusted_keys
 @click.option("--device", default="cpu", show_default=True, help="cpu, or cuda for fp16 and fp32 bundles.")
-@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 uses every available CPU.")
+@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 for as many as are useful.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def verify(
     bundle: Path,

@@ -91,7 +91,8 @@ def decode(
         counters: counters to add times and counts to.
         prefixes: token ids that each output begins with, without start token; they may differ in length and be empty.
             They are part of the output and of its length, but their log-probability does not count in its score.
-        workers: number of batches decoded at a time, each in its own thread, sharing the weights.
+        workers: number of batches decoded at a time, each in its own thread, sharing the weights; fewer if they do
+            not fit in memory together.
 
     Returns:
         For each sentence, ``n_best`` hypotheses, best first.
@@ -133,14 +134,14 @@ def _decode_requests(
 ) -> list[list[Hypothesis]]:
     """Decode requests in batches, several at a time."""
     batches = list(request_batches(session, requests, options))
-    _check_memory(session, [[requests[index] for index in batch] for batch in batches], options, workers)
+    workers = _fitting_workers(session, [[requests[index] for index in batch] for batch in batches], options, workers)
 
     def decoded(batch: list[int]) -> tuple[list[list[Hypothesis]], Counters]:
         spent = Counters()
         return _decode_batch(session, [requests[index] for index in batch], options, spent), spent
 
     results: list[list[Hypothesis]] = [[] for _ in requests]
-    with ThreadPoolExecutor(min(workers, len(batches))) if workers > 1 < len(batches) else nullcontext() as pool:
+    with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
         outputs = map(decoded, batches) if pool is None else pool.map(decoded, batches)
         for batch, (hypotheses, spent) in zip(batches, outputs, strict=True):
             counters.add(spent)
@@ -149,16 +150,18 @@ def _decode_requests(
     return results
 
 
-def _check_memory(
+def _fitting_workers(
     session: StepSession, batches: Sequence[Sequence[Request]], options: DecodeOptions, workers: int
-) -> None:
-    """Check that all batches decoded at a time fit in memory, even if every translation is as long as allowed.
+) -> int:
+    """Reduce the number of batches that are decoded at a time to those that there are, and to what fits in memory even
+    if every translation is as long as allowed.
 
     Raises:
-        OptionError: they need more than :data:`~edgeformer_runtime.limits.MAX_DECODING_BYTES`.
+        OptionError: a batch needs more than :data:`~edgeformer_runtime.limits.MAX_DECODING_BYTES`.
     """
+    workers = min(workers, len(batches))
     if not _has(type(session), SizedSession):
-        return
+        return workers
     sized = cast(SizedSession, session)
     multiple = session.row_multiple if options.beam_size > 1 else 1
     beams = -(-options.beam_size // multiple) * multiple
@@ -168,13 +171,12 @@ def _check_memory(
         (sized.batch_bytes(count, count * beams, longest, length_limit(session, options)) for count, longest in sizes),
         default=0,
     )
-    needed = largest * min(workers, len(batches))
-    if needed > MAX_DECODING_BYTES:
+    if largest > MAX_DECODING_BYTES:
         raise OptionError(
-            f"`beam_size` {options.beam_size} may need {needed / GIB:,.1f} GiB for state and logits, more than the "
-            f"limit of {MAX_DECODING_BYTES // GIB} GiB; reduce `beam_size`, `max_length`, `max_batch_tokens` or "
-            "`workers`."
+            f"`beam_size` {options.beam_size} may need {largest / GIB:,.1f} GiB for state and logits, more than the "
+            f"limit of {MAX_DECODING_BYTES // GIB} GiB; reduce `beam_size`, `max_length` or `max_batch_tokens`."
         )
+    return min(workers, MAX_DECODING_BYTES // max(1, largest))
 
 
 def _decode_batch(

@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 CPU_INFO = Path("/proc/cpuinfo")
+BYTES_PER_THREAD = 10_000_000
+"""Size of the bundle for which another thread is worth waking: in a step of a smaller model, products take a few
+microseconds each, about as long as it takes to wake a thread. Measured; see ``docs/speed.md``."""
+MAX_DEFAULT_WORKERS = 8
+"""More workers than this wait for each other in Python, and each needs memory for its batch."""
 
 
 def cpu_facts() -> dict[str, str] | None:
@@ -35,3 +40,49 @@ def available_cpus() -> int:
     except (OSError, ValueError):
         pass
     return count
+
+
+def useful_threads(nbytes: int, cpus: int) -> int:
+    """Number of threads per operator that make a model faster: one, and one more for each :data:`BYTES_PER_THREAD`.
+
+    Args:
+        nbytes: size of the bundle in bytes.
+        cpus: number of CPUs that it may use.
+    """
+    return max(1, min(cpus, 1 + nbytes // BYTES_PER_THREAD))
+
+
+def divide_cpus(nbytes: int, threads: int, workers: int) -> tuple[int, int]:
+    """Divide the available CPUs among workers, batches that are decoded concurrently, and threads of each.
+
+    Args:
+        nbytes: size of the bundle in bytes.
+        threads: threads per operator; 0 for :func:`useful_threads`.
+        workers: number of workers; 0 for as many as there are CPUs for, at most :data:`MAX_DEFAULT_WORKERS`, or for one
+            if the number of threads is given.
+
+    Returns:
+        Threads and workers.
+    """
+    cpus = available_cpus()
+    if threads:
+        return threads, workers or 1
+    threads = useful_threads(nbytes, cpus // max(1, workers))
+    return threads, workers or max(1, min(cpus // threads, MAX_DEFAULT_WORKERS))
+
+
+def divide_for_many(device: str, threads: int, workers: int) -> tuple[int, int]:
+    """Replace defaults by settings for many sentences: workers of one thread each, which decode more than one worker
+    with several threads.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+        threads: threads per operator; 0 for the default.
+        workers: number of workers; 0 for the default.
+
+    Returns:
+        Threads and workers, as :meth:`~edgeformer_runtime.translator.Translator.open` takes them.
+    """
+    if device == "cpu" and not threads and not workers:
+        threads, workers = 1, min(available_cpus(), MAX_DEFAULT_WORKERS)
+    return threads, workers

@@ -18,7 +18,7 @@ from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
-from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
 from edgeformer_runtime.engine.huge_pages import MIN_BYTES, huge_pages
 from edgeformer_runtime.engine.interface import host_output, interface_problems, listed_state
 from edgeformer_runtime.errors import BundleError, DeviceError, SessionError
@@ -70,7 +70,7 @@ class OnnxSession:
         Args:
             bundle: a checked bundle.
             device: ``cpu`` or ``cuda``.
-            threads: CPU threads per operator; 0 uses every CPU available to the process.
+            threads: CPU threads per operator; 0 for :func:`~edgeformer_runtime.engine.cpus.useful_threads`.
             shortlist: restrict searches by the bundle's shortlist, if it has one.
 
         Raises:
@@ -85,6 +85,7 @@ class OnnxSession:
         if device == "cuda":
             _check_cuda(bundle.manifest)
         _check_version(bundle.manifest.min_onnxruntime)
+        threads = threads or useful_threads(bundle.nbytes, available_cpus())
         options = self._session_options(threads)
         self.bundle, self._options = bundle, options
         self._threads, self._process, self._is_closed = threads, os.getpid(), False
@@ -121,7 +122,7 @@ class OnnxSession:
 
     @property
     def threads(self) -> int:
-        """CPU threads per operator; 0 uses every CPU available to the process."""
+        """CPU threads per operator."""
         return self._threads
 
     @property
@@ -242,7 +243,7 @@ class OnnxSession:
 
     def _session_options(self, threads: int) -> ort.SessionOptions:
         options = ort.SessionOptions()
-        options.intra_op_num_threads = threads or available_cpus()
+        options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         # Otherwise, the engine keeps a memory plan for every combination of lengths it has seen.

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.bundle.open import Bundle
+from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
 from edgeformer_runtime.serve.access import Access
 from edgeformer_runtime.serve.api import files, libretranslate, page, v1
 from edgeformer_runtime.serve.context import Context, bearer_token, context_of, endpoint
@@ -36,11 +36,16 @@ def make_workspace(settings: ServeSettings) -> Workspace:
     Raises:
         EdgeformerError: see :class:`Workspace`.
     """
-    threads = settings.threads or max(1, available_cpus() // (settings.workers * settings.batch.parallel))
+    cpus = available_cpus() // (settings.workers * settings.batch.parallel)
+
+    def open_translator(bundle: Bundle) -> Translator:
+        threads = settings.threads or useful_threads(bundle.nbytes, cpus)
+        return Translator.open(bundle, device=settings.device, threads=threads)
+
     return Workspace.of(
         settings.bundles,
         memory=settings.memory,
-        open_translator=partial(Translator.open, device=settings.device, threads=threads),
+        open_translator=open_translator,
         trusted_keys=settings.trusted_keys or None,
     )
 

@@ -20,7 +20,8 @@ class ServeSettings:
     workers: int = 1
     """Processes that share the port."""
     threads: int = 0
-    """CPU threads per operator; 0 divides the available CPUs among the processes and the batches of each."""
+    """CPU threads per operator; 0 for as many as a model of its size has use for, at most the available CPUs divided by
+    the processes and the batches of each."""
     device: str = "cpu"
     memory: int | None = None
     """Bytes of bundle files that each process keeps open."""
