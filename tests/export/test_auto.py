@@ -309,7 +309,9 @@ def test_options_of_the_choice_need_it(model_graphs: ModelGraphs, tmp_path: Path
     command = ["export", str(model_graphs.run.path), "--out", str(tmp_path / "b"), "--optimize", "size", "--resume"]
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 2
-    assert "--optimize, --resume can only be used with --precision auto" in done.stderr
+    assert "--optimize, --resume can only be used with --precision auto." in done.stderr
+    done = CliRunner().invoke(main, [*command[:4], "--data", str(tmp_path)])
+    assert "--data can only be used with --precision auto or --shortlist." in done.stderr
 
 
 def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Path) -> None:

@@ -20,7 +20,8 @@ import msgspec
 from edgeformer_bench.commands import Command, command_line
 from edgeformer_bench.load.connection import NoAnswerError, Pool, ask
 from edgeformer_bench.load.serving import Phrases, Sample, Serving, request_bytes, serving, translation_fields
-from edgeformer_bench.load.verdict import conclude, json_option, percentile, seed_option, source_option
+from edgeformer_bench.load.verdict import conclude, json_option, seed_option, source_option
+from edgeformer_bench.timer import Timing
 from edgeformer_runtime.cli.output import counting
 
 PROBES = 20
@@ -143,7 +144,8 @@ async def measured(
     if server.is_alive:
         samples.append(server.sample())
     await pool.close()
-    spread = [1000 * percentile(latencies, share) if latencies else 0.0 for share in (0.5, 0.95, 0.99)]
+    timing = Timing.of(latencies or [0.0])
+    spread = [timing.median_ms, timing.p95_ms, timing.p99_ms]
     return Overload(
         capacity,
         times,

@@ -49,9 +49,3 @@ def conclude(title: str, results: dict[str, Result], *, as_json: bool) -> None:
         console(stderr=True).print(f"BROKEN {problem}", style="red")
     console(stderr=True).print("Some promises are broken." if problems else "All promises are kept.")
     sys.exit(1 if problems else 0)
-
-
-def percentile(values: list[float], share: float) -> float:
-    """A percentile of values, which must not be empty."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -84,7 +84,8 @@ def refuse_auto_options(context: click.Context, names: list[str]) -> None:
     explicit = [name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
     options = [parameter.opts[0] for parameter in context.command.params if parameter.name in explicit]
     if options:
-        raise click.UsageError(f"{', '.join(options)} can only be used with --precision auto.")
+        where = "--precision auto or --shortlist" if explicit == ["data_dir"] else "--precision auto"
+        raise click.UsageError(f"{', '.join(options)} can only be used with {where}.")
 
 
 def export_auto(
