@@ -20,6 +20,7 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens, Target
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.batching import pad
+from edgeformer_runtime.engine import listing
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.translator import Translator
@@ -101,6 +102,22 @@ def test_a_sentence_uses_its_own_list_in_any_batch(store: Store, taught: RunSett
             assert lists.usable(translation.source.ids)[list(translation.best.ids)].all()
             (alone,) = translator.translate([translation.source.text], beam_size=beam_size, max_length=20)
             assert alone.best.ids == translation.best.ids
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_weights_of_large_vocabularies_are_read_by_the_graph(
+    store: Store, taught: RunSettings, tmp_path: Path, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = store.run(**taught)
+    bundle = bundle_of(run, lists_of(run, always=20), precision, "ort", tmp_path / "bundle")
+    small = Translator.open(bundle, threads=1)
+    monkeypatch.setattr(listing, "TABLE_BYTES", 0)
+    large = Translator.open(bundle, threads=1)
+    batch = pad([source.ids for source in small.encode([source for source, _ in PAIRS[:5]])], 0)
+    first, second = (translator.session.start_search(*batch) for translator in (small, large))
+    np.testing.assert_array_equal(first.listed, second.listed)
+    token = np.full(5, small.session.special.bos)
+    np.testing.assert_array_equal(first.step(token), second.step(token))
 
 
 def test_alignment_finds_what_words_become() -> None:
