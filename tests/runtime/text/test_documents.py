@@ -91,6 +91,13 @@ def words_of(content: bytes) -> str:
             "1\n00:00:01,000 --> 00:00:02,000\n{\\an8}<i>une chien</i>\n",
         ),
         (
+            "a.srt",
+            "1\n00:00:01,000 --> 00:00:02,000\na dog\n2\n00:00:03,000 --> 00:00:04,000\na red\ncar\n"
+            "00:00:05,000 --> 00:00:06,000\nthe dog\n",
+            "1\n00:00:01,000 --> 00:00:02,000\nune chien\n2\n00:00:03,000 --> 00:00:04,000\nune voiture\nrouge\n"
+            "00:00:05,000 --> 00:00:06,000\nle chien\n",
+        ),
+        (
             "a.po",
             '# a dog\nmsgid ""\nmsgstr "X: a dog\\n"\n\n#: x.c:1\nmsgid "a \\"red\\" car\\n"\nmsgstr ""\n\n'
             'msgid "a dog"\nmsgstr "un chat"\n\n'
@@ -253,6 +260,52 @@ class TestWord:
                 f"<w:p><w:r><w:t>une chien</w:t></w:r><w:r>{mark}</w:r><w:r><w:t>une voiture</w:t></w:r></w:p>"
             )
 
+    def test_page_numbers_notes_and_formats_inside_links_and_changes_stay(self) -> None:
+        note = '<w:footnoteReference w:id="2"/>'
+        field = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
+        for container in ("hyperlink", "ins", "moveTo", "smartTag"):
+            content = docx(
+                f"<w:p><w:{container}><w:r><w:t>a dog</w:t></w:r><w:r><w:tab/></w:r>{field.format('begin')}"
+                f"<w:r><w:t>3</w:t></w:r>{field.format('end')}</w:{container}></w:p>"
+                f"<w:p><w:{container}><w:r><w:t>a </w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>red</w:t></w:r>"
+                f"<w:r><w:t> car</w:t>{note}</w:r></w:{container}></w:p>"
+            )
+            first, second = words_of(translated("a.docx", content)).split("</w:p><w:p>")
+            assert first == (
+                f"<w:p><w:{container}><w:r><w:t>une chien</w:t></w:r><w:r><w:tab/></w:r>{field.format('begin')}"
+                f"<w:r><w:t>3</w:t></w:r>{field.format('end')}</w:{container}>"
+            )
+            assert re.sub("<[^>]*>", "", second) == "une voiture rouge"
+            assert "<w:r><w:rPr><w:b/></w:rPr><w:t>rouge</w:t></w:r>" in second
+            assert second.count(note) == 1
+            assert second.endswith(f"</w:{container}></w:p>")
+
+    def test_all_words_of_a_link_have_a_format_of_the_link(self) -> None:
+        style, bold = '<w:rPr><w:rStyle w:val="L"/></w:rPr>', '<w:rPr><w:rStyle w:val="L"/><w:b/></w:rPr>'
+        content = docx(
+            f"<w:p><w:r><w:t>the dog runs </w:t></w:r><w:hyperlink><w:r>{style}<w:t>a </w:t></w:r>"
+            f"<w:r>{bold}<w:t>red</w:t></w:r><w:r>{style}<w:t> car</w:t></w:r></w:hyperlink></w:p>"
+        )
+        assert words_of(translated("a.docx", content)) == (
+            f"<w:p><w:r><w:t>le chien court </w:t></w:r><w:hyperlink><w:r>{style}<w:t>une voiture </w:t></w:r>"
+            f"<w:r>{bold}<w:t>rouge</w:t></w:r></w:hyperlink></w:p>"
+        )
+
+    def test_text_boxes_beside_text_are_translated(self) -> None:
+        box = "<w:pict><w:p><w:r><w:t>a car</w:t></w:r></w:p></w:pict>"
+        found = words_of(translated("a.docx", docx(f"<w:p><w:r><w:t>a dog</w:t>{box}</w:r></w:p>")))
+        assert found == (f"<w:p><w:r><w:t>une chien</w:t></w:r><w:r>{box.replace('a car', 'une voiture')}</w:r></w:p>")
+
+    def test_a_body_of_another_name_is_translated(self) -> None:
+        document = f'<w:document xmlns:w="{W}"><w:p><w:r><w:t>a dog</w:t></w:r></w:p></w:document>'
+        found = translated("a.docx", packed({"word/document2.xml": document}))
+        assert "une chien" in unpacked(found, "word/document2.xml")
+
+    def test_a_format_that_is_not_read_is_named(self) -> None:
+        strict = '<w:document xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"><w:body/></w:document>'
+        with pytest.raises(DataError, match="not as Strict Open XML"):
+            translated("a.docx", packed({"word/document.xml": strict}))
+
 
 def test_open_document() -> None:
     body = (
@@ -264,6 +317,14 @@ def test_open_document() -> None:
     assert "<text:h>une chien</text:h>" in found
     assert '<text:p>une voiture <text:span text:style-name="B">rouge</text:span><text:line-break/>' in found
     assert "<text:note-body><text:p>une chien</text:p></text:note-body></text:note>.</text:p>" in found
+
+
+def test_white_space_of_open_document() -> None:
+    """Elements stand for spaces, and line ends are spaces."""
+    body = "<text:p>a<text:s/>dog\n  runs. <text:s/>the<text:s/>\n</text:p>"
+    content = packed({"mimetype": "application/x", "content.xml": f"<office:x {ODT}>{body}</office:x>"})
+    found = unpacked(translated("a.odt", content), "content.xml")
+    assert "<text:p>une chien court. <text:s/>le<text:s/> </text:p>" in found
 
 
 class TestHostileFiles:
