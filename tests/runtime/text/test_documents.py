@@ -173,6 +173,43 @@ def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> 
     assert translated("a.md", content).decode().startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("# the dog\nruns\n", "# le chien\ncourt\n"),
+        ("- a dog\n\n    the red car\n\n        the dog\n", "- une chien\n\n    le voiture rouge\n\n        the dog\n"),
+        ("- a\n    - the red car\n      runs\n", "- une\n    - le voiture rouge court\n"),
+        (
+            "1. a dog\n\n   ```\n   the dog\n   ```\n\n   a dog\n",
+            "1. une chien\n\n   ```\n   the dog\n   ```\n\n   une chien\n",
+        ),
+        ("- a dog\n\na dog\n\n    the dog\n", "- une chien\n\nune chien\n\n    the dog\n"),
+        ("# a dog\n    the dog\n", "# une chien\n    the dog\n"),
+        ("- ```js\n  the dog\n  ```\n\na dog\n", "- ```js\n  the dog\n  ```\n\nune chien\n"),
+        ("> ```\n> the dog\n> ```\n> a dog\n", "> ```\n> the dog\n> ```\n> une chien\n"),
+        ("> ```\n> the dog\n\na dog\n", "> ```\n> the dog\n\nune chien\n"),
+        ("```the dog``` runs\n\na dog\n", "```the dog``` court\n\nune chien\n"),
+        ("````\n```\nthe dog\n````\na dog\n", "````\n```\nthe dog\n````\nune chien\n"),
+        ("<pre>\nthe dog\n\nthe\n</pre>\n\na dog\n", "<pre>\nthe dog\n\nthe\n</pre>\n\nune chien\n"),
+        ("<pre>the dog</pre>\na dog\n", "<pre>the dog</pre>\nune chien\n"),
+        ("<!--\nthe dog\n\nthe\n-->\na dog\n", "<!--\nthe dog\n\nthe\n-->\nune chien\n"),
+        ("<!-- the --> a dog\n", "<!-- the --> une chien\n"),
+        ('+++\ntitle = "the dog"\n+++\n\na dog\n', '+++\ntitle = "the dog"\n+++\n\nune chien\n'),
+        ("> [!NOTE]\n> a dog\n", "> [!NOTE]\n> une chien\n"),
+        ("::: warning\na dog\n:::\n", "::: warning\nune chien\n:::\n"),
+        ('!!! note "the"\n    a dog\n\n    a dog\n', '!!! note "the"\n    une chien\n\n    une chien\n'),
+        ("[^1]: a dog\n\n    a dog\n", "[^1]: une chien\n\n    une chien\n"),
+        ("the\n: a dog\n", "le\n: une chien\n"),
+        ("| a \\| dog |\n|---|\n", "| une \\| chien |\n|---|\n"),
+        ("the \\*dog\\* &amp; a &lt;car&gt;.", "le \\* chien \\* &amp; une &lt; voiture &gt;."),
+        ("a [dog][] runs\n\n[Dog]: x\n", "une [chien][dog] court\n\n[Dog]: x\n"),
+        ("a [dog] runs [car]\n\n[dog]: x\n", "une [chien][dog] court [voiture]\n\n[dog]: x\n"),
+    ],
+)
+def test_constructs_of_markdown_stay(content: str, expected: str) -> None:
+    assert translated("a.md", content).decode() == expected
+
+
 def test_cells_of_a_table_without_outer_bars_are_texts_of_their_own() -> None:
     parts = markdown_parts("a dog | a car\n--- | ---\na car | a dog\n\na | dog")
     texts = [part.text.strip() for part in parts if isinstance(part, Block)]
