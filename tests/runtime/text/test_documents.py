@@ -425,6 +425,7 @@ class TestHostileFiles:
                 with suppress(DataError):
                     translated(f"a{suffix}", piece * (8_000 // len(piece)))
         translated("a.srt", "0 --> 1\n" + "a dog\n" * 1000)
+        translated("a.md", f"{' ' * 50_000}a\n")
 
     def test_a_catalog_that_cannot_be_read_names_the_line(self) -> None:
         with pytest.raises(DataError, match=r"Line 2 of `a\.po` is not a gettext message"):

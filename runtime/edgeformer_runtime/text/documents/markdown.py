@@ -28,7 +28,7 @@ _COPIED_LINE = re.compile(
     r"|\s*\[(?!\^)[^\]]+\]:\s"
     r"|\s*(?:[-*_]\s*){3,}$"
     r"|\s*(?:=+|-+)\s*$"
-    r"|\s*\|?[\s:-]+\|[\s:|-]*$"
+    r"|\s*+\|?[\s:-]++\|[\s:|-]*$"
     r"|\s*</?[a-zA-Z!][^>]*>\s*$"
 )
 """Blank lines, beginnings of admonitions, link definitions, rules, underlines of headings and tables, and tags of HTML
@@ -37,7 +37,7 @@ _INDENT = re.compile(r"[ \t]*")
 _CONTAINER = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+|(?P<four>\[\^[^\]]+\]:|!!!|\?\?\?|===\s))")
 """Beginning of what indented paragraphs belong to: behind a list marker, or by four columns."""
 _HEADING = re.compile(r"[ ]{0,3}#{1,6}\s")
-_TABLE_DELIMITER = re.compile(r"\s*\|?\s*:?-+:?\s*\|[\s:|-]*$")
+_TABLE_DELIMITER = re.compile(r"\s*+\|?\s*+:?-++:?\s*+\|[\s:|-]*$")
 """What is below the first row of a table."""
 _PREFIX = re.compile(r"\s*(?:(?:>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,9}[.)]\s+|#{1,6}\s+|:\s+|\[\^[^\]]+\]:\s+)\s*)*")
 _STARTS_BLOCK = re.compile(r"\s*(?:>|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|:\s|\||\[\^[^\]]+\]:)")
