@@ -30,8 +30,8 @@ class Glossary:
             self.terms[" ".join(source.split())] = " ".join(target.split())
         self._translations = {
             form(source): form(target)
-            for source, target in self.terms.items()
             for form in (str.upper, _capitalized, str)  # the last, which is as written, wins
+            for source, target in self.terms.items()
         }
         longest_first = sorted(self._translations, key=len, reverse=True)
         alternatives = "|".join(re.escape(term).replace(r"\ ", r"\s+") for term in longest_first)

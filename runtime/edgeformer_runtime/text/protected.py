@@ -13,7 +13,8 @@ _EMOJI_PARTS = r"\ufe0f\u200d\u20e3\U000e0020-\U000e007f"  # selectors, joiners,
 _PATTERNS = (
     r"(?:https?|ftp)://[^\s<>\"]+|www\.[^\s<>\"]+",
     r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+",  # john@example.com
-    r"\{\{[^{}\n]{0,80}\}\}|\$\{[^{}\n]{1,80}\}|\{[^{}\s]{0,80}\}",  # {{x}}, ${x}, {name}
+    r"\{\{[^{}\n]{0,80}\}\}|\{%[^{}\n]{0,200}%\}",  # {{x}}, {% x %}
+    r"[$%#]\{[^{}\n]{1,80}\}|\{[^{}\s]{0,80}\}",  # ${x}, %{x}, #{x}, {name}
     r"%\([^()\s]{1,80}\)[-#0 +]?\d*(?:\.\d+)?[a-zA-Z]",  # %(n)d
     r"%(?:\d+\$)?[-#0+]?\d*(?:\.\d+)?(?:l|ll|h|z)?[sdiufFeEgGxXoc@](?![a-zA-Z])",  # %s, %1$s, %5.2f
     r"\$[A-Z_][A-Z0-9_]+\b",  # $VAR
@@ -31,11 +32,22 @@ def protected_items(block: Block) -> list[Item]:
     for match in _PROTECTED.finditer(block.text):
         start, end = match.span()
         if "://" in match[0] or match[0].startswith("www."):
-            while end > start + 1 and block.text[end - 1] in _SENTENCE_END:
-                end -= 1
+            end -= _unlinked(match[0])
         if not overlapping(block.items, start, end):
             items.append(Item(start, end, block.text[start:end], "".join(block.raw[start:end])))
     return items
+
+
+def _unlinked(url: str) -> int:
+    """The number of punctuation marks behind a URL; a parenthesis that closes one of the URL belongs to it."""
+    kept, surplus = len(url), url.count(")") - url.count("(")
+    while kept > 1 and url[kept - 1] in _SENTENCE_END:
+        if url[kept - 1] == ")":
+            if surplus <= 0:
+                break
+            surplus -= 1
+        kept -= 1
+    return len(url) - kept
 
 
 def has_words(text: str, start: int, end: int, items: Sequence[Item]) -> bool:

@@ -91,6 +91,13 @@ def words_of(content: bytes) -> str:
             "1\n00:00:01,000 --> 00:00:02,000\n{\\an8}<i>une chien</i>\n",
         ),
         (
+            "a.srt",
+            "1\n00:00:01,000 --> 00:00:02,000\na dog\n2\n00:00:03,000 --> 00:00:04,000\na red\ncar\n"
+            "00:00:05,000 --> 00:00:06,000\nthe dog\n",
+            "1\n00:00:01,000 --> 00:00:02,000\nune chien\n2\n00:00:03,000 --> 00:00:04,000\nune voiture\nrouge\n"
+            "00:00:05,000 --> 00:00:06,000\nle chien\n",
+        ),
+        (
             "a.po",
             '# a dog\nmsgid ""\nmsgstr "X: a dog\\n"\n\n#: x.c:1\nmsgid "a \\"red\\" car\\n"\nmsgstr ""\n\n'
             'msgid "a dog"\nmsgstr "un chat"\n\n'
@@ -164,6 +171,43 @@ def test_markdown() -> None:
 )
 def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> None:
     assert translated("a.md", content).decode().startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("# the dog\nruns\n", "# le chien\ncourt\n"),
+        ("- a dog\n\n    the red car\n\n        the dog\n", "- une chien\n\n    le voiture rouge\n\n        the dog\n"),
+        ("- a\n    - the red car\n      runs\n", "- une\n    - le voiture rouge court\n"),
+        (
+            "1. a dog\n\n   ```\n   the dog\n   ```\n\n   a dog\n",
+            "1. une chien\n\n   ```\n   the dog\n   ```\n\n   une chien\n",
+        ),
+        ("- a dog\n\na dog\n\n    the dog\n", "- une chien\n\nune chien\n\n    the dog\n"),
+        ("# a dog\n    the dog\n", "# une chien\n    the dog\n"),
+        ("- ```js\n  the dog\n  ```\n\na dog\n", "- ```js\n  the dog\n  ```\n\nune chien\n"),
+        ("> ```\n> the dog\n> ```\n> a dog\n", "> ```\n> the dog\n> ```\n> une chien\n"),
+        ("> ```\n> the dog\n\na dog\n", "> ```\n> the dog\n\nune chien\n"),
+        ("```the dog``` runs\n\na dog\n", "```the dog``` court\n\nune chien\n"),
+        ("````\n```\nthe dog\n````\na dog\n", "````\n```\nthe dog\n````\nune chien\n"),
+        ("<pre>\nthe dog\n\nthe\n</pre>\n\na dog\n", "<pre>\nthe dog\n\nthe\n</pre>\n\nune chien\n"),
+        ("<pre>the dog</pre>\na dog\n", "<pre>the dog</pre>\nune chien\n"),
+        ("<!--\nthe dog\n\nthe\n-->\na dog\n", "<!--\nthe dog\n\nthe\n-->\nune chien\n"),
+        ("<!-- the --> a dog\n", "<!-- the --> une chien\n"),
+        ('+++\ntitle = "the dog"\n+++\n\na dog\n', '+++\ntitle = "the dog"\n+++\n\nune chien\n'),
+        ("> [!NOTE]\n> a dog\n", "> [!NOTE]\n> une chien\n"),
+        ("::: warning\na dog\n:::\n", "::: warning\nune chien\n:::\n"),
+        ('!!! note "the"\n    a dog\n\n    a dog\n', '!!! note "the"\n    une chien\n\n    une chien\n'),
+        ("[^1]: a dog\n\n    a dog\n", "[^1]: une chien\n\n    une chien\n"),
+        ("the\n: a dog\n", "le\n: une chien\n"),
+        ("| a \\| dog |\n|---|\n", "| une \\| chien |\n|---|\n"),
+        ("the \\*dog\\* &amp; a &lt;car&gt;.", "le \\* chien \\* &amp; une &lt; voiture &gt;."),
+        ("a [dog][] runs\n\n[Dog]: x\n", "une [chien][dog] court\n\n[Dog]: x\n"),
+        ("a [dog] runs [car]\n\n[dog]: x\n", "une [chien][dog] court [voiture]\n\n[dog]: x\n"),
+    ],
+)
+def test_constructs_of_markdown_stay(content: str, expected: str) -> None:
+    assert translated("a.md", content).decode() == expected
 
 
 def test_cells_of_a_table_without_outer_bars_are_texts_of_their_own() -> None:
@@ -253,6 +297,52 @@ class TestWord:
                 f"<w:p><w:r><w:t>une chien</w:t></w:r><w:r>{mark}</w:r><w:r><w:t>une voiture</w:t></w:r></w:p>"
             )
 
+    def test_page_numbers_notes_and_formats_inside_links_and_changes_stay(self) -> None:
+        note = '<w:footnoteReference w:id="2"/>'
+        field = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
+        for container in ("hyperlink", "ins", "moveTo", "smartTag"):
+            content = docx(
+                f"<w:p><w:{container}><w:r><w:t>a dog</w:t></w:r><w:r><w:tab/></w:r>{field.format('begin')}"
+                f"<w:r><w:t>3</w:t></w:r>{field.format('end')}</w:{container}></w:p>"
+                f"<w:p><w:{container}><w:r><w:t>a </w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>red</w:t></w:r>"
+                f"<w:r><w:t> car</w:t>{note}</w:r></w:{container}></w:p>"
+            )
+            first, second = words_of(translated("a.docx", content)).split("</w:p><w:p>")
+            assert first == (
+                f"<w:p><w:{container}><w:r><w:t>une chien</w:t></w:r><w:r><w:tab/></w:r>{field.format('begin')}"
+                f"<w:r><w:t>3</w:t></w:r>{field.format('end')}</w:{container}>"
+            )
+            assert re.sub("<[^>]*>", "", second) == "une voiture rouge"
+            assert "<w:r><w:rPr><w:b/></w:rPr><w:t>rouge</w:t></w:r>" in second
+            assert second.count(note) == 1
+            assert second.endswith(f"</w:{container}></w:p>")
+
+    def test_all_words_of_a_link_have_a_format_of_the_link(self) -> None:
+        style, bold = '<w:rPr><w:rStyle w:val="L"/></w:rPr>', '<w:rPr><w:rStyle w:val="L"/><w:b/></w:rPr>'
+        content = docx(
+            f"<w:p><w:r><w:t>the dog runs </w:t></w:r><w:hyperlink><w:r>{style}<w:t>a </w:t></w:r>"
+            f"<w:r>{bold}<w:t>red</w:t></w:r><w:r>{style}<w:t> car</w:t></w:r></w:hyperlink></w:p>"
+        )
+        assert words_of(translated("a.docx", content)) == (
+            f"<w:p><w:r><w:t>le chien court </w:t></w:r><w:hyperlink><w:r>{style}<w:t>une voiture </w:t></w:r>"
+            f"<w:r>{bold}<w:t>rouge</w:t></w:r></w:hyperlink></w:p>"
+        )
+
+    def test_text_boxes_beside_text_are_translated(self) -> None:
+        box = "<w:pict><w:p><w:r><w:t>a car</w:t></w:r></w:p></w:pict>"
+        found = words_of(translated("a.docx", docx(f"<w:p><w:r><w:t>a dog</w:t>{box}</w:r></w:p>")))
+        assert found == (f"<w:p><w:r><w:t>une chien</w:t></w:r><w:r>{box.replace('a car', 'une voiture')}</w:r></w:p>")
+
+    def test_a_body_of_another_name_is_translated(self) -> None:
+        document = f'<w:document xmlns:w="{W}"><w:p><w:r><w:t>a dog</w:t></w:r></w:p></w:document>'
+        found = translated("a.docx", packed({"word/document2.xml": document}))
+        assert "une chien" in unpacked(found, "word/document2.xml")
+
+    def test_a_format_that_is_not_read_is_named(self) -> None:
+        strict = '<w:document xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"><w:body/></w:document>'
+        with pytest.raises(DataError, match="not as Strict Open XML"):
+            translated("a.docx", packed({"word/document.xml": strict}))
+
 
 def test_open_document() -> None:
     body = (
@@ -264,6 +354,14 @@ def test_open_document() -> None:
     assert "<text:h>une chien</text:h>" in found
     assert '<text:p>une voiture <text:span text:style-name="B">rouge</text:span><text:line-break/>' in found
     assert "<text:note-body><text:p>une chien</text:p></text:note-body></text:note>.</text:p>" in found
+
+
+def test_white_space_of_open_document() -> None:
+    """Elements stand for spaces, and line ends are spaces."""
+    body = "<text:p>a<text:s/>dog\n  runs. <text:s/>the<text:s/>\n</text:p>"
+    content = packed({"mimetype": "application/x", "content.xml": f"<office:x {ODT}>{body}</office:x>"})
+    found = unpacked(translated("a.odt", content), "content.xml")
+    assert "<text:p>une chien court. <text:s/>le<text:s/> </text:p>" in found
 
 
 class TestHostileFiles:
@@ -327,6 +425,7 @@ class TestHostileFiles:
                 with suppress(DataError):
                     translated(f"a{suffix}", piece * (8_000 // len(piece)))
         translated("a.srt", "0 --> 1\n" + "a dog\n" * 1000)
+        translated("a.md", f"{' ' * 50_000}a\n")
 
     def test_a_catalog_that_cannot_be_read_names_the_line(self) -> None:
         with pytest.raises(DataError, match=r"Line 2 of `a\.po` is not a gettext message"):

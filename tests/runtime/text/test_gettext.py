@@ -108,6 +108,15 @@ def test_the_language_is_named_if_it_was_not() -> None:
     assert "msgstr" in translated('msgid "a dog"\nmsgstr ""\n')
 
 
+@pytest.mark.parametrize("charset", ["CHARSET", "ISO-8859-1", "UTF-8", "utf-8"])
+def test_the_encoding_is_named(charset: str) -> None:
+    content = f'msgid ""\nmsgstr "Content-Type: text/plain; charset={charset}\\n"\n\nmsgid "a dog"\nmsgstr ""\n'
+    document = read_document(content.encode(), "a.po")
+    found = document.write(["été"], "fr").decode()
+    assert f"charset={charset if charset == 'utf-8' else 'UTF-8'}\\n" in found
+    compiled(found)
+
+
 @pytest.mark.parametrize(
     ("forms", "rule", "expected"),
     [

@@ -17,7 +17,22 @@ from tests.runtime.text.attended import attended
 from tests.runtime.text.copies import join
 
 PLACEHOLDERS = [
-    *("{name}", "{}", "{0}", "{{ user.name }}", "${x}", "%s", "%1$s", "%5.2f", "%(count)d", "$HOME", "<0>", "</0>"),
+    *(
+        "{name}",
+        "{}",
+        "{0}",
+        "{{ user.name }}",
+        "${x}",
+        "%{x}",
+        "{% if x %}",
+        "%s",
+        "%1$s",
+        "%5.2f",
+        "%(count)d",
+        "$HOME",
+        "<0>",
+        "</0>",
+    ),
     *(":smile:", "🙂", "👨‍👩‍👧", "🇫🇷", "❤️", "https://example.com/a?b=c#d", "www.example.com", "a.b@example.org"),
 ]
 
@@ -33,6 +48,19 @@ def test_placeholders_are_found_whole(placeholder: str) -> None:
 )
 def test_other_text_is_no_placeholder(text: str) -> None:
     assert protected_items(Block.plain(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("See https://a.org/Dog_(film).", "https://a.org/Dog_(film)"),
+        ("(see https://a.org/Dog_(film))", "https://a.org/Dog_(film)"),
+        ("(see https://a.org/dog).", "https://a.org/dog"),
+        ("Is it www.a.org/(x)?", "www.a.org/(x)"),
+    ],
+)
+def test_parentheses_of_a_url_belong_to_it(text: str, expected: str) -> None:
+    assert [item.text for item in protected_items(Block.plain(text))] == [expected]
 
 
 @given(
@@ -92,6 +120,7 @@ class TestGlossary:
             ({"dog": "toutou"}, "Dog runs", "Toutou court"),
             ({"dog": "toutou"}, "hotdog runs", "hotdog court"),
             ({"dog": "toutou"}, "hot-dog runs", "hot-dog court"),
+            ({"DOG": "CHENIL", "dog": "toutou"}, "a DOG and a dog", "une CHENIL and une toutou"),
             ({"red": "bleu", "red car": "bolide"}, "a red car. a red dog", "une bolide. une chien bleu"),
         ]:
             assert attended(text, format="text", glossary=Glossary(terms)) == expected

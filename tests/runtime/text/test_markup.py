@@ -147,6 +147,10 @@ def test_text_outside_tags_is_the_plain_translation(
         "<textarea>The <b> dog</textarea>",
         "<!-- The dog runs. -->",
         "<p>&copy; 2024 &nbsp; &amp;</p>",
+        "<p class=notranslate>The dog runs.</p>",
+        "<?php if ($dog->runs) { echo 'The dog'; } ?>",
+        "<?= $dog->name ?>",
+        "<% if dog > 1 %>",
         "<p>12 <b>34</b></p>",
     ],
 )
@@ -155,6 +159,11 @@ def test_what_is_not_translated_is_copied(text_translator: TextTranslator, copie
     (result,) = text_translator.translate([document], format="html")
     assert copied in result.text
     assert "dog runs.</p>" not in result.text.replace(copied, "")
+
+
+def test_attributes_with_similar_names_do_not_stop_the_translation() -> None:
+    for tag in ('<p data-translate="no">', '<p data-class="notranslate">'):
+        assert attended(f"{tag}a dog</p>") == f"{tag}une chien</p>"
 
 
 def test_elements_that_are_copied_stay_in_their_sentence(text_translator: TextTranslator) -> None:

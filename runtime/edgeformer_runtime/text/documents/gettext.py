@@ -22,6 +22,7 @@ _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|.)", re.DOTALL)
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _FORMS = re.compile(r"^Plural-Forms:[^\n]*\bnplurals\s*=\s*(\d)", re.MULTILINE)
 _NO_LANGUAGE = re.compile(r"(\\n|\")Language:[ \t]*\\n")
+_CHARSET = re.compile(r"(?<=charset=)(?!utf-?8\b)[^\s\\\";]+", re.IGNORECASE)
 _CODE = re.compile(r"(?P<language>[a-z]{2,3})(?:[-_](?P<script>[A-Z][a-z]{3}))?(?:[-_](?P<country>[A-Z]{2}))?")
 _COUNTRIES = {"Hans": "CN", "Hant": "TW"}
 """Countries that stand for a script in gettext."""
@@ -99,11 +100,11 @@ class _Catalog:
         yield message.translations[0].start(), message.translations[-1].end(), end.join(lines)
 
     def _language(self, language: str) -> tuple[int, int, str]:
-        """The header with the language, if it has none."""
+        """The header with the language, if it has none, and the encoding that the file is written in."""
         assert self._header is not None
         start, end = self._header.span()
         code = _CODE.match(language)
-        header = self._header[0]
+        header = _CHARSET.sub("UTF-8", self._header[0], count=1)
         if code is not None:
             country = code["country"] or _COUNTRIES.get(code["script"] or "")
             name = f"{code['language']}_{country}" if country else code["language"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -9,35 +10,53 @@ from dataclasses import dataclass, field, replace
 from edgeformer_runtime.text.block import Block, Item, Tag
 from edgeformer_runtime.text.markup import INLINE
 
-_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")
-_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n.*?\n(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_FENCE = re.compile(
+    r"(?P<prefix>(?:[ \t]*+(?:>|[-*+][ \t]++|\d{1,9}[.)][ \t]++))*+)[ \t]*+(?P<fence>`{3,}(?![^\n]*`)|~{3,})"
+)
+"""The first line of fenced code, perhaps in a quotation or a list."""
+_RAW_HTML = re.compile(r"\s*<(?:(?P<comment>!--)|(?:script|pre|style|textarea)(?=[\s>]))", re.IGNORECASE)
+_RAW_HTML_END = re.compile(r"</(?:script|pre|style|textarea)>", re.IGNORECASE)
+_COMMENT_END = re.compile("-->")
+_FRONT_MATTER = re.compile(
+    r"(?:---[ \t]*\r?\n.*?\n(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n.*?\n\+\+\+)[ \t]*(?:\r?\n|\Z)", re.DOTALL
+)
+_DEFINITION = re.compile(r"^[ ]{0,3}\[(?!\^)([^\]\n]+)\]:\s", re.MULTILINE)
 _COPIED_LINE = re.compile(
     r"\s*$"
-    r"|(?:\t|[ ]{4,})(?![-*+]\s|\d+[.)]\s)"
+    r"|\s*(?:>\s*)+\[!\w+\]\s*$"
+    r"|\s*(?::{3,}|!!!\s|\?\?\?\+?\s|===\s+\")"
     r"|\s*\[(?!\^)[^\]]+\]:\s"
     r"|\s*(?:[-*_]\s*){3,}$"
     r"|\s*(?:=+|-+)\s*$"
-    r"|\s*\|?[\s:-]+\|[\s:|-]*$"
+    r"|\s*+\|?[\s:-]++\|[\s:|-]*$"
     r"|\s*</?[a-zA-Z!][^>]*>\s*$"
 )
-"""Blank lines, indented code, link definitions, rules, underlines of headings and tables, and tags of HTML blocks."""
-_TABLE_DELIMITER = re.compile(r"\s*\|?\s*:?-+:?\s*\|[\s:|-]*$")
+"""Blank lines, beginnings of admonitions, link definitions, rules, underlines of headings and tables, and tags of HTML
+blocks."""
+_INDENT = re.compile(r"[ \t]*")
+_CONTAINER = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+|(?P<four>\[\^[^\]]+\]:|!!!|\?\?\?|===\s))")
+"""Beginning of what indented paragraphs belong to: behind a list marker, or by four columns."""
+_HEADING = re.compile(r"[ ]{0,3}#{1,6}\s")
+_TABLE_DELIMITER = re.compile(r"\s*+\|?\s*+:?-++:?\s*+\|[\s:|-]*$")
 """What is below the first row of a table."""
-_PREFIX = re.compile(r"\s*(?:(?:>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,9}[.)]\s+|#{1,6}\s+|\[\^[^\]]+\]:\s+)\s*)*")
-_STARTS_BLOCK = re.compile(r"\s*(?:>|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|\||\[\^[^\]]+\]:)")
+_PREFIX = re.compile(r"\s*(?:(?:>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,9}[.)]\s+|#{1,6}\s+|:\s+|\[\^[^\]]+\]:\s+)\s*)*")
+_STARTS_BLOCK = re.compile(r"\s*(?:>|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|:\s|\||\[\^[^\]]+\]:)")
 _INLINE = re.compile(
     r"(?P<code>(?<!`)(?P<ticks>`{1,8})(?!`)(?:[^`]|(?<!`)(?!(?P=ticks)(?!`))`+){1,1000}?(?P=ticks)(?!`))"
     r"|(?P<image>!\[[^\]\n]{0,1000}\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))"
     r"|(?P<link><(?:https?://|mailto:)[^<>\s]*>)|(?P<note>\[\^[^\]\n]{1,200}\])"
-    r"|(?P<close>\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))|(?P<open>\[)"
+    r"|(?P<close>\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))|(?P<open>\[)|(?P<end>\])"
     r"|(?P<break>(?:[ ]{2,1000}|\\)\r?\n)"
     r"|(?P<html></?(?P<name>[a-zA-Z][a-zA-Z0-9-]*)[^<>]*>|<!--.{0,2000}?-->)|(?P<escape>\\[!-/:-@\[-`{-~])"
+    r"|(?P<entity>&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});)"
     r"|(?P<mark>\*{1,3}|_{1,3}|~~)|(?P<cell>\|)",
     re.DOTALL,
 )
 
 _MAX_DEPTH = 50
 """Marks that may be open at a time; others are text."""
+_ESCAPED = frozenset("\\`*_{}[]<>#+|~&$")
+"""Characters that are escaped in a translation if they are in its source."""
 
 
 def markdown_parts(text: str) -> Iterator[str | Block]:
@@ -46,40 +65,104 @@ def markdown_parts(text: str) -> Iterator[str | Block]:
     if match := _FRONT_MATTER.match(text):
         yield match[0]
         place = match.end()
-    fence = ""
+    labels = frozenset(_label(match[1]) for match in _DEFINITION.finditer(text, place))
+    copied_lines, indentation = _CopiedLines(), _Indentation()
     paragraph: list[str] = []
     in_table = False
     for line in text[place:].splitlines(keepends=True):
-        match = _FENCE.match(line)
-        copied = bool(fence or match or _COPIED_LINE.match(line.rstrip("\r\n")))
-        is_delimiter = copied and not fence and _TABLE_DELIMITER.match(line) is not None
+        is_raw = copied_lines.has(line)
+        copied = is_raw or _COPIED_LINE.match(line.rstrip("\r\n")) is not None
+        copied = indentation.is_code(line, in_paragraph=bool(paragraph)) or copied
+        is_delimiter = copied and not is_raw and _TABLE_DELIMITER.match(line) is not None
         if is_delimiter and paragraph:
-            yield from _paragraph("".join(paragraph[:-1]))
-            yield from _paragraph(paragraph[-1], is_row=True)
+            yield from _paragraph("".join(paragraph[:-1]), labels)
+            yield from _paragraph(paragraph[-1], labels, is_row=True)
             paragraph = []
         if copied or in_table or _STARTS_BLOCK.match(line):
-            yield from _paragraph("".join(paragraph), is_row=in_table)
+            yield from _paragraph("".join(paragraph), labels, is_row=in_table)
             paragraph = []
         in_table = (in_table and not copied) or is_delimiter
         if copied:
             yield line
+        elif _HEADING.match(line):
+            yield from _paragraph(line, labels)
         else:
             paragraph.append(line)
-        if match and not fence:
-            fence = match[1]
-        elif match and match[1].startswith(fence) and not line.strip(" \r\n`~"):
-            fence = ""
-    yield from _paragraph("".join(paragraph), is_row=in_table)
+    yield from _paragraph("".join(paragraph), labels, is_row=in_table)
 
 
-def _paragraph(text: str, *, is_row: bool = False) -> Iterator[str | Block]:
+@dataclass
+class _CopiedLines:
+    """Finds fenced code, and HTML whose content is not text."""
+
+    end: re.Pattern[str] | None = None
+    """What the last line has; ``None`` outside."""
+    in_quote: bool = False
+
+    def has(self, line: str) -> bool:
+        """Return whether the next line belongs to them."""
+        if self.in_quote and not line.lstrip().startswith(">"):
+            self.end, self.in_quote = None, False
+        if self.end is not None:
+            if self.end.search(line):
+                self.end, self.in_quote = None, False
+            return True
+        if match := _FENCE.match(line):
+            fence = match["fence"]
+            self.end = re.compile(rf"^[ \t>]*{fence[0]}{{{len(fence)},}}\s*$")
+            self.in_quote = ">" in match["prefix"]
+            return True
+        if match := _RAW_HTML.match(line):
+            end = _COMMENT_END if match["comment"] else _RAW_HTML_END
+            if not end.search(line):
+                self.end = end
+                return True
+            return not match["comment"]
+        return False
+
+
+@dataclass
+class _Indentation:
+    """Tells indented code from paragraphs of lists."""
+
+    columns: list[int] = field(default_factory=list)
+    """Where the text of each list item around begins."""
+
+    def is_code(self, line: str, *, in_paragraph: bool) -> bool:
+        """Return whether the next line is indented code, which is never inside a paragraph."""
+        if not line.strip():
+            return False
+        column = _column(line, _INDENT)
+        container = _CONTAINER.match(line)
+        if in_paragraph and container is None:
+            return False
+        while self.columns and self.columns[-1] > column:
+            self.columns.pop()
+        if container is not None:
+            self.columns.append(column + 4 if container["four"] else _column(line, _CONTAINER))
+            return False
+        return column >= 4 + (self.columns[-1] if self.columns else 0)
+
+
+def _column(line: str, pattern: re.Pattern[str]) -> int:
+    """Columns that the beginning of a line takes."""
+    match = pattern.match(line)
+    return len(match[0].expandtabs(4)) if match else 0
+
+
+def _label(text: str) -> str:
+    """A label of a link, to be compared with others."""
+    return " ".join(text.split()).casefold()
+
+
+def _paragraph(text: str, labels: frozenset[str], *, is_row: bool = False) -> Iterator[str | Block]:
     if not text:
         return
     prefix = _PREFIX.match(text)
     start = prefix.end() if prefix else 0
     end = max(start, len(text.rstrip()))
     yield text[:start]
-    builder, place, is_row = _Builder(), start, is_row or text.lstrip().startswith("|")
+    builder, place, is_row = _Builder(labels), start, is_row or text.lstrip().startswith("|")
     for match in _INLINE.finditer(text, start, end):
         builder.text(text[place : match.start()])
         place = match.end()
@@ -88,7 +171,7 @@ def _paragraph(text: str, *, is_row: bool = False) -> Iterator[str | Block]:
         if is_cell or is_block_tag or match["break"] is not None:
             yield builder.block()
             yield match[0]
-            builder = _Builder()
+            builder = _Builder(labels)
         else:
             builder.inline(match)
     builder.text(text[place:end])
@@ -100,11 +183,17 @@ def _paragraph(text: str, *, is_row: bool = False) -> Iterator[str | Block]:
 class _Builder:
     """Collects the text and marks of a block."""
 
+    labels: frozenset[str]
+    """Labels of links that are defined elsewhere."""
     characters: list[str] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)
     tags: list[Tag] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
     opened: list[int] = field(default_factory=list)
+    link_starts: dict[int, int] = field(default_factory=dict)
+    """Where the text of each opened link begins."""
+    escapes: dict[str, str] = field(default_factory=dict)
+    """How characters are written that are not written as themselves."""
 
     def text(self, text: str) -> None:
         """Add text."""
@@ -114,8 +203,13 @@ class _Builder:
     def inline(self, match: re.Match[str]) -> None:
         """Add what is not text."""
         if match["escape"] is not None:
-            self.characters.append(match[0][1])
-            self.raw.append(match[0])
+            self._escaped(match[0][1], match[0])
+        elif match["entity"] is not None:
+            character = html.unescape(match[0])
+            if len(character) == 1:
+                self._escaped(character, match[0])
+            else:
+                self.text(match[0])
         elif match["code"] is not None or match["link"] is not None:
             start = len(self.characters)
             self.characters += match[0]
@@ -125,11 +219,12 @@ class _Builder:
             self._mark(match)
         elif match["open"] is not None:
             if len(self.opened) < _MAX_DEPTH:
+                self.link_starts[len(self.tags)] = match.end()
                 self._tag("[", opens=True)
             else:
                 self.text("[")
-        elif match["close"] is not None:
-            self._close("[", match[0])
+        elif match["close"] is not None or match["end"] is not None:
+            self._close("[", self._link_end(match))
         elif match["cell"] is not None:
             self.text(match[0])
         else:
@@ -139,12 +234,35 @@ class _Builder:
         """Return the block."""
         text = "".join(self.characters)
         tags = [replace(tag, parent=self._closed_parent(tag.parent)) for tag in self.tags]
-        return Block(text, self.raw, range(len(text) + 1), tuple(tags), tuple(self.items), is_markup=True)
+        escapes = str.maketrans(self.escapes)
+        return Block(
+            text,
+            self.raw,
+            range(len(text) + 1),
+            tuple(tags),
+            tuple(self.items),
+            is_markup=True,
+            escape=lambda written: written.translate(escapes),
+        )
 
     def _closed_parent(self, parent: int | None) -> int | None:
         while parent is not None and self.tags[parent].partner is None:
             parent = self.tags[parent].parent
         return parent
+
+    def _escaped(self, character: str, raw: str) -> None:
+        self.characters.append(character)
+        self.raw.append(raw)
+        if character in _ESCAPED or raw.startswith("&"):
+            self.escapes[character] = raw
+
+    def _link_end(self, match: re.Match[str]) -> str:
+        """The end of a link, with its label if that is its text, which will be another one."""
+        start = next((index for index in reversed(self.opened) if self.tags[index].raw == "["), None)
+        if start is None or match[0] not in ("]", "][]"):
+            return match[0]
+        label = match.string[self.link_starts[start] : match.start()]
+        return f"][{label}]" if _label(label) in self.labels else match[0]
 
     def _mark(self, match: re.Match[str]) -> None:
         """Add asterisks or the like, which open or close emphasis, or are text."""

@@ -27,10 +27,10 @@ class MarkedText:
         self.characters += text
         self.raw += text
 
-    def point(self, number: int, *, is_break: bool = False) -> None:
-        """Add an element without text; one that ends a sentence if it is a line break or a tab."""
-        if is_break:
-            self.characters.append("\n")
+    def point(self, number: int, character: str = "") -> None:
+        """Add an element without text, or one that stands for a character: a line end ends a sentence."""
+        if character:
+            self.characters.append(character)
             self.raw.append(f"\x01{number}\x02")
         else:
             self._tag(f"\x01{number}\x02")

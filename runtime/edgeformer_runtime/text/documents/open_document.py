@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ _PARAGRAPHS = (f"{_TEXT}p", f"{_TEXT}h")
 _INLINE = frozenset(f"{_TEXT}{name}" for name in ("span", "a", "meta", "ruby", "ruby-base"))
 _BREAKS = (f"{_TEXT}line-break", f"{_TEXT}tab")
 """What ends a sentence inside a paragraph."""
+_SPACES = f"{_TEXT}s"
+_WHITE_SPACE = re.compile(r"[ \t\r\n]+")
 
 
 @dataclass
@@ -60,7 +63,7 @@ def _read(element: _Element) -> _Paragraph:
 
 def _read_children(paragraph: _Paragraph, element: _Element) -> None:
     marked = paragraph.marked
-    marked.text(element.text or "")
+    marked.text(_collapsed(element.text))
     for child in element:
         paragraph.elements.append(child)
         number = len(paragraph.elements) - 1
@@ -69,8 +72,14 @@ def _read_children(paragraph: _Paragraph, element: _Element) -> None:
             _read_children(paragraph, child)
             marked.close()
         else:  # such as a line break, or a note with paragraphs of its own
-            marked.point(number, is_break=child.tag in _BREAKS)
-        marked.text(child.tail or "")
+            is_space = child.tag == _SPACES and marked.characters and not marked.characters[-1].isspace()
+            marked.point(number, "\n" if child.tag in _BREAKS else " " if is_space else "")
+        marked.text(_collapsed(child.tail))
+
+
+def _collapsed(text: str | None) -> str:
+    """Text with one space in place of white space, as it is shown: a line end does not end a sentence."""
+    return _WHITE_SPACE.sub(" ", text or "")
 
 
 def _write(paragraph: _Paragraph, text: str) -> None:

@@ -10,8 +10,10 @@ from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.document import Document, decoded
 from edgeformer_runtime.text.markup import html_parts
 
-_CUE = re.compile(r"(?m)^[^\n]*-->[^\n]*\n(?P<text>(?:[^\n]*\S[^\n]*(?:\n|\Z))*)")
-"""The line with the times, and the text up to the next blank line."""
+_NEXT = r"[ \t]*(?:\d+[ \t\r]*\n[ \t]*)?(?:\d+:)?\d{1,2}:\d\d[.,]\d{1,3}[ \t]*-->"
+"""What a cue begins with, perhaps its number before."""
+_CUE = re.compile(rf"(?m)^[^\n]*-->[^\n]*\n(?P<text>(?:(?!{_NEXT})[^\n]*\S[^\n]*(?:\n|\Z))*)")
+"""The line with the times, and the text up to the next blank line, or the next cue where that line is missing."""
 _MAX_LINES = 8
 """A cue with more lines is not a subtitle; its translation is one line."""
 _TAG = re.compile(r"<[^<>]*>")

@@ -29,11 +29,21 @@ COPIED = _names("code kbd math pre samp script style svg textarea tt var")
 """Elements whose content is not translated."""
 _RAW_TEXT = ("script", "style", "textarea")
 """Elements in which nothing is a tag but their own end tag."""
-_COMMENTS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<!", ">"), ("<?", ">"))
-"""Beginnings and ends of comments and the like."""
+_COMMENTS = (
+    ("<!--", "-->"),
+    ("<![CDATA[", "]]>"),
+    ("<!", ">"),
+    ("<?php", "?>"),
+    ("<?=", "?>"),
+    ("<?", ">"),
+    ("<%", "%>"),
+)
+"""Beginnings and ends of comments, code of templates, and the like."""
 _TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/<>"']*)((?:[^<>"']|"[^"]*"|'[^']*')*+)>""")
 _PLAIN_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*)([^<>]*)>")
-_NOT_TRANSLATED = re.compile(r"""\btranslate\s*=\s*["']?no\b|\bclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE)
+_NOT_TRANSLATED = re.compile(
+    r"""(?<![\w-])(?:translate\s*=\s*["']?no\b|class\s*=\s*(?:["'][^"']*\b)?notranslate\b)""", re.IGNORECASE
+)
 _MAX_OPEN_QUOTES = 100
 """Tags with an attribute whose quotation does not end, each of which takes a search to the end of the text."""
 
