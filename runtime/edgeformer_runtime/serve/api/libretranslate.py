@@ -38,13 +38,10 @@ async def translate(request: Request) -> Response:
     source, target, found = await choosing
     if format is None:
         raise ApiError(400, f"{str(fields.values['format'])[:64]} format is not supported")
-    if source == target:
-        ranks = [[text] for text in texts]
-    else:
-        changes = {"n_best": count + 1, "return_alternatives": True} if count and format == "text" else {}
-        job = Job(texts, source, target, format, changes=changes, seconds=context.settings.request_seconds)
-        results = await finished(request, context.service.translate(job), job.seconds)
-        ranks = [list(dict.fromkeys(result.text for result in rank)) for rank in results]
+    changes = {"n_best": count + 1, "return_alternatives": True} if count and format == "text" else {}
+    job = Job(texts, source, target, format, changes=changes, seconds=context.settings.request_seconds)
+    results = await finished(request, context.service.translate(job), job.seconds)
+    ranks = [list(dict.fromkeys(result.text for result in rank)) for rank in results]
     answer: dict[str, Any] = {"translatedText": [rank[0] for rank in ranks]}
     if found:
         answer["detectedLanguage"] = [found] * len(texts)
