@@ -72,8 +72,8 @@ def test_forms_are_utf_8_escaped_or_not(client: Client, translator: Translator) 
     (expected,) = translated(translator, text)
     for escaped in (quote(text).encode(), text.encode()):  # curl -d sends the second
         assert sent(b"source=en&target=fr&q=" + escaped).json == {"translatedText": expected}
-    for text in (b"tr%E8s", b"tr\xe8s"):
-        assert sent(b"source=en&target=fr&q=" + text).error == "Invalid request: the form is not UTF-8"
+    for latin in (b"tr%E8s", b"tr\xe8s"):
+        assert sent(b"source=en&target=fr&q=" + latin).error == "Invalid request: the form is not UTF-8"
     assert sent(b"source=en&target=en&q=one&q=two").json == {"translatedText": "one"}
     assert "not valid (Max number of fields exceeded)" in sent(b"a=1&" * 100).error
 
