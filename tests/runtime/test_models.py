@@ -54,6 +54,19 @@ def test_what_is_listed_is_what_is_served_and_found(folders: tuple[Path, Path], 
     assert {name: find_bundle(name) for name in listed} == listed
 
 
+def test_what_is_left_out_is_said(folders: tuple[Path, Path]) -> None:
+    first, second = folders
+    (first / ".hidden").mkdir()
+    (first / "notes.txt").touch()
+    reasons = run("models", first, second, first, "--json").stderr.splitlines()
+    assert [reason.partition(" (")[0] for reason in dict.fromkeys(reasons)] == [
+        f"`{first / 'broken'}` is left out: The bundle's manifest is not valid JSON",
+        f"`{first / 'notes'}` is left out: it has no `manifest.json`.",
+        f"`{second / 'en-fr'}` is left out: `{first / 'en-fr'}` has the same name.",
+    ]
+    assert run("models", second).stderr == ""
+
+
 def test_a_path_comes_before_a_name(folders: tuple[Path, Path], tmp_path: Path) -> None:
     _, second = folders
     assert find_bundle("de-en") == second / "de-en"

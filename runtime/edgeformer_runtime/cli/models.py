@@ -23,9 +23,11 @@ def models(folders: tuple[Path, ...], as_json: bool) -> None:
       EDGEFORMER_MODELS=/srv/models edgeformer serve
     """
     from edgeformer_runtime.cli.output import console, human_bytes, print_json, table
-    from edgeformer_runtime.workspace.names import model_folders, named_models
+    from edgeformer_runtime.workspace.names import left_out, model_folders, named_models
 
     found = named_models(folders or None)
+    for reason in left_out(folders or None):
+        click.echo(reason, err=True)
     if as_json:
         print_json(
             [

@@ -94,7 +94,7 @@ class Service:
         return sorted({code for model in self.workspace.models() for code in model.targets})
 
     def route(self, job: Job) -> tuple[Hop, ...]:
-        """The models that a job needs.
+        """The models that a job needs; none if its languages are equal.
 
         Raises:
             OptionError: the model or the language pair does not exist.
@@ -102,7 +102,7 @@ class Service:
         if not job.model:
             return self.workspace.route(job.source, job.target)
         model = self.workspace.model(job.model)
-        source, target = job.source or _only(model.sources), job.target or _only(model.targets)
+        source, target = model.pair(job.source, job.target)
         if not model.translates(source, target) and (model.sources or model.targets):
             raise OptionError(f"The model `{model.name}` does not translate from `{source}` to `{target}`.")
         return (Hop(model.name, source, target),)
@@ -115,14 +115,17 @@ class Service:
         """Translate texts.
 
         Returns:
-            For each text, as many hypotheses as its sentences have at most, best first.
+            For each text, as many hypotheses as its sentences have at most, best first; the text itself if the
+            languages are equal.
 
         Raises:
             OptionError: an option is wrong, or there is no such model.
             InputError: a text cannot be translated.
             QueueFullError: too many sentences wait.
         """
-        *first, last = self.route(job)
+        if not (route := self.route(job)):
+            return [[TextTranslation(text, ())] for text in job.texts]
+        *first, last = route
         texts = list(job.texts)
         for hop in first:
             texts = await self._first_hop(hop, texts, job)
@@ -157,7 +160,11 @@ class Service:
             QueueFullError: too many translations are being streamed.
             OptionError, InputError: see :meth:`translate`; also raised by the first item.
         """
-        *first, last = self.route(job)
+        if not (route := self.route(job)):
+            for number, text in enumerate(job.texts):
+                yield Streamed(number, 0, None, TextTranslation(text, ()))
+            return
+        *first, last = route
         if not self._streams.acquire(blocking=False):
             raise QueueFullError(1)
         try:
@@ -317,7 +324,3 @@ def _translation(sentence: str, steps: Sequence[TokenStep]) -> Translation:
     tokens, ids = tuple(step.token for step in steps), tuple(step.id for step in steps)
     best = TextHypothesis(steps[-1].text, tokens, ids, sum(scores) / len(scores), steps[-1].is_last, scores)
     return Translation(Source(sentence, ()), (best,))
-
-
-def _only(codes: frozenset[str]) -> str:
-    return next(iter(codes)) if len(codes) == 1 else ""

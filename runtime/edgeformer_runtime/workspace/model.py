@@ -40,6 +40,10 @@ class Model:
         """Whether it translates between two languages."""
         return source in self.sources and target in self.targets and source != target
 
+    def pair(self, source: str, target: str) -> tuple[str, str]:
+        """A language pair; one that is empty becomes the model's language if it has only one."""
+        return source or _only(self.sources), target or _only(self.targets)
+
 
 def is_named(path: Path) -> bool:
     """Whether a bundle is found by the name of its folder: one that begins with a dot is hidden."""
@@ -99,6 +103,10 @@ def read_models(paths: Mapping[str, Path], known: Mapping[str, Model] = MappingP
             if before is not None:
                 models[name] = before
     return models
+
+
+def _only(codes: frozenset[str]) -> str:
+    return next(iter(codes)) if len(codes) == 1 else ""
 
 
 def _languages(name: str, manifest: Manifest) -> tuple[frozenset[str], frozenset[str]]:

@@ -167,7 +167,7 @@ class Workspace:
         return sorted((first | second) - {source})
 
     def route(self, source: str, target: str) -> tuple[Hop, ...]:
-        """Return the one or two models that translate a language pair.
+        """Return the one or two models that translate a language pair; none if the languages are equal.
 
         Raises:
             OptionError: no model, and no two in a row, translate it.
@@ -176,6 +176,8 @@ class Workspace:
         for model in models:
             if model.translates(source, target):
                 return (Hop(model.name, source, target),)
+        if source == target and any(source in model.sources | model.targets for model in models):
+            return ()
         chains = [
             (first, middle, second)
             for first in models

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from libretranslatepy import LibreTranslateAPI
@@ -14,7 +15,7 @@ from libretranslatepy import LibreTranslateAPI
 from edgeformer_runtime import Translator
 from edgeformer_runtime.text import TextTranslator
 from edgeformer_runtime.text.documents.files import SUFFIXES
-from tests.runtime.serve.http import Client, serving
+from tests.runtime.serve.http import Answer, Client, serving
 from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs."
@@ -55,12 +56,26 @@ def test_json_and_form_get_the_same_answer(client: Client) -> None:
     answers = [
         client.json("/translate", pair()),
         client.form("/translate", **pair()),
-        client.form("/translate?q=no", **pair()),
+        client.form(f"/translate?q={quote(TEXT)}", **pair(q="no")),
     ]
     assert [answer.status for answer in answers] == [200, 200, 200]
     assert [answer.json for answer in answers] == [answers[0].json] * 3
     assert set(answers[0].json) == {"translatedText"}
     assert answers[0].headers["content-type"] == "application/json"
+
+
+def test_forms_are_utf_8_escaped_or_not(client: Client, translator: Translator) -> None:
+    def sent(form: bytes) -> Answer:
+        return client.ask("/translate", form, content_type="application/x-www-form-urlencoded")
+
+    text = "Un chien très grand, à l'été."
+    (expected,) = translated(translator, text)
+    for escaped in (quote(text).encode(), text.encode()):  # curl -d sends the second
+        assert sent(b"source=en&target=fr&q=" + escaped).json == {"translatedText": expected}
+    for latin in (b"tr%E8s", b"tr\xe8s"):
+        assert sent(b"source=en&target=fr&q=" + latin).error == "Invalid request: the form is not UTF-8"
+    assert sent(b"source=en&target=en&q=one&q=two").json == {"translatedText": "one"}
+    assert "not valid (Max number of fields exceeded)" in sent(b"a=1&" * 100).error
 
 
 def test_lists_become_lists(client: Client, translator: Translator) -> None:
@@ -211,6 +226,10 @@ def test_files_are_translated_and_downloaded(client: Client, translator: Transla
     download = client.get(url.removeprefix(client.url))
     assert download.body.decode() == translated(translator, TEXT)[0] + "\r\n\r\n7\r\n"
     assert download.headers["content-disposition"] == 'attachment; filename="my_notes_fr.txt"'
+    accented = client.upload("/translate_file", "été.txt", TEXT.encode(), source="en", target="fr")
+    url = accented.json["translatedFileUrl"]
+    assert url.endswith(".%C3%A9t%C3%A9_fr.txt")
+    assert client.get(url.removeprefix(client.url)).body.decode() == translated(translator, TEXT)[0]
     for name, content, error in (
         ("a.exe", b"x", "Invalid request: file format not supported"),
         (

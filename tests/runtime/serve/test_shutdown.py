@@ -97,6 +97,16 @@ def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -
     assert content == {"error": "The server is shutting down."}
 
 
+def test_a_stream_that_takes_longer_than_the_time_to_shut_down_ends_with_an_error(bundle: Path) -> None:
+    with serving(bundle, shutdown_seconds=1) as client:
+        connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
+        send(connection, *["The old dog runs near the house.\n" * 30] * 500, stream=True)
+        response = connection.getresponse()
+    with closing(connection):
+        *_, last = response.read().decode().strip().split("\n\n")
+    assert last == 'event: error\ndata: {"error":"The server is shutting down."}'
+
+
 def test_nobody_can_connect_to_workers_that_shut_down(bundle: Path) -> None:
     with command(bundle, "--workers", "2", "--batch-sentences", "1") as (process, url, _):
         wait_until_ready(url)

@@ -145,6 +145,22 @@ def test_models_are_listed_and_chosen_by_name(client: Client) -> None:
     assert (named["source"], named["target"], named["models"]) == ("en", "fr", ["en-fr"])
     detected = ask(client, texts=["Der alte Hund rennt durch den tiefen Schnee."], source="auto").json
     assert detected["source"] == "de"
+    german = {"texts": ["Der alte Hund rennt durch den tiefen Schnee."], "model": "de-en", "source": "auto"}
+    assert client.json("/v1/translate", german).json["target"] == "en"
+
+
+def test_texts_that_are_in_the_target_language_are_returned_unchanged(small_bundle: Path, tmp_path: Path) -> None:
+    for name in ("en-fr", "fr-en"):
+        bundle_between(small_bundle, tmp_path, name, *name.split("-"))
+    with serving(tmp_path) as client:
+        for source in ("en", "auto"):
+            answer = ask(client, texts=["The old dog runs to the house."], source=source, target="en", alignments=True)
+            unchanged = {"text": "The old dog runs to the house.", "sentences": []}
+            assert answer.json == {"translations": [unchanged], "source": "en", "target": "en", "models": []}
+        streamed = events(ask(client, target="en", stream=True))
+        texts = [("text", {"text": number, "translation": text}) for number, text in enumerate(TEXTS)]
+        assert streamed == [*texts, ("done", {})]
+        assert ask(client, source="xx", target="xx").error == "Invalid request: No model translates from `xx` to `xx`."
 
 
 @pytest.mark.parametrize(

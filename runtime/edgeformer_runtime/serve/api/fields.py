@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.datastructures import UploadFile
@@ -87,7 +88,8 @@ class Fields:
 
 
 async def read_fields(request: Request) -> Fields:
-    """Read the fields of a request.
+    """Read the fields of a request. Of several with the same name the first one counts, and those in the address count
+    before those of a form, as in LibreTranslate.
 
     Raises:
         ApiError: the body is not valid.
@@ -102,9 +104,18 @@ async def read_fields(request: Request) -> Fields:
         if not isinstance(values, dict):
             raise ApiError(400, "Invalid JSON format")
         return Fields(values, is_json=True, token=token)
+    items: list[tuple[str, Any]] = []
     try:
-        form = await request.form(max_files=4, max_fields=MAX_FIELDS, max_part_size=2**26)
+        if kind == "multipart/form-data":
+            form = await request.form(max_files=4, max_fields=MAX_FIELDS, max_part_size=2**26)
+            items = form.multi_items()
+        elif kind == "application/x-www-form-urlencoded":  # Starlette takes bytes that are not escaped for Latin-1
+            body = (await request.body()).decode()
+            items = parse_qsl(body, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+    except UnicodeDecodeError:
+        raise ApiError(400, "Invalid request: the form is not UTF-8") from None
     except (HTTPException, ValueError) as error:
-        what = error.detail if isinstance(error, HTTPException) else "it cannot be read"
+        what = error.detail if isinstance(error, HTTPException) else error
         raise ApiError(400, f"Invalid request: the form is not valid ({what})") from None
-    return Fields({**request.query_params, **form}, is_json=False, token=token)
+    values = dict(reversed([*request.query_params.multi_items(), *items]))
+    return Fields(values, is_json=False, token=token)

@@ -9,6 +9,7 @@ import uuid
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path, PurePath
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -61,7 +62,7 @@ async def translate_file(request: Request) -> Response:
     path = PurePath(re.sub(r"[^\w.-]", "_", name)[-100:])
     stored = f"{uuid.uuid4()}.{path.stem.lstrip('.') or 'file'}_{target}{path.suffix}"
     await asyncio.to_thread(_store, context.settings.files_folder, stored, content)
-    return json_response({"translatedFileUrl": str(request.url_for("download_file", name=stored))})
+    return json_response({"translatedFileUrl": str(request.url_for("download_file", name=quote(stored)))})
 
 
 @endpoint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -34,17 +35,14 @@ async def translate(request: Request) -> Response:
     check_sizes(context, texts)
     request.state.log.update(texts=len(texts), characters=sum(map(len, texts)))
     format = next((known for known in get_args(Format) if known == (fields.values.get("format") or "text")), None)
-    choosing = asyncio.to_thread(chosen_pair, context.service, source, target, texts, format or "text")
-    source, target, found = await choosing
+    choose = partial(chosen_pair, context.service, source, target, texts, format or "text")
+    source, target, found = await asyncio.to_thread(choose) if source.lower() == "auto" else choose()
     if format is None:
         raise ApiError(400, f"{str(fields.values['format'])[:64]} format is not supported")
-    if source == target:
-        ranks = [[text] for text in texts]
-    else:
-        changes = {"n_best": count + 1, "return_alternatives": True} if count and format == "text" else {}
-        job = Job(texts, source, target, format, changes=changes, seconds=context.settings.request_seconds)
-        results = await finished(request, context.service.translate(job), job.seconds)
-        ranks = [list(dict.fromkeys(result.text for result in rank)) for rank in results]
+    changes = {"n_best": count + 1, "return_alternatives": True} if count and format == "text" else {}
+    job = Job(texts, source, target, format, changes=changes, seconds=context.settings.request_seconds)
+    results = await finished(request, context.service.translate(job), job.seconds)
+    ranks = [list(dict.fromkeys(result.text for result in rank)) for rank in results]
     answer: dict[str, Any] = {"translatedText": [rank[0] for rank in ranks]}
     if found:
         answer["detectedLanguage"] = [found] * len(texts)

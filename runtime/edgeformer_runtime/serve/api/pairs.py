@@ -54,12 +54,11 @@ def chosen_pair(
     for given, code in ((source, source_code), (target, target_code)):
         if code not in known:
             raise ApiError(400, f"{given.lower()[:64]} is not supported")
-    if source_code != target_code:
-        try:
-            service.workspace.route(source_code, target_code)
-        except OptionError:
-            names = [f"{languages.language_name(code)} ({code})" for code in (target_code, source_code)]
-            raise ApiError(400, f"{names[0]} is not available as a target language from {names[1]}") from None
+    try:
+        service.workspace.route(source_code, target_code)
+    except OptionError:
+        names = [f"{languages.language_name(code)} ({code})" for code in (target_code, source_code)]
+        raise ApiError(400, f"{names[0]} is not available as a target language from {names[1]}") from None
     return source_code, target_code, found
 
 

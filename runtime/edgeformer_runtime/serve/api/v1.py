@@ -27,6 +27,7 @@ from edgeformer_runtime.serve.api.types import (
     TranslateResponse,
     WordLink,
 )
+from edgeformer_runtime.serve.batching import ClosedError
 from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, endpoint, finished
 from edgeformer_runtime.serve.errors import ApiError, as_api_error, json_response
 from edgeformer_runtime.serve.service import Job, Streamed
@@ -50,9 +51,9 @@ async def translate(request: Request) -> Response:
     """``POST /v1/translate``."""
     context = context_of(request)
     asked = await _asked(request, context)
-    request.state.log.update(
-        texts=len(asked.job.texts), characters=sum(map(len, asked.job.texts)), model=asked.route[-1].model
-    )
+    request.state.log.update(texts=len(asked.job.texts), characters=sum(map(len, asked.job.texts)))
+    if asked.route:
+        request.state.log["model"] = asked.route[-1].model
     if asked.body.stream:
         return await _streamed(context, asked)
     return json_response(await finished(request, _answer(context, asked), asked.job.seconds))
@@ -74,7 +75,9 @@ async def _asked(request: Request, context: Context) -> _Asked:
     if body.alignments and body.format != "text":
         raise ApiError(400, "Invalid request: `alignments` are of plain text only.")
     source, target = body.source, body.target
-    if not body.model:
+    if body.model:
+        source, target = context.service.workspace.model(body.model).pair(source, target)
+    else:
         for name, value in (("source", source), ("target", target)):
             if not value:
                 raise ApiError(400, f"Invalid request: give `{name}`, or a `model`.")
@@ -99,11 +102,13 @@ async def _asked(request: Request, context: Context) -> _Asked:
     route = context.service.route(job)
     if body.glossary and len(route) > 1:
         raise ApiError(400, "Invalid request: a glossary needs a model that translates the pair directly.")
-    model = context.service.workspace.model(route[-1].model)
     needed = [name for name in ("coverage_penalty", "replace_unknowns") if changes.get(name)]
     needed += ["alignments"] * body.alignments
-    if needed and ATTENTION_FILE not in model.manifest.files:
-        raise ApiError(400, f"Invalid request: the model `{model.name}` has no attention weights for `{needed[0]}`.")
+    if needed and route:
+        model = context.service.workspace.model(route[-1].model)
+        if ATTENTION_FILE not in model.manifest.files:
+            what = f"the model `{model.name}` has no attention weights for `{needed[0]}`"
+            raise ApiError(400, f"Invalid request: {what}.")
     return _Asked(body, job, route)
 
 
@@ -122,8 +127,7 @@ async def _answer(context: Context, asked: _Asked) -> TranslateResponse:
         return [_described(asked, ranks) for ranks in results]
 
     texts = await asyncio.to_thread(described)
-    route = asked.route
-    return TranslateResponse(texts, route[0].source, route[-1].target, [hop.model for hop in route])
+    return TranslateResponse(texts, asked.job.source, asked.job.target, [hop.model for hop in asked.route])
 
 
 def _described(asked: _Asked, ranks: Sequence[TextTranslation]) -> TranslatedText:
@@ -164,7 +168,11 @@ async def _streamed(context: Context, asked: _Asked) -> Response:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     item = await anext(items, None)
             yield b"event: done\ndata: {}\n\n"
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError):
+                if not context.is_draining:
+                    raise
+                error = ClosedError("The server is shutting down.")  # its time to do so is over
             yield b"event: error\ndata: " + msgspec.json.encode({"error": as_api_error(error).message}) + b"\n\n"
         finally:
             await items.aclose()

@@ -170,7 +170,7 @@ async function translateFile(file) {
   try {
     const answer = await ask("translate_file", form);
     const { pathname } = new URL(answer.translatedFileUrl);
-    $("download").href = pathname;
+    $("download").href = `download_file/${pathname.split("/").pop()}`;
     $("download").hidden = false;
     say(`${file.name} is translated.`);
     $("download").focus();
