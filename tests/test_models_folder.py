@@ -51,6 +51,15 @@ def test_a_model_is_small_and_says_where_it_comes_from(name: str) -> None:
         assert "CC-BY 2.0 FR" in text
 
 
+def test_suppressed_words_do_not_occur_within_sentences() -> None:
+    with Translator.open(MODELS / "en-fr") as translator:
+        free, without = (
+            translator.translate(["The dog sees a cat."], suppress_sequences=words)[0].text for words in ([], ["chat"])
+        )
+    assert " chat" in free
+    assert "chat" not in without
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_was_trained_with_the_recipe_of_its_name(name: str) -> None:
     manifest, recipe = open_bundle(MODELS / name).manifest, load_recipe(f"tatoeba-{name}")

@@ -114,5 +114,16 @@ def with_ids(tokenizer: Tokenizer, options: DecodeOptions) -> DecodeOptions:
     return replace(
         options,
         suppress_tokens=token_ids(tokenizer, tokens, "`suppress_tokens`"),
-        suppress_sequences=[token_ids(tokenizer, sequence, "`suppress_sequences`") for sequence in sequences],
+        suppress_sequences=[
+            ids
+            for sequence in sequences
+            for ids in dict.fromkeys(
+                token_ids(tokenizer, spelling, "`suppress_sequences`") for spelling in _spellings(sequence)
+            )
+        ],
     )
+
+
+def _spellings(sequence: TokensOrText) -> tuple[TokensOrText, ...]:
+    """A text at the start of a sentence and within it: some tokenizers have a space in the first token of a word."""
+    return (sequence, f" {sequence}") if isinstance(sequence, str) and sequence.strip() else (sequence,)

@@ -158,7 +158,8 @@ class DecodeOptions:
     """Tokens that are never generated."""
     suppress_sequences: Sequence[TokensOrText] = _option((), Ids(nested=True))
     """Sequences of tokens that are never generated: after all tokens of a sequence but the last, its last token is
-    forbidden. The same text may still be generated in other tokens."""
+    forbidden. A text stands for its tokens at the start of a sentence and after a space; it may still be generated in
+    other tokens."""
     disable_unk: bool = _option(False, Flag())
     """Never generate the unknown token."""
     prefix_bias_beta: float = _option(0.0, Real("at least 0 and below 1", 0, math.nextafter(1, 0)))
