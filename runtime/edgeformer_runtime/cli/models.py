@@ -23,7 +23,7 @@ def models(folders: tuple[Path, ...], as_json: bool) -> None:
       EDGEFORMER_MODELS=/srv/models edgeformer serve
     """
     from edgeformer_runtime.cli.output import console, human_bytes, print_json, table
-    from edgeformer_runtime.workspace.names import left_out, model_folders, named_models
+    from edgeformer_runtime.workspace.names import VARIABLE, left_out, model_folders, named_models
 
     found = named_models(folders or None)
     for reason in left_out(folders or None):
@@ -47,7 +47,11 @@ def models(folders: tuple[Path, ...], as_json: bool) -> None:
         return
     if not found:
         searched = ", ".join(f"`{folder}`" for folder in folders or model_folders())
-        console(stderr=True).print(f"There are no models in {searched}; `edgeformer export` makes bundles.")
+        console(stderr=True).print(
+            f"There are no models in {searched}; set {VARIABLE} to a folder that has some, or make a bundle with "
+            "`edgeformer export`.",
+            soft_wrap=True,
+        )
         return
     rows = table("Models", "name", "languages", "precision", "parameters", "size")
     for model in found:
