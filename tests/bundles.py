@@ -8,11 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import onnxruntime as ort
 import pytest
+from msgspec.structs import replace
 
 from edgeformer_runtime.bundle.open import file_sha256, manifest_hash_line
 from edgeformer_runtime.contract import ATTENTION_FILE, GOLDEN_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
+from edgeformer_runtime.selfcheck.golden import read_golden
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
+from edgeformer_runtime.selfcheck.location import modules_of
+from edgeformer_runtime.selfcheck.machine import this_machine
+from edgeformer_runtime.selfcheck.trace import fingerprints, padded, session_fingerprints
+from edgeformer_runtime.translator import Translator
 
 BUNDLE_FILES = (
     "README.md",
@@ -62,6 +70,25 @@ def edit_golden(bundle: Path, change: Callable[[dict[str, Any]], object]) -> Pat
     tree = json.loads((bundle / GOLDEN_FILE).read_bytes())
     change(tree)
     (bundle / GOLDEN_FILE).write_text(json.dumps(tree), encoding="utf-8")
+    return rehash(bundle)
+
+
+def recorded_here(bundle: Path) -> Path:
+    """Record the traces of a bundle again, as if it had been exported on this machine."""
+    with Translator.open(bundle, threads=1) as translator:
+        manifest, session, golden = translator.bundle.manifest, translator.session, read_golden(translator.bundle)
+        traces = [
+            replace(trace, stages=session_fingerprints(session, manifest.state, trace)) for trace in golden.traces
+        ]
+        inner = golden.inner
+        assert inner is not None
+        names = {file: list(modules) for file, modules in modules_of(golden.tensors).items()}
+        graphs = InnerGraphs.of_bundle(translator.bundle, names, session.device)
+        source, length = padded(inner.source, manifest.special.pad, manifest.max_source_length)
+        inside = fingerprints(graphs.stages(source, length, inner.target), len(inner.source), source.shape[1])
+        here = this_machine(session.device)
+    golden = replace(golden, machine=here, traces=tuple(traces), inner=replace(inner, stages=inside))
+    (bundle / GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
     return rehash(bundle)
 
 

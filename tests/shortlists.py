@@ -16,16 +16,17 @@ from edgeformer_runtime.shortlist import Shortlist
 
 
 def lists_of(run: Run, always: int, per_token: int = 12) -> Shortlist:
-    """Random lists."""
+    """Random lists; the unknown token is in those of all sentences, as it always is in CTranslate2."""
     random, (sources, targets) = (
         np.random.default_rng(0),
         (run.source_tokenizer.vocab_size, run.target_tokenizer.vocab_size),
     )
-    never = never_generated(run.target_tokenizer.special)
-    allowed = np.setdiff1d(np.arange(targets), [*never, run.target_tokenizer.special.eos])
-    frequent = np.concatenate(([run.target_tokenizer.special.eos], random.permutation(allowed), never))
+    special = run.target_tokenizer.special
+    never, first = never_generated(special), [special.eos, special.unk]
+    allowed = np.setdiff1d(np.arange(targets), [*never, *first])
+    frequent = np.concatenate((first, random.permutation(allowed), never))
     tokens = np.concatenate([random.choice(allowed, per_token, replace=False) for _ in range(sources)])
-    return Shortlist(min(always, 1 + len(allowed)), np.arange(1, sources + 1) * per_token, frequent, tokens)
+    return Shortlist(min(always, len(first) + len(allowed)), np.arange(1, sources + 1) * per_token, frequent, tokens)
 
 
 def bundle_of(run: Run, shortlist: Shortlist, precision: Precision, target: Target, folder: Path) -> Path:

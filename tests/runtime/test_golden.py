@@ -14,6 +14,7 @@ from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.golden import check_golden, golden_cases
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_golden, rehash
+from tests.store import COMMITTED, CPU_PRECISIONS
 
 Cases = list[dict[str, Any]]
 
@@ -43,6 +44,14 @@ def test_a_sound_bundle_gives_its_golden_examples(
         assert graph.tensors >= 30
         assert graph.max_difference is not None
         assert graph.max_difference <= (1e-6 if device == "cpu" else graph.tolerance)
+
+
+@pytest.mark.parametrize("precision", CPU_PRECISIONS)
+def test_examples_that_another_machine_recorded_pass(precision: Precision) -> None:
+    """The committed examples come from a processor with AVX2 alone."""
+    result = check_golden(Translator.open(COMMITTED / precision, threads=1))
+    assert result.problems == ()
+    assert result.traces.graphs
 
 
 def test_padding_and_company_do_not_matter(small_bundle: Path) -> None:
