@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgeformer_runtime import Translator
+from edgeformer_runtime.serve.api import libretranslate
 from edgeformer_runtime.text import TextTranslator
 from tests.runtime.serve.http import Client, serving
 from tests.runtime.test_workspace import bundle_between
@@ -19,10 +21,15 @@ TEXT = "The old dog runs."
 
 
 @pytest.fixture(scope="module")
-def client(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def folder(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bundles")
     for name in ("de-en", "en-fr", "fr-en"):
         bundle_between(small_bundle, folder, name, *name.split("-"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[Client]:
     with serving(folder) as client:
         yield client
 
@@ -42,7 +49,14 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def page(browser: Any, client: Client) -> Iterator[Any]:
     """The page, opened; the test fails if it logs an error or asks another server."""
-    context = browser.new_context(color_scheme="light")
+    with opened(browser, client) as page:
+        yield page
+
+
+@contextmanager
+def opened(browser: Any, client: Client, *, expected: str = "", **settings: Any) -> Iterator[Any]:
+    """The page in a window with such settings; an error that is expected may be logged."""
+    context = browser.new_context(**{"color_scheme": "light", **settings})
     page, problems = context.new_page(), list[str]()
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -54,7 +68,7 @@ def page(browser: Any, client: Client) -> Iterator[Any]:
     page.wait_for_selector("#target option", state="attached")
     yield page
     context.close()
-    assert not problems
+    assert not set(problems) - {expected}
 
 
 def translate(page: Any, text: str, source: str = "en") -> None:
@@ -127,6 +141,65 @@ def test_alternatives_are_shown_on_request(page: Any, client: Client) -> None:
     ]
 
 
+def test_the_page_asks_for_no_more_than_the_server_permits(browser: Any, folder: Path) -> None:
+    limits: dict[str, Any] = {"max_alternatives": 1, "max_characters": 30, "max_body": 2000}
+    with serving(folder, **limits) as limited, opened(browser, limited) as page:
+        translate(page, TEXT)
+        page.click("#others summary")
+        page.wait_for_selector("#alternatives li")
+        assert page.text_content("#count") == f"{len(TEXT)} of 30 characters"
+        page.fill("#text", "")
+        page.locator("#text").press_sequentially("dog " * 10)
+        assert page.text_content("#count") == "30 of 30 characters"
+        page.set_input_files("#file", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"x" * 2000})
+        page.wait_for_selector("#status.error")
+        assert page.text_content("#status") == "That is too large; this server takes 2,000 bytes at a time."
+
+
+def test_what_the_server_does_not_offer_is_not_shown(browser: Any, folder: Path) -> None:
+    with serving(folder, max_alternatives=0, files=False) as limited, opened(browser, limited) as page:
+        translate(page, TEXT)
+        for hidden in ("#others", ".file", "#key-field"):
+            assert page.locator(hidden).is_hidden()
+        assert page.get_attribute("#text", "placeholder") == "Type or paste text"
+        drop_a_file(page)
+        assert page.text_content("#status.error") == "This server does not translate files."
+
+
+def test_a_language_that_cannot_be_detected_is_chosen(
+    browser: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libretranslate, "can_detect_languages", lambda: False)
+    with opened(browser, client) as page:
+        assert page.locator("#source option").all_text_contents() == ["German", "English", "French"]
+        assert page.input_value("#source") == "de"
+
+
+def test_a_key_is_entered(browser: Any, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("secret\n", encoding="utf-8")
+    refused = "Failed to load resource: the server responded with a status of 401 (Unauthorized)"
+    with serving(folder, api_keys=tmp_path / "keys") as closed, opened(browser, closed, expected=refused) as page:
+        page.select_option("#source", "en")
+        page.fill("#text", TEXT)
+        page.wait_for_selector("#status.error")
+        assert page.text_content("#status") == "Please contact the server operator to get an API key"
+        page.get_by_label("API key").fill("secret")
+        page.keyboard.press("Tab")
+        page.wait_for_selector("#output:not(.stale) .word")
+
+
+def test_the_page_waits_as_long_as_it_is_told(browser: Any, folder: Path) -> None:
+    refused = "Failed to load resource: the server responded with a status of 429 (Too Many Requests)"
+    with serving(folder, rate_limit=60) as slow, opened(browser, slow, expected=refused) as page:
+        slow.json("/v1/translate", {"texts": ["7"] * 60, "source": "en", "target": "fr"})
+        page.select_option("#source", "en")
+        page.fill("#text", TEXT)
+        page.wait_for_selector("#status.error")
+        assert page.text_content("#status") == "The server is busy; trying again in 1 s."
+        page.wait_for_selector("#output:not(.stale) .word")
+        assert page.text_content("#status") == ""
+
+
 def test_languages_are_swapped(page: Any) -> None:
     translate(page, TEXT)
     output = page.text_content("#output")
@@ -146,8 +219,7 @@ def test_a_file_is_translated(page: Any, translator: Translator) -> None:
     assert Path(download.value.path()).read_text(encoding="utf-8") == expected.text
 
 
-def test_a_file_is_dropped(page: Any) -> None:
-    page.select_option("#source", "en")
+def drop_a_file(page: Any) -> None:
     page.evaluate(
         """text => {
             const transfer = new DataTransfer();
@@ -157,6 +229,11 @@ def test_a_file_is_dropped(page: Any) -> None:
         }""",
         TEXT,
     )
+
+
+def test_a_file_is_dropped(page: Any) -> None:
+    page.select_option("#source", "en")
+    drop_a_file(page)
     page.wait_for_selector("#download:not([hidden])")
     assert page.text_content("#status") == "b.txt is translated."
 
