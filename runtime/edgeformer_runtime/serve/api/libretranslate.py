@@ -28,9 +28,9 @@ from edgeformer_runtime.text.options import Format
 async def translate(request: Request) -> Response:
     """``POST /translate``."""
     context, fields = context_of(request), await read_fields(request)
+    context.access.check(fields.api_key, client_of(request), fields.length("q"))
     given = fields.texts("q")
     texts = [given] if isinstance(given, str) else given
-    context.access.check(fields.api_key, client_of(request), len(texts))
     source, target = fields.text("source"), fields.text("target")
     count = _alternatives(context, fields)
     check_sizes(context, texts)
@@ -63,9 +63,9 @@ def _alternatives(context: Context, fields: Fields) -> int:
 async def detect(request: Request) -> Response:
     """``POST /detect``."""
     context, fields = context_of(request), await read_fields(request)
+    context.access.check(fields.api_key, client_of(request))
     given = fields.texts("q")
     texts = [given] if isinstance(given, str) else given
-    context.access.check(fields.api_key, client_of(request))
     return json_response(await asyncio.to_thread(detected, context.service, texts))
 
 
@@ -124,8 +124,8 @@ async def suggest(request: Request) -> Response:
     if context.settings.suggestions is None:
         raise ApiError(403, "Suggestions are disabled on this server.")
     fields = await read_fields(request)
-    record = {name: fields.text(name) for name in ("q", "s", "source", "target")}
     context.access.check(fields.api_key, client_of(request))
+    record = {name: fields.text(name) for name in ("q", "s", "source", "target")}
     await asyncio.to_thread(_append, context.settings.suggestions, msgspec.json.encode(record) + b"\n")
     return json_response({"success": True})
 
