@@ -103,7 +103,8 @@ def bind(settings: ServeSettings) -> socket.socket:
             raise
     except OSError as error:
         raise ConfigError(
-            f"Cannot listen on {settings.host}, port {settings.port} ({error.strerror}); choose another with --port."
+            f"Cannot listen on {settings.host}, port {settings.port} ({error.strerror}); choose another address with "
+            "--host or --port."
         ) from None
     return listener
 
