@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,31 @@ from tests.runtime.serve.http import Client, serving
 from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs."
+CONTRASTS = """() => {
+    const numbers = color => color.match(/[\\d.]+/g).map(Number);
+    const luminance = color => numbers(color).slice(0, 3).map(value => value / 255)
+        .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, value, index) => sum + value * [0.2126, 0.7152, 0.0722][index], 0);
+    const isClear = color => numbers(color)[3] === 0;
+    const back = node => {
+        const color = getComputedStyle(node).backgroundColor;
+        if (node.id === "text") return back(node.previousElementSibling);
+        return isClear(color) ? back(node.parentElement) : color;
+    };
+    const found = {};
+    const add = (node, text, front) => {
+        if (!text || isClear(front) || !node.checkVisibility()) return;
+        const [low, high] = [luminance(front), luminance(back(node))].sort((a, b) => a - b);
+        found[text] = Math.min(found[text] ?? 21, (high + 0.05) / (low + 0.05));
+    };
+    for (const node of document.querySelectorAll("body *")) {
+        const own = [...node.childNodes].filter(child => child.nodeType === 3).map(child => child.data).join("").trim();
+        add(node, own, getComputedStyle(node).color);
+        if (node.placeholder) add(node, node.placeholder, getComputedStyle(node, "::placeholder").color);
+    }
+    return found;
+}"""
+"""JavaScript that returns the contrast of each visible text with what is behind it, as WCAG defines it."""
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +143,7 @@ def test_words_are_linked_by_pointer_and_keyboard(page: Any) -> None:
     page.keyboard.press("ArrowRight")
     words = page.locator("#output .word").all_text_contents()
     assert page.text_content("#output .hit") == words[1]
-    assert page.text_content("#word").startswith(f"{words[1]} from ")
+    assert page.text_content("#spoken").startswith(f"{words[1]} from ")
 
 
 def test_sentences_are_shaded_by_confidence(page: Any) -> None:
@@ -276,10 +301,74 @@ def test_everything_has_a_name_and_is_reached_by_keyboard(page: Any) -> None:
             "e => e.ariaLabel || e.textContent.trim() || (e.labels && e.labels[0]?.textContent.trim())"
         )
         assert name
-    page.evaluate("document.activeElement.blur()")
-    reached = set()
-    for _ in range(14):
+    page.focus("#theme")
+    reached = ["theme"]
+    for _ in range(9):
         page.keyboard.press("Tab")
-        reached.add(page.evaluate("document.activeElement.id"))
-    assert reached >= {"theme", "source", "swap", "target", "text", "file", "output", "shade", "copy"}
+        reached.append(page.evaluate("document.activeElement.id || document.activeElement.parentElement.id"))
+    assert reached == ["theme", "source", "swap", "target", "text", "file", "output", "shade", "copy", "others"]
     assert page.get_attribute("html", "lang") == "en"
+
+
+def test_results_are_spoken_in_their_language(page: Any) -> None:
+    translate(page, TEXT)
+    spoken = page.locator("#spoken")
+    assert spoken.text_content() == page.text_content("#output")
+    assert (spoken.get_attribute("aria-live"), spoken.get_attribute("lang")) == ("polite", "fr")
+    assert page.get_attribute("#text", "lang") == "en"
+    assert page.get_attribute("#alternatives", "aria-live") == "polite"
+
+
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+def test_texts_can_be_read(browser: Any, client: Client, color_scheme: str) -> None:
+    with opened(browser, client, color_scheme=color_scheme) as page:
+        contrasts = page.evaluate(CONTRASTS)
+        assert "Type or paste text, or drop a file" in contrasts
+        translate(page, TEXT)
+        page.click("#others summary")
+        page.wait_for_selector("#alternatives li")
+        for name in ("high", "middle", "low", "high hit"):
+            page.evaluate("name => document.querySelector('#output > span').className = name", name)
+            contrasts |= {f"{name}: {text}": ratio for text, ratio in page.evaluate(CONTRASTS).items()}
+        assert {text: ratio for text, ratio in contrasts.items() if ratio < 4.5} == {}
+
+
+def test_the_page_fits_a_narrow_window(browser: Any, client: Client) -> None:
+    with opened(browser, client, viewport={"width": 320, "height": 700}) as page:
+        page.evaluate("document.getElementById('key-field').hidden = false")
+        translate(page, f"{TEXT} {'long' * 30}")
+        page.click("#others summary")
+        page.wait_for_selector("#alternatives li")
+        page.evaluate("say('long'.repeat(30), true)")
+        assert page.evaluate("document.documentElement.scrollWidth") == 320
+
+
+def answering(content: object) -> Callable[[Any], object]:
+    """Answers requests of the page."""
+    return lambda route: route.fulfill(json=content)
+
+
+def test_no_answer_becomes_part_of_the_page(browser: Any, client: Client) -> None:
+    hostile = "<img src=x onerror='document.title = 1'><script>document.title = 1</script>"
+    sentence = {"source": [0, 1], "target": [0, len(hostile)], "confidence": 0.5}
+    answers = {
+        "/v1/translate": {"translations": [{"text": hostile, "sentences": [sentence]}], "source": "en"},
+        "/translate": {"translatedText": hostile, "alternatives": [hostile + hostile]},
+        "/languages": [{"code": code, "name": hostile, "targets": ["en", "fr"]} for code in ("en", "fr")],
+        "/translate_file": {"error": hostile},
+    }
+    with opened(browser, client) as page:
+        for path, answer in answers.items():
+            page.route(client.url + path, answering(answer))
+        page.reload()
+        page.wait_for_selector("#target option", state="attached")
+        translate(page, TEXT)
+        page.click("#others summary")
+        page.wait_for_selector("#alternatives li")
+        page.set_input_files("#file", {"name": f"{hostile}.txt", "mimeType": "text/plain", "buffer": b"x"})
+        page.wait_for_selector("#status.error")
+        assert page.text_content("#output") == hostile
+        assert page.locator("#alternatives li").all_text_contents() == [hostile + hostile]
+        assert page.locator("img").count() == 0
+        assert page.locator("script").count() == 1
+        assert page.title() == "Translate"

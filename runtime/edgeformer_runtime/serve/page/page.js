@@ -108,7 +108,7 @@ function activate(index) {
   $("mirror").replaceChildren(...marked(text, sources));
   const characters = [...text];
   const words = sources.map(([start, end]) => characters.slice(start, end).join(""));
-  $("word").textContent = word ? `${word.node.textContent} from ${words.join(", ") || "no word"}` : "";
+  $("spoken").textContent = word ? `${word.node.textContent} from ${words.join(", ") || "no word"}` : "";
 }
 
 function hasAttention() {
@@ -132,7 +132,8 @@ async function translate() {
     const body = { texts: [text], source, target, scores: true, alignments: hasAttention() };
     const answer = await ask("v1/translate", body, request.signal);
     show(answer.translations[0]);
-    $("output").lang = target;
+    $("output").lang = $("spoken").lang = target;
+    $("spoken").textContent = $("output").textContent;
     if (source === "auto") $("detected").textContent = `Detected: ${nameOf(answer.source)}`;
     say("");
     if ($("others").open) alternatives();
@@ -193,6 +194,7 @@ async function translateFile(file) {
 function changed() {
   const length = [...$("text").value].length, limit = state.settings?.charLimit;
   $("count").textContent = `${length}${limit > 0 ? ` of ${limit}` : ""} characters`;
+  $("text").lang = $("source").value === "auto" ? "" : $("source").value;
   $("mirror").replaceChildren(...marked($("text").value, []));
   $("text").style.height = `${Math.max(256, $("mirror").offsetHeight)}px`;
   $("output").classList.add("stale");
