@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from http import HTTPStatus
 
 import h11
 import msgspec
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MIN_SECONDS = 5.0
-"""Least time that a client has to begin a request, however short the time for its answer is."""
+"""Least time that a client has to begin a request or to read, however short the time for its answer is."""
 LINGER_SECONDS = 2.0
 """Time for which a connection is read after a refusal; a client that is still sending would otherwise not see it."""
 
@@ -22,7 +24,8 @@ class Protocol(H11Protocol):
     """
 
     seconds: float = 60.0
-    """Time within which the head of a request must arrive, and within which a client must read."""
+    """Time within which the head of a request must arrive, and within which a client must read
+    :data:`~uvicorn.protocols.http.flow_control.HIGH_WATER_LIMIT` bytes, or what there is."""
     _idle: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _is_refused = False
@@ -57,7 +60,7 @@ class Protocol(H11Protocol):
     def pause_writing(self) -> None:
         """See :class:`asyncio.Protocol`."""
         super().pause_writing()
-        self._unread = self.loop.call_later(self.seconds, self.transport.abort)
+        self._expect_reader()
 
     def resume_writing(self) -> None:
         """See :class:`asyncio.Protocol`."""
@@ -78,7 +81,7 @@ class Protocol(H11Protocol):
         """Answer requests for another protocol as if they were not, which HTTP permits."""
 
     @property
-    def _idle_seconds(self) -> float:
+    def _limit(self) -> float:
         return max(self.seconds, MIN_SECONDS)
 
     def _watch(self) -> None:
@@ -88,13 +91,31 @@ class Protocol(H11Protocol):
                 self._idle.cancel()
                 self._idle = None
         elif self._idle is None:
-            self._idle = self.loop.call_later(self._idle_seconds, self._end)
+            self._idle = self.loop.call_later(self._limit, self._end)
 
-    def _end(self) -> None:
-        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
-            self._refuse(408, f"The request did not arrive within {self._idle_seconds:g} seconds.")
+    def _end(self, unread: float = math.inf) -> None:
+        """End the connection, unless the client is still reading the last answer."""
+        if size := self.transport.get_write_buffer_size():
+            if self._has_read(unread):
+                self._idle = self.loop.call_later(self._limit, self._end, size)
+            else:
+                self.transport.abort()
+        elif self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._refuse(408, f"The request did not arrive within {self._limit:g} seconds.")
         else:
             self.transport.abort()
+
+    def _expect_reader(self, unread: float = math.inf) -> None:
+        """Drop the connection if the client reads too slowly."""
+        if self._has_read(unread):
+            size = self.transport.get_write_buffer_size()
+            self._unread = self.loop.call_later(self._limit, self._expect_reader, size)
+        else:
+            self.transport.abort()
+
+    def _has_read(self, unread: float) -> bool:
+        """Whether the client has read enough since so many bytes were left."""
+        return self.transport.get_write_buffer_size() <= unread - HIGH_WATER_LIMIT
 
     def _drop_unread(self) -> None:
         if self.flow.write_paused:

@@ -113,17 +113,28 @@ def test_connections_without_a_request_end(hasty: Client) -> None:
     assert not is_open
 
 
-def test_a_client_that_does_not_read_is_dropped(bundle: Path) -> None:
+@pytest.mark.parametrize("is_slow", [True, False])
+def test_a_client_that_does_not_read_is_dropped_but_a_slow_one_is_not(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, is_slow: bool
+) -> None:
+    monkeypatch.setattr(protocol, "MIN_SECONDS", 1.0)
     text = "dog " * 5_000_000
     content = json.dumps({"texts": [text], "source": "fr", "target": "fr"}).encode()
     with serving(bundle, request_seconds=2, max_body=2**26) as client, connect(client) as connection:
         connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content))
         connection.sendall(content)
-        time.sleep(5)
-        received = 0
-        while part := connection.recv(2**20):
+        time.sleep(0 if is_slow else 8)
+        received, began = 0, time.monotonic()
+        while part := connection.recv(2**21):
             received += len(part)
-    assert 0 < received < len(text)  # what was on its way
+            time.sleep(0.000_000_4 * len(part) if is_slow else 0)
+            if received > len(text):
+                break
+    if is_slow:
+        assert received > len(text)
+        assert time.monotonic() - began > 6
+    else:
+        assert 0 < received < len(text)  # what was on its way
 
 
 @pytest.mark.parametrize(
