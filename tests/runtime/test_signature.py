@@ -72,7 +72,7 @@ def test_other_keys_and_no_keys_trust_nothing(signed: Path, keys: dict[str, Path
     for trusted in ([keys["other.pub"]], []):
         with pytest.raises(BundleError, match="which is not a trusted key"):
             Translator.open(signed, trusted_keys=trusted)
-    for command, *text in (["verify"], ["translate", "The old dog runs."]):
+    for command, *text in (["verify"], ["translate", "The old dog runs."], ["serve"]):
         message = error(command, signed, *text, "--trusted-key", keys["other.pub"])
         assert "which is not a trusted key" in message
 

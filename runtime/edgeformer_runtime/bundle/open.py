@@ -105,6 +105,16 @@ def open_bundle(path: str | Path, *, trusted_keys: Sequence[Key] | None = None) 
     return Bundle(path, manifest)
 
 
+def check_trust(path: Path, trusted_keys: Sequence[Key]) -> None:
+    """Check that a bundle is signed by a trusted key, without reading its other files.
+
+    Raises:
+        BundleError, ConfigError: see :func:`open_bundle`.
+    """
+    with reading(path / MANIFEST_FILE):
+        check_signature(path, _read(path / MANIFEST_FILE), trusted_keys)
+
+
 def manifest_hash_line(data: bytes) -> bytes:
     """Content of the manifest's hash file, in ``sha256sum`` format."""
     return f"{hashlib.sha256(data).hexdigest()}  {MANIFEST_FILE}\n".encode()

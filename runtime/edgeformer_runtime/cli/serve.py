@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_network
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from edgeformer_runtime.cli import options
 from edgeformer_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
+    from edgeformer_runtime.serve.settings import ServeSettings
     from edgeformer_runtime.workspace.workspace import Workspace
 
 _SIZE = re.compile(r"(\d{1,12})\s*([kKMG]?)i?[bB]?")
@@ -152,24 +155,52 @@ def serve(bundles: tuple[str, ...], server: dict[str, Any], batch: dict[str, Any
     settings = ServeSettings(bundles=bundles, batch=BatchLimits(**batch), **server)
     Access.of(settings.api_keys, settings.rate_limit)  # wrong keys are an error before the port is opened
     workspace = make_workspace(settings)
+    _check(settings, workspace)
     with bind(settings) as listener:
         host, port = listener.getsockname()[:2]
         _announce(workspace, f"http://{f'[{host}]' if ':' in host else host}:{port}", settings.page)
         serve(settings, listener)
 
 
+def _check(settings: ServeSettings, workspace: Workspace) -> None:
+    """Find mistakes that would otherwise be errors of requests.
+
+    Raises:
+        EdgeformerError: a device, a key, an address or a file cannot be used, or a bundle is not trusted.
+    """
+    from edgeformer_runtime.bundle.open import check_trust
+    from edgeformer_runtime.engine.cpus import available_cpus
+    from edgeformer_runtime.engine.onnx_session import checked_device
+
+    checked_device(settings.device)
+    for model in workspace.models() if settings.trusted_keys else ():
+        check_trust(model.path, settings.trusted_keys)
+    for address in filter(None, map(str.strip, (settings.trusted_proxies or "").split(","))):
+        try:
+            _ = address == "*" or ip_network(address)
+        except ValueError:
+            raise ConfigError(f"A trusted proxy must be an IP address or a network, but is `{address}`.") from None
+    if settings.suggestions is not None:
+        try:
+            settings.suggestions.open("ab").close()
+        except OSError as error:
+            raise ConfigError(
+                f"Suggestions cannot be written to `{settings.suggestions}` ({error.strerror})."
+            ) from None
+    if settings.workers > (cpus := available_cpus()):
+        click.echo(f"Note: there are more workers than CPUs ({settings.workers} and {cpus}).", err=True)
+
+
 def _announce(workspace: Workspace, address: str, page: bool) -> None:
     """Print where the server is, what it translates, and what to try."""
     click.echo(f"Serving at {address}")
+    pairs: list[tuple[str, str]] = []
     for model in workspace.models():
         pair = f"{', '.join(sorted(model.sources)) or '?'} -> {', '.join(sorted(model.targets)) or '?'}"
-        click.echo(f"  {model.name}: {pair}, {model.manifest.precision['decoder.onnx']}")
-    pairs = [
-        (source, target)
-        for model in workspace.models()
-        for source in sorted(model.sources)
-        for target in sorted(model.targets)
-    ]
+        own = list(product(sorted(model.sources), sorted(model.targets)))
+        note = "; used only if a request names it" if set(own) <= set(pairs) else ""
+        click.echo(f"  {model.name}: {pair}, {model.manifest.precision['decoder.onnx']}{note}")
+        pairs += own
     click.echo(f"Try {'the page, ' + address + '/, or ' if page else ''}this:")
     source, target = pairs[0] if pairs else ("en", "fr")
     click.echo(f"  curl {address}/translate -d q='A dog runs.' -d source={source} -d target={target}")

@@ -81,7 +81,7 @@ class OnnxSession:
         check_count("threads", threads, 0, MAX_THREADS)
         self._manifest = bundle.manifest
         self._table = bundle.manifest.state
-        self._device = _checked_device(device)
+        self._device = checked_device(device)
         if device == "cuda":
             _check_cuda(bundle.manifest)
         _check_version(bundle.manifest.min_onnxruntime)
@@ -310,7 +310,12 @@ def _reopened(bundle: Bundle, device: str, threads: int, shortlist: bool) -> Onn
     return OnnxSession(opened, device=device, threads=threads, shortlist=shortlist)
 
 
-def _checked_device(device: str) -> str:
+def checked_device(device: str) -> str:
+    """Return a device if it can be used.
+
+    Raises:
+        DeviceError: there is no such device, or the installed onnxruntime does not support it.
+    """
     if device not in PROVIDERS:
         raise DeviceError(f"`device` must be one of {', '.join(PROVIDERS)}, but is `{device}`.")
     if PROVIDERS[device] not in ort.get_available_providers():

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from hmac import compare_digest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -86,7 +87,8 @@ async def ready(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """``GET /metrics``, for Prometheus."""
     context = context_of(request)
-    if context.settings.metrics_token and bearer_token(request) != context.settings.metrics_token:
+    token = context.settings.metrics_token
+    if token and not compare_digest(bearer_token(request).encode(), token.encode()):
         raise ApiError(401, "Unauthorized")
     return Response(await asyncio.to_thread(context.metrics.text), headers={"Content-Type": CONTENT_TYPE})
 

@@ -8,24 +8,26 @@ import logging
 import sys
 import time
 import uuid
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgeformer_runtime.serve.batching import QueueFullError
 from edgeformer_runtime.serve.context import Context, error_response
 from edgeformer_runtime.serve.errors import ApiError, json_response
+from edgeformer_runtime.serve.protocol import LINGER_SECONDS
 
 CORS = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Headers": "Authorization, Content-Type",
     "Access-Control-Expose-Headers": "Authorization",
     "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Allow-Credentials": "true",
     "Access-Control-Max-Age": str(60 * 60 * 24 * 20),
 }
-"""What LibreTranslate sends with every response."""
+"""What LibreTranslate sends with every response, but for `Allow-Credentials`, which contradicts the origin `*`."""
 PLAIN_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
 
@@ -78,6 +80,9 @@ class Shell:
                 await error_response(QueueFullError(1))(scope, receive, send_with_headers)
             else:
                 await self._limited(scope, receive, send_with_headers)
+        except asyncio.CancelledError:
+            if not self._context.is_draining:
+                raise  # otherwise its time to shut down is over, and the client knows
         finally:
             seconds = time.monotonic() - began
             self._metrics.in_flight.dec()
@@ -99,8 +104,7 @@ class Shell:
         too_large = ApiError(413, f"The request has more than {self._max_body} bytes, the limit of this server.")
         length = Headers(scope=scope).get("content-length", "0")
         if length.isascii() and length.isdigit() and int(length) > self._max_body:
-            response = json_response({"error": too_large.message}, 413, {"Connection": "close"})
-            await response(scope, receive, send)
+            await _answer_early(error_response(too_large), receive, send)
             return
         too_slow = ApiError(
             408, f"The request did not arrive within {self._body_seconds:g} seconds.", {"Connection": "close"}
@@ -122,6 +126,17 @@ class Shell:
             return message
 
         await self._app(scope, receive_limited, send)
+
+
+async def _answer_early(response: Response, receive: Receive, send: Send) -> None:
+    """Answer, and read on for a while: a client that is still sending would otherwise not see the answer."""
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            while (await receive()).get("more_body"):
+                pass
+    await send({"type": "http.response.body"})
 
 
 class JsonLines(logging.Formatter):

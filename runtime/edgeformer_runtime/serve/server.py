@@ -25,6 +25,7 @@ from edgeformer_runtime.serve.app import make_app, make_context
 from edgeformer_runtime.serve.context import LOG, Context
 from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE
 from edgeformer_runtime.serve.middleware import log_to_stderr
+from edgeformer_runtime.serve.protocol import Protocol
 from edgeformer_runtime.serve.settings import ServeSettings
 
 RESTART_SECONDS = 1.0
@@ -51,7 +52,8 @@ class Server(uvicorn.Server):
                 proxy_headers=bool(settings.trusted_proxies),
                 forwarded_allow_ips=settings.trusted_proxies or None,
                 timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
-                http="h11",  # limits the size of headers
+                http=type("TimedProtocol", (Protocol,), {"seconds": settings.request_seconds}),
+                ws="none",
                 h11_max_incomplete_event_size=2**16,
             )
         )
@@ -101,7 +103,8 @@ def bind(settings: ServeSettings) -> socket.socket:
             raise
     except OSError as error:
         raise ConfigError(
-            f"Cannot listen on {settings.host}, port {settings.port} ({error.strerror}); choose another with --port."
+            f"Cannot listen on {settings.host}, port {settings.port} ({error.strerror}); choose another address with "
+            "--host or --port."
         ) from None
     return listener
 

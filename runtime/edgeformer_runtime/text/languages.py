@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from edgeformer_runtime.errors import ConfigError, OptionError
@@ -22,6 +23,11 @@ class Detected(NamedTuple):
     """Language code, such as ``en``."""
     probability: float
     """From 0 to 1."""
+
+
+def can_detect_languages() -> bool:
+    """Whether py3langid is installed."""
+    return find_spec("py3langid") is not None
 
 
 def detect_languages(text: str, among: Collection[str] = ()) -> list[Detected]:

@@ -198,6 +198,7 @@ def test_detection(client: Client) -> None:
 def test_settings_health_and_the_documents(client: Client) -> None:
     settings = client.get("/frontend/settings").json
     assert settings["charLimit"] == -1
+    assert (settings["sizeLimit"], settings["alternativesLimit"]) == (2**20, 8)
     assert settings["language"]["source"] == {"code": "auto", "name": "Auto Detect"}
     assert settings["supportedFilesFormat"] == list(SUFFIXES)
     assert not settings["apiKeys"]
@@ -226,6 +227,8 @@ def test_files_are_translated_and_downloaded(client: Client, translator: Transla
     download = client.get(url.removeprefix(client.url))
     assert download.body.decode() == translated(translator, TEXT)[0] + "\r\n\r\n7\r\n"
     assert download.headers["content-disposition"] == 'attachment; filename="my_notes_fr.txt"'
+    long = client.upload("/translate_file", f"{'語' * 100}.txt", TEXT.encode(), source="en", target="fr")
+    assert client.get(long.json["translatedFileUrl"].removeprefix(client.url)).status == 200
     accented = client.upload("/translate_file", "été.txt", TEXT.encode(), source="en", target="fr")
     url = accented.json["translatedFileUrl"]
     assert url.endswith(".%C3%A9t%C3%A9_fr.txt")
@@ -271,6 +274,8 @@ def test_keys_and_rates(small_bundle: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("# keys\nfast\nslow 2\n", encoding="utf-8")
     with serving(small_bundle, api_keys=keys, max_characters=20) as client:
+        for path in ("/translate", "/detect", "/translate_file"):  # the key comes first
+            assert client.json(path, {"api_key": "wrong"}).error == "Invalid API key"
         missing = client.form("/translate", **pair())
         assert (missing.status, missing.error) == (400, "Please contact the server operator to get an API key")
         wrong = client.form("/translate", **pair(api_key="wrong"))

@@ -107,6 +107,28 @@ def test_a_stream_that_takes_longer_than_the_time_to_shut_down_ends_with_an_erro
     assert last == 'event: error\ndata: {"error":"The server is shutting down."}'
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_stream_that_is_cut_off_is_one_line_of_the_log_at_most(bundle: Path, is_read: bool) -> None:
+    with command(bundle, "--shutdown-timeout", "1") as (process, url, _), ThreadPoolExecutor(1) as pool:
+        with closing(HTTPConnection(url.removeprefix("http://"), timeout=60)) as connection:
+            send(connection, *["The old dog runs near the house.\n" * 30] * 500, stream=True)
+            response = connection.getresponse()
+            rest = pool.submit(response.read) if is_read else None
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+            if rest is not None:
+                assert rest.result().endswith(b'event: error\ndata: {"error":"The server is shutting down."}\n\n')
+        assert process.stderr is not None
+        request, *others = sorted(
+            (json.loads(line) for line in process.stderr), key=lambda line: line["event"] != "request"
+        )
+        assert request["path"] == "/v1/translate"
+        assert [line["event"] for line in others] in (
+            [],
+            ["Cancel 1 running task(s), timeout graceful shutdown exceeded"],
+        )
+
+
 def test_nobody_can_connect_to_workers_that_shut_down(bundle: Path) -> None:
     with command(bundle, "--workers", "2", "--batch-sentences", "1") as (process, url, _):
         wait_until_ready(url)

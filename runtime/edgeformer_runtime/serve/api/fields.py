@@ -50,6 +50,11 @@ class Fields:
         # As LibreTranslate does, so that lengths do not depend on how a form is sent.
         return text if self.is_json else "\n".join(text.splitlines())
 
+    def length(self, name: str) -> int:
+        """Number of texts in a field, for their cost; 1 if it is not a list."""
+        value = self.values.get(name)
+        return max(1, len(value)) if isinstance(value, list) else 1
+
     def text(self, name: str) -> str:
         """A text.
 

@@ -29,6 +29,8 @@ EXTENSIONS = tuple(suffix for suffix in SUFFIXES if suffix not in OFFICE or find
 """Files that can be translated."""
 KEPT_SECONDS = 30 * 60
 """How long a translated file can be downloaded."""
+MAX_NAME = 120
+"""Bytes of the name of a translated file that come from that of the original."""
 _NAME = re.compile(r"[0-9a-f-]{36}\.[\w.-]{1,150}")
 
 
@@ -59,7 +61,7 @@ async def translate_file(request: Request) -> Response:
             content = await finished(request, work, context.settings.request_seconds)
     except DataError as error:
         raise ApiError(400, f"Invalid request: {error}") from None
-    path = PurePath(re.sub(r"[^\w.-]", "_", name)[-100:])
+    path = PurePath(re.sub(r"[^\w.-]", "_", name).encode()[-MAX_NAME:].decode(errors="ignore"))
     stored = f"{uuid.uuid4()}.{path.stem.lstrip('.') or 'file'}_{target}{path.suffix}"
     await asyncio.to_thread(_store, context.settings.files_folder, stored, content)
     return json_response({"translatedFileUrl": str(request.url_for("download_file", name=quote(stored)))})

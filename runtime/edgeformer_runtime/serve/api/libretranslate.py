@@ -20,6 +20,7 @@ from edgeformer_runtime.serve.api.swagger import SWAGGER
 from edgeformer_runtime.serve.context import Context, client_of, context_of, endpoint, finished
 from edgeformer_runtime.serve.errors import ApiError, json_response
 from edgeformer_runtime.serve.service import Job
+from edgeformer_runtime.text.languages import can_detect_languages
 from edgeformer_runtime.text.options import Format
 
 
@@ -27,9 +28,9 @@ from edgeformer_runtime.text.options import Format
 async def translate(request: Request) -> Response:
     """``POST /translate``."""
     context, fields = context_of(request), await read_fields(request)
+    context.access.check(fields.api_key, client_of(request), fields.length("q"))
     given = fields.texts("q")
     texts = [given] if isinstance(given, str) else given
-    context.access.check(fields.api_key, client_of(request), len(texts))
     source, target = fields.text("source"), fields.text("target")
     count = _alternatives(context, fields)
     check_sizes(context, texts)
@@ -62,9 +63,9 @@ def _alternatives(context: Context, fields: Fields) -> int:
 async def detect(request: Request) -> Response:
     """``POST /detect``."""
     context, fields = context_of(request), await read_fields(request)
+    context.access.check(fields.api_key, client_of(request))
     given = fields.texts("q")
     texts = [given] if isinstance(given, str) else given
-    context.access.check(fields.api_key, client_of(request))
     return json_response(await asyncio.to_thread(detected, context.service, texts))
 
 
@@ -87,13 +88,16 @@ async def list_languages(request: Request) -> Response:
 
 @endpoint
 async def frontend_settings(request: Request) -> Response:
-    """``GET /frontend/settings``."""
+    """``GET /frontend/settings``: LibreTranslate's, and the limits that a page needs."""
     context = context_of(request)
     settings, service = context.settings, context.service
+    source = "auto" if can_detect_languages() else min(service.sources, default="")
     target = min(service.targets, key=lambda code: (code == "en", code), default="")
     return json_response(
         {
             "charLimit": settings.max_characters or -1,
+            "sizeLimit": settings.max_body,
+            "alternativesLimit": settings.max_alternatives,
             "frontendTimeout": 500,
             "apiKeys": context.access.needs_key,
             "keyRequired": context.access.needs_key,
@@ -101,11 +105,16 @@ async def frontend_settings(request: Request) -> Response:
             "filesTranslation": settings.files,
             "supportedFilesFormat": list(EXTENSIONS) if settings.files else [],
             "language": {
-                "source": {"code": "auto", "name": "Auto Detect"},
-                "target": {"code": languages.public_code(target), "name": languages.language_name(target)},
+                "source": _language(source),
+                "target": _language(target),
             },
         }
     )
+
+
+def _language(code: str) -> dict[str, str]:
+    name = "Auto Detect" if code == "auto" else languages.language_name(code)
+    return {"code": languages.public_code(code), "name": name}
 
 
 @endpoint
@@ -115,8 +124,8 @@ async def suggest(request: Request) -> Response:
     if context.settings.suggestions is None:
         raise ApiError(403, "Suggestions are disabled on this server.")
     fields = await read_fields(request)
-    record = {name: fields.text(name) for name in ("q", "s", "source", "target")}
     context.access.check(fields.api_key, client_of(request))
+    record = {name: fields.text(name) for name in ("q", "s", "source", "target")}
     await asyncio.to_thread(_append, context.settings.suggestions, msgspec.json.encode(record) + b"\n")
     return json_response({"success": True})
 

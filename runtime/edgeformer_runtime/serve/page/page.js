@@ -2,7 +2,7 @@
 // The page: asks /languages, /frontend/settings, /v1/models, /v1/translate, /translate and /translate_file of its own server.
 
 const $ = (id) => document.getElementById(id);
-const state = { languages: [], models: [], links: [], words: [], active: -1, request: null, timer: 0, others: "", theme: null };
+const state = { languages: [], models: [], links: [], words: [], active: -1, settings: null, request: null, timer: 0, others: "", theme: null };
 const darkSystem = matchMedia("(prefers-color-scheme: dark)");
 
 function headers(type) {
@@ -14,6 +14,8 @@ async function ask(path, body, signal) {
   const options = body === undefined ? { headers: headers() }
     : body instanceof FormData ? { method: "POST", body, headers: headers(), signal }
     : { method: "POST", body: JSON.stringify(body), headers: headers("application/json"), signal };
+  const size = body instanceof FormData ? body.get("file").size + 1000 : new Blob([options.body || ""]).size;
+  if (size > state.settings?.sizeLimit) throw new Error(`That is too large; this server takes ${state.settings.sizeLimit.toLocaleString("en")} bytes at a time.`);
   let response;
   try {
     response = await fetch(path, options);
@@ -22,7 +24,10 @@ async function ask(path, body, signal) {
     throw new Error("The server cannot be reached; try again.");
   }
   const answer = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(answer.error || `The server answered with status ${response.status}.`);
+  if (!response.ok) {
+    const error = new Error(answer.error || `The server answered with status ${response.status}.`);
+    throw Object.assign(error, { wait: Number(response.headers.get("Retry-After")) });
+  }
   return answer;
 }
 
@@ -103,7 +108,7 @@ function activate(index) {
   $("mirror").replaceChildren(...marked(text, sources));
   const characters = [...text];
   const words = sources.map(([start, end]) => characters.slice(start, end).join(""));
-  $("word").textContent = word ? `${word.node.textContent} from ${words.join(", ") || "no word"}` : "";
+  $("spoken").textContent = word ? `${word.node.textContent} from ${words.join(", ") || "no word"}` : "";
 }
 
 function hasAttention() {
@@ -127,19 +132,22 @@ async function translate() {
     const body = { texts: [text], source, target, scores: true, alignments: hasAttention() };
     const answer = await ask("v1/translate", body, request.signal);
     show(answer.translations[0]);
-    $("output").lang = target;
+    $("output").lang = $("spoken").lang = target;
+    $("spoken").textContent = $("output").textContent;
     if (source === "auto") $("detected").textContent = `Detected: ${nameOf(answer.source)}`;
     say("");
     if ($("others").open) alternatives();
   } catch (error) {
     if (error.name === "AbortError") return;
     $("output").classList.add("stale");
-    say(error.message, true);
+    say(error.wait ? `The server is busy; trying again in ${error.wait} s.` : error.message, true);
+    if (error.wait) state.timer = setTimeout(translate, 1000 * error.wait);
   }
 }
 
 async function alternatives() {
-  const body = { q: $("text").value, source: $("source").value, target: $("target").value, alternatives: 3 };
+  const count = Math.min(3, state.settings.alternativesLimit);
+  const body = { q: $("text").value, source: $("source").value, target: $("target").value, alternatives: count };
   const key = JSON.stringify(body);
   if (!body.q.trim() || key === state.others) return;
   try {
@@ -161,6 +169,10 @@ async function alternatives() {
 
 async function translateFile(file) {
   if (!file) return;
+  if (!state.settings?.filesTranslation) {
+    say("This server does not translate files.", true);
+    return;
+  }
   const form = new FormData();
   form.append("source", $("source").value);
   form.append("target", $("target").value);
@@ -180,7 +192,9 @@ async function translateFile(file) {
 }
 
 function changed() {
-  $("count").textContent = `${[...$("text").value].length} characters`;
+  const length = [...$("text").value].length, limit = state.settings?.charLimit;
+  $("count").textContent = `${length}${limit > 0 ? ` of ${limit}` : ""} characters`;
+  $("text").lang = $("source").value === "auto" ? "" : $("source").value;
   $("mirror").replaceChildren(...marked($("text").value, []));
   $("text").style.height = `${Math.max(256, $("mirror").offsetHeight)}px`;
   $("output").classList.add("stale");
@@ -265,12 +279,16 @@ async function start() {
     const [languages, settings, models] = await Promise.all([ask("languages"), ask("frontend/settings"), ask("v1/models")]);
     state.languages = languages;
     state.models = models.models;
+    state.settings = settings;
     $("key-field").hidden = !settings.keyRequired;
     document.querySelector(".file").hidden = !settings.filesTranslation;
+    if (!settings.filesTranslation) $("text").placeholder = "Type or paste text";
+    $("others").hidden = !settings.alternativesLimit;
     $("file").accept = settings.supportedFilesFormat.join(",");
     if (settings.charLimit > 0) $("text").maxLength = settings.charLimit;
     const sources = languages.filter((each) => each.targets.length).map((each) => each.code);
-    fill($("source"), sources.length > 1 ? ["auto", ...sources] : sources, "auto");
+    const source = settings.language.source.code;
+    fill($("source"), source === "auto" && sources.length > 1 ? ["auto", ...sources] : sources, source);
     fillTargets(settings.language.target.code);
     changed();
   } catch (error) {

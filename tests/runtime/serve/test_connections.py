@@ -1,0 +1,214 @@
+"""Hostile clients, on connections of their own: what is not HTTP, what never arrives, and what nobody reads."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeformer_runtime.serve import protocol
+from tests.runtime.serve.http import Client, serving
+from tests.runtime.test_workspace import bundle_between
+
+PAIR = b'"source":"en","target":"fr"'
+POST = b"POST /translate HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.fixture(scope="module")
+def bundle(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bundle_between(small_bundle, tmp_path_factory.mktemp("bundles"), "en-fr", "en", "fr")
+
+
+@pytest.fixture(scope="module")
+def client(bundle: Path) -> Iterator[Client]:
+    with serving(bundle) as client:
+        yield client
+
+
+def connect(client: Client) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(client.url.rpartition(":")[2])), timeout=30)
+
+
+def sent(client: Client, request: bytes) -> bytes:
+    """Send bytes, and read until the server closes the connection."""
+    answer = b""
+    with connect(client) as connection:
+        connection.sendall(request)
+        while part := connection.recv(65536):
+            answer += part
+    return answer
+
+
+def refused(answer: bytes, status: int) -> str:
+    """The error of a refusal."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), answer
+    assert b"application/json" in head
+    content = json.loads(body)
+    assert set(content) == {"error"}
+    return str(content["error"])
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"nonsense\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 1_000_000,
+        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: a\r\n" * 100_000,
+        POST + b"Content-Length: -5\r\n\r\n",
+        POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+        POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
+    ],
+    ids=lambda request: repr(request[:60]),
+)
+def test_what_is_not_http_is_refused_in_json(client: Client, request_: bytes) -> None:
+    assert refused(sent(client, request_), 400) == "Invalid HTTP request received."
+
+
+def test_other_protocols_are_not_offered(client: Client) -> None:
+    request = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n"
+    assert sent(client, request).endswith(b'\r\n\r\n{"status":"ok"}')
+
+
+@pytest.fixture
+def hasty(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    """A server with little time."""
+    monkeypatch.setattr(protocol, "MIN_SECONDS", 0.3)
+    with serving(bundle, request_seconds=0.3) as client:
+        yield client
+
+
+@pytest.mark.parametrize("begin", [b"G", b"GET / HTTP/1.1\r\nHost: x\r\nX: "])
+def test_a_request_that_does_not_begin_in_time_is_refused(hasty: Client, begin: bytes) -> None:
+    began = time.monotonic()
+    assert refused(sent(hasty, begin), 408) == "The request did not arrive within 0.3 seconds."
+    assert time.monotonic() - began < 10
+
+
+def test_connections_without_a_request_end(hasty: Client) -> None:
+    assert sent(hasty, b"") == b""
+    with connect(hasty) as connection:
+        connection.sendall(b"POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += connection.recv(65536)
+        assert refused(answer, 404) == "Not Found"
+        is_open, deadline = True, time.monotonic() + 10
+        while is_open and time.monotonic() < deadline:  # send the body, which is not needed, byte by byte
+            try:
+                connection.sendall(b"x")
+                time.sleep(0.02)
+            except OSError:
+                is_open = False
+    assert not is_open
+
+
+@pytest.mark.parametrize("is_slow", [True, False])
+def test_a_client_that_does_not_read_is_dropped_but_a_slow_one_is_not(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, is_slow: bool
+) -> None:
+    monkeypatch.setattr(protocol, "MIN_SECONDS", 1.0)
+    text = "dog " * 5_000_000
+    content = json.dumps({"texts": [text], "source": "fr", "target": "fr"}).encode()
+    with serving(bundle, request_seconds=2, max_body=2**26) as client, connect(client) as connection:
+        connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content))
+        connection.sendall(content)
+        time.sleep(0 if is_slow else 8)
+        received, began = 0, time.monotonic()
+        while part := connection.recv(2**21):
+            received += len(part)
+            time.sleep(0.000_000_4 * len(part) if is_slow else 0)
+            if received > len(text):
+                break
+    if is_slow:
+        assert received > len(text)
+        assert time.monotonic() - began > 6
+    else:
+        assert 0 < received < len(text)  # what was on its way
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [
+        (b"NaN", 400),
+        (b"-Infinity", 400),
+        (b"1e999", 400),
+        (b"1" * 5000, 400),
+        (b'["\\ud800"]', 400),
+        (b'["\xed\xa0\x80"]', 400),
+        (b"[]", 400),
+        (b'[["a"]]', 400),
+        (b'[{"a":"b"}]', 400),
+        (b"[null]", 400),
+        (b"true", 400),
+        (b"[" * 100_000 + b"]" * 100_000, 400),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, 400),
+        (b"[" + b'"a",' * 9_999 + b'"a"]', 400),
+        (b'[""]', 200),
+        (b'["a\\u0000b", "\\uffff\\ufeff\\u202e"]', 200),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_hostile_json_is_no_error_of_the_server(client: Client, value: bytes, status: int) -> None:
+    for path, name in (("/translate", b"q"), ("/v1/translate", b"texts")):
+        answer = client.ask(path, b'{"%b":%b,%b}' % (name, value, PAIR), content_type="application/json")
+        assert answer.status == status
+        assert set(answer.json) >= ({"error"} if status == 400 else set())
+
+
+def packed(**files: bytes) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return content.getvalue()
+
+
+def test_hostile_files_are_refused(client: Client) -> None:
+    bomb = packed(**{"word/document.xml": b"<a>" + b" " * 2**28 + b"</a>"})
+    assert len(bomb) < 2**19
+    entity = b'<!DOCTYPE d [<!ENTITY a SYSTEM "file:///etc/passwd">]><d>&a;</d>'
+    for name, content, error in (
+        ("a.docx", bomb, "more than 134,217,728 bytes when it is unpacked"),
+        ("a.docx", packed(**{"word/document.xml": entity}), "declares a document type"),
+        ("a.docx", packed(**{"word/document.xml": b"<a>" * 10_000}), "is damaged"),
+        ("a.docx", b"plain text", "is damaged"),
+        ("a.txt", bomb[:1000], "is not UTF-8"),
+    ):
+        answer = client.upload("/translate_file", name, content, source="en", target="fr")
+        assert answer.status == 400
+        assert error in answer.error
+
+
+def test_names_of_files_neither_leave_their_folder_nor_become_headers(client: Client) -> None:
+    for name, kept in (
+        ("../../etc/passwd.txt", "passwd_fr.txt"),
+        ("..\\..\\x.txt", "x_fr.txt"),
+        ("a%0d%0aSet-Cookie: x=1.txt", "a_0d_0aSet-Cookie__x_1_fr.txt"),
+        ('a\\"; filename=b.txt', "a___filename_b_fr.txt"),
+        ("\x00.txt", "__fr.txt"),
+        ("\u202etxt.exe.txt", "_txt.exe_fr.txt"),
+    ):
+        url = client.upload("/translate_file", name, b"7", source="en", target="fr").json["translatedFileUrl"]
+        answer = client.get(url.removeprefix(client.url))
+        assert answer.headers["content-disposition"] == f'attachment; filename="{kept}"'
+        assert "set-cookie" not in answer.headers
+        assert answer.headers["content-type"] == "application/octet-stream"
+    for path in ("..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "%00", "%ff", "0" * 3000, f"{'0' * 36}.%2e%2e"):
+        assert client.get(f"/download_file/{path}").status in (400, 404)
+
+
+def test_no_site_may_send_credentials(client: Client) -> None:
+    headers = client.get("/languages", origin="https://example.com").headers
+    assert headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-credentials" not in headers
