@@ -213,3 +213,28 @@ class TestRanges:
 def open_document(body: str) -> str:
     content = packed({"mimetype": "application/x", "content.xml": f"<office:x {ODT}>{body}</office:x>"})
     return unpacked(translate_content(reversing(), content, "a.odt")[0], "content.xml")
+
+
+class TestOpenDocument:
+    @pytest.mark.parametrize(
+        ("start", "end"),
+        [
+            ('<text:bookmark-start text:name="x"/>', '<text:bookmark-end text:name="x"/>'),
+            ('<text:reference-mark-start text:name="x"/>', '<text:reference-mark-end text:name="x"/>'),
+            ('<text:toc-mark-start text:id="x"/>', '<text:toc-mark-end text:id="x"/>'),
+            ('<office:annotation office:name="x"/>', '<office:annotation-end office:name="x"/>'),
+        ],
+    )
+    def test_ranges_go_with_their_words(self, start: str, end: str) -> None:
+        found = open_document(f"<text:p>the red {start}dog runs{end} car</text:p>")
+        assert f"<text:p>car {start}runs dog{end} red the</text:p>" in found
+        crossed = f"<text:p>the {start}red <text:span>dog{end} runs</text:span> car</text:p>"
+        found = open_document(crossed)
+        assert 0 < found.index(start) < found.index(end)
+        assert shown(found).split() == ["car", "runs", "dog", "red", "the"]
+
+    def test_fields_are_read_and_not_translated(self) -> None:
+        number = '<text:page-number text:select-page="current">12</text:page-number>'
+        assert f"<text:p>car {number} dog</text:p>" in open_document(
+            f"<text:p>dog {number}<!-- x --> car</text:p>"
+        ).replace("<!-- x -->", "")
