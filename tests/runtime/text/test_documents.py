@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from edgeformer_runtime.errors import ConfigError, DataError
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents import SUFFIXES, translate_document
-from edgeformer_runtime.text.documents.files import translate_content
+from edgeformer_runtime.text.documents.files import read_document, translate_content
 from edgeformer_runtime.text.documents.markdown import markdown_parts
 from tests.commands import error, run
 from tests.runtime.text.attended import text_translator
@@ -62,6 +62,7 @@ def words_of(content: bytes) -> str:
     ("name", "content", "expected"),
     [
         ("a.txt", "\ufeffa red car.\r\n\r\n- a dog\r\n", "\ufeffune voiture rouge.\r\n\r\n- une chien\r\n"),
+        ("a.html", '<html lang="en"><p lang="en">a dog', '<html lang="fr"><p lang="en">une chien'),
         ("a.HTML", "<p class=x>a <b>red</b> car</p>", "<p class=x>une voiture <b>rouge</b></p>"),
         (
             "a.srt",
@@ -115,6 +116,34 @@ def test_text_formats(name: str, content: str, expected: str | None) -> None:
         assert 'msgid ""\nmsgstr "X: a dog\\n"\n' in found
         assert re.search(r'msgid "a \\"red\\" car\\n"\nmsgstr ".*voiture.*\\n"\n', found)
         assert 'msgstr[0] "%d voiture"\nmsgstr[1] "%d voiture rouge"\n' in found
+
+
+@pytest.mark.parametrize(
+    ("tag", "language", "expected"),
+    [
+        ("<html lang=en>", "fr", "<html lang=fr>"),
+        (
+            "<!doctype html>\n<!-- x -->\n<HTML id=x LANG='en-US'>",
+            "pt_BR",
+            "<!doctype html>\n<!-- x -->\n<HTML id=x LANG='pt-BR'>",
+        ),
+        ('<html xml:lang="en" lang="en">', "zh-Hans", '<html xml:lang="zh-Hans" lang="zh-Hans">'),
+        ('<html lang="en">', "ar", '<html dir="rtl" lang="ar">'),
+        ('<html dir="ltr" lang="en">', "he", '<html dir="rtl" lang="he">'),
+        ('<html dir="rtl" lang="fa">', "uz-Latn", '<html dir="ltr" lang="uz-Latn">'),
+        ('<html lang="en">', "pa-Arab", '<html dir="rtl" lang="pa-Arab">'),
+        ("<html>", "ar", "<html>"),
+        ('<html dir="ltr" data-lang="en">', "ar", '<html dir="ltr" data-lang="en">'),
+        ('<html lang="en">', "", '<html lang="en">'),
+        ('<p>x<html lang="en">', "fr", '<p>x<html lang="en">'),
+        ('<div lang="en">', "fr", '<div lang="en">'),
+    ],
+)
+def test_a_page_says_its_new_language(tag: str, language: str, expected: str) -> None:
+    document = read_document(f"{tag}<p lang='en'>a dog".encode(), "a.html")
+    texts = [f"{tag}<p lang='en'>une chien"]
+    assert document.write(texts, language).decode() == f"{expected}<p lang='en'>une chien"
+    assert document.write([""], language) == b""
 
 
 MARKDOWN = """---
