@@ -179,7 +179,7 @@ def test_markdown() -> None:
     assert "`a dog`." in found
     assert "```python\na dog\n```\n\n| une chien | une voiture |\n|-------|:-----:|\n" in found
     assert "[ref]: http://a.b/dog\n" in found
-    assert "![a dog](dog.png)" in found
+    assert "![une chien](dog.png)" in found
     assert "> 1. une" in found
     assert "*rouge*" in found
     assert "snake_case_dog" in found
@@ -232,11 +232,23 @@ def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> 
         ("| a \\| dog |\n|---|\n", "| une \\| chien |\n|---|\n"),
         ("the \\*dog\\* &amp; a &lt;car&gt;.", "le \\* chien \\* &amp; une &lt; voiture &gt;."),
         ("a [dog][] runs\n\n[Dog]: x\n", "une [chien][dog] court\n\n[Dog]: x\n"),
+        ('![a dog](a%20dog.png "a red car")\n', '![une chien](a%20dog.png "une voiture rouge")\n'),
+        ("a ![dog](dog_(1).png) red car\n", "une ![chien](dog_(1).png)voiture rouge\n"),
+        ("![a **red** car](<a dog.png> 'the dog')\n", "![une voiture **rouge**](<a dog.png> 'le chien')\n"),
+        ("[![a dog](x.png)](dog 'a car')\n", "[![une chien](x.png)](dog 'une voiture')\n"),
+        ("![a dog][dog] ![dog][] ![dog]\n\n[dog]: x\n", "![une chien][dog] ![chien][dog] ![chien][dog]\n\n[dog]: x\n"),
+        ("![dog][] ![dog] ![](dog) ![12](dog)\n", "![chien][] ![chien] ![](dog) ![12](dog)\n"),
         ("a [dog] runs [car]\n\n[dog]: x\n", "une [chien][dog] court [voiture]\n\n[dog]: x\n"),
     ],
 )
 def test_constructs_of_markdown_stay(content: str, expected: str) -> None:
     assert translated("a.md", content).decode() == expected
+
+
+def test_quotes_and_brackets_do_not_end_what_is_translated() -> None:
+    (part,) = (part for part in markdown_parts('![a](x "b")') if isinstance(part, Block))
+    text, title = (part for part in part.tags[0].attributes if isinstance(part, Block))
+    assert (text.escape("[x]"), title.escape('"x"')) == ("\\[x\\]", '\\"x\\"')
 
 
 def test_cells_of_a_table_without_outer_bars_are_texts_of_their_own() -> None:
