@@ -118,6 +118,38 @@ def test_text_formats(name: str, content: str, expected: str | None) -> None:
         assert 'msgstr[0] "%d voiture"\nmsgstr[1] "%d voiture rouge"\n' in found
 
 
+SRT = "7\n00:00:01,000 --> 00:00:02,000\n{}\n\n9\n00:00:03,000 --> 00:00:04,000\nthe dog\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a dog\n\na red car", "une chien\n\nune voiture rouge"),
+        ("a dog\n \n\na red\ncar\n\n12", "une chien\n \n\nune voiture\nrouge\n\n12"),
+        ("\na dog", "\nune chien"),
+        ("", ""),
+        ("- a red\ncar\n- a dog", "- une voiture\nrouge\n- une chien"),
+        ("a red\n- car", "une rouge\n- voiture"),
+        ("–a red\n—car", "–une rouge\n—voiture"),
+        ("<i>- a red</i>\n<i>- car</i>", "<i>- une rouge</i>\n<i>- voiture</i>"),
+        ("{\\an8}- a red\n- car", "{\\an8}- une rouge\n- voiture"),
+        ("TOM: a red\nMRS. DOG: car", "TOM: une rouge\nMRS. DOG: voiture"),
+        ("a dog: the\nred car", "une chien : le\nvoiture rouge"),
+    ],
+)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_blocks_and_speakers_of_a_cue_are_texts_of_their_own(text: str, expected: str, line_end: str) -> None:
+    found = translated("a.srt", SRT.format(text).replace("\n", line_end)).decode()
+    assert found == SRT.replace("the dog", "le chien").format(expected).replace("\n", line_end)
+
+
+def test_other_blocks_of_webvtt_are_copied() -> None:
+    others = "\n\nNOTE\na dog\n\nSTYLE\n::cue { }\n\n{}\n00:02.000 --> 00:03.000 line:0\n"
+    content = f"WEBVTT a dog\nKind: dog{others}a dog{others}- a dog\n- a car\n\nthe dog\n"
+    found = translated("a.vtt", content).decode()
+    assert found == f"WEBVTT a dog\nKind: dog{others}une chien{others}- une chien\n- une voiture\n\nthe dog\n"
+
+
 @pytest.mark.parametrize(
     ("tag", "language", "expected"),
     [
