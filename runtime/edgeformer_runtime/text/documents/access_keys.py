@@ -37,7 +37,7 @@ class AccessKey:
             translation: the translation of the message, without the mark.
             parts: the parts of the translation.
         """
-        mark, letter = self.block.text[self.place : self.place + 2]
+        mark, letter = self.block.text[self.place], self.block.text[self.place + 1]
         places = [place for block in parts if isinstance(block, Block) for place in _letters(block)]
         if not places:
             return translation

@@ -21,6 +21,8 @@ _PARAGRAPHS = (f"{_TEXT}p", f"{_TEXT}h")
 _INLINE = frozenset(f"{_TEXT}{name}" for name in ("span", "a", "meta", "ruby", "ruby-base"))
 _BREAKS = (f"{_TEXT}line-break", f"{_TEXT}tab")
 """What ends a sentence inside a paragraph."""
+_UNREAD = (f"{_TEXT}ruby-text", f"{_TEXT}script")
+"""Elements whose text is not part of that around them."""
 _NAMES = (f"{_TEXT}name", f"{_TEXT}id", f"{_TEXT}change-id", "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}name")
 """Attributes with the name that a beginning and its end share."""
 _ANNOTATION = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}annotation"
@@ -85,12 +87,17 @@ def _read_children(paragraph: _Paragraph, element: _Element) -> None:
             marked.open(number)
         elif child in closing:
             marked.close()
-        elif child.text and not len(child) and isinstance(child.tag, str):  # such as a page number
-            marked.item(number, child.text)
+        elif _is_field(child):
+            marked.item(number, child.text or "")
         else:  # such as a line break, or a note with paragraphs of its own
             is_space = child.tag == _SPACES and marked.characters and not marked.characters[-1].isspace()
             marked.point(number, "\n" if child.tag in _BREAKS else " " if is_space else "")
         marked.text(_collapsed(child.tail))
+
+
+def _is_field(element: _Element) -> bool:
+    """Return whether an element stands for its text, such as a page number."""
+    return bool(element.text) and not len(element) and isinstance(element.tag, str) and element.tag not in _UNREAD
 
 
 def _read_range(element: _Element) -> tuple[Hashable, bool] | None:
