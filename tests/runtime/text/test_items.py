@@ -195,6 +195,11 @@ class TestGlossary:
         ]:
             assert attended(text, format="text", glossary=Glossary(terms)) == expected
 
+    def test_a_term_is_not_found_across_a_line_end_that_stays(self) -> None:
+        glossary = Glossary({"red car": "bolide"})
+        assert attended("a red\ncar", format="text", glossary=glossary) == "une rouge\nvoiture"
+        assert attended("<p>a red\ncar</p>", glossary=glossary) == "<p>une bolide</p>"
+
     def test_terms_in_html_are_escaped(self) -> None:
         assert attended("<p>a <b>car</b></p>", glossary=Glossary({"car": "R&D"})) == "<p>une <b>R&amp;D</b></p>"
 
