@@ -94,3 +94,8 @@ def test_a_further_language_is_translated_without_the_mark() -> None:
     (piece,) = document.again(["la carte"])
     assert [block.text for block in piece if isinstance(block, Block)] == ["la carte"]
     assert document.write(["das Auto"], "de").decode().endswith('msgstr "_das Auto"\n')
+
+
+def test_long_messages_take_little_time() -> None:
+    for message in ("a" * 50_000 + " _b", "_b " + "." * 50_000 + "1", "_a" * 20_000):
+        assert with_access_key(message, message.replace("_", ""), ()).count("_") <= 1

@@ -12,12 +12,12 @@ from edgeformer_runtime.text.protected import protected_items
 _MARK = re.compile(r"(?<!&)&(?!&)|_")  # `&&` stands for one `&`
 _NO_KEY = re.compile(r"\w*;")
 """What follows ``&`` in an entity."""
-_BEFORE, _AFTER = re.compile(r"\w*$"), re.compile(r"\w*")
+_WORD = re.compile(r"\w*")
 _MIN_LETTERS = 3
 """Words with a mark inside have at least this many letters, unlike ``x&y``."""
 _NO_ALPHABET = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff]")
 """Scripts whose translations have the key in parentheses, as in ``文件(_F)``."""
-_LABEL_END = re.compile(r"[\s.…:：。]*$")
+_LABEL_END = " \t\n.…:：。"
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ class AccessKey:
             return translation
         same = [place for place in places if translation[place].lower() == letter.lower()]
         if not same and _NO_ALPHABET.match(translation, places[0]):
-            end = _LABEL_END.search(translation, places[-1] + 1)
-            place, mark = end.start() if end else len(translation), f"({mark}{letter.upper()})"
+            place, mark = len(translation.rstrip(_LABEL_END)), f"({mark}{letter.upper()})"
         else:
             place = next((place for place in same if _starts_word(translation, place)), (same or places)[0])
         return translation[:place] + mark + translation[place:]
@@ -83,13 +82,16 @@ def _starts_word(text: str, place: int) -> bool:
 
 def _is_key(text: str, place: int) -> bool:
     """Return whether a mark is before a letter of a word, and not part of an identifier, entity or name like AT&T."""
-    before, after = _BEFORE.search(text, 0, place), _AFTER.match(text, place + 1)
-    assert before is not None
-    assert after is not None
-    if not after[0][:1].isalpha() or _NO_KEY.match(text, place + 1):
+    before, after = _word_at(text[:place][::-1], 0)[::-1], _word_at(text, place + 1)
+    if not after[:1].isalpha() or _NO_KEY.match(text, place + 1):
         return False
-    if not before[0]:
+    if not before:
         return True
-    word = before[0] + after[0]
+    word = before + after
     is_capitalized = text[place] == "&" or word[0].isupper()  # unlike snake_case
     return is_capitalized and word.isalpha() and word[1:].islower() and len(word) >= _MIN_LETTERS
+
+
+def _word_at(text: str, place: int) -> str:
+    match = _WORD.match(text, place)
+    return match[0] if match else ""
