@@ -110,9 +110,9 @@ def _divide(run: _Element) -> None:
     content = [child for child in run if child.tag != f"{W}rPr"]
     if len(content) < 2 or all(child.tag != f"{W}fldChar" for child in content):
         return
-    last = run
+    last, empty = run, empty_run(run)
     for child in content[1:]:
-        alone = empty_run(run)
+        alone = deepcopy(empty)
         alone.append(child)
         last.addnext(alone)
         last = alone

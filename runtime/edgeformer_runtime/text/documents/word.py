@@ -202,14 +202,15 @@ def _read_run(paragraph: _Paragraph, run: _Element, base: _Format, last: _Format
     if last is not None and own != last:
         paragraph.marked.close()
         last = None
+    empty = empty_run(run)
     if own != base and last is None:
-        paragraph.open(_Mark(format=empty_run(run)))
+        paragraph.open(_Mark(format=empty))
         last = own
     for child in list(run):
         if child.tag == f"{_W}t":
             paragraph.marked.text(child.text or "")
         elif child.tag != f"{_W}rPr":  # such as a line break
-            alone = empty_run(run)
+            alone = deepcopy(empty)
             alone.append(child)  # not a copy: it may have paragraphs, as text boxes do
             paragraph.point(alone, character="\n" if child.tag in _BREAKS else "")
     return last
