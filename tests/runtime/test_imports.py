@@ -35,8 +35,10 @@ OPTIONAL = {
     "distributed/ray_workers.py": {"pyarrow", "ray"},
     "tokenizer/moses.py": {"sacremoses", "subword_nmt"},
     "text/segmentation.py": {"sentencex"},
+    "text/documents/fields.py": {"lxml"},
     "text/documents/open_document.py": {"lxml"},
     "text/documents/packages.py": {"lxml"},
+    "text/documents/ranges.py": {"lxml"},
     "text/documents/word.py": {"lxml"},
     "text/languages.py": {"py3langid"},
 }

@@ -67,7 +67,8 @@ class Glossary:
             return []
         items, taken = [], sorted(taken, key=lambda item: item.start)
         for match in self._pattern.finditer(block.text):
-            if not overlapping(taken, *match.span()):
+            is_divided = "\n" in match[0] and not block.is_markup
+            if not is_divided and not overlapping(taken, *match.span()):
                 text = self._translations[" ".join(match[0].split())]
                 items.append(Item(*match.span(), text, text, is_term=True))
         return items

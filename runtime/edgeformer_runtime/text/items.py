@@ -5,41 +5,41 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from edgeformer_runtime.decoding.session import FloatArray
-from edgeformer_runtime.text.block import Item
+from edgeformer_runtime.text.block import Item, Span
 from edgeformer_runtime.text.words import AlignedSentence, Word, joined, replaced
 
 
 def copied(items: Sequence[Item], text: str) -> bool:
     """Return whether a translation has all placeholders among the items, perhaps with other white space."""
-    taken: list[tuple[int, int]] = []
-    return all(item.is_term or _occurrence(item, text, taken) is not None for item in items)
+    placeholders = [item for item in items if not item.is_term]
+    return len(_found(placeholders, text)) == len(placeholders)
 
 
-def restored(sentence: AlignedSentence, items: Sequence[Item], text: str, start: int) -> AlignedSentence:
+def restored(
+    sentence: AlignedSentence, items: Sequence[Item], text: str, start: int, *, is_bare: bool = False
+) -> AlignedSentence:
     """Put every item into a translation exactly once.
 
-    An item that the translation has stays in its place. Otherwise it replaces the words that were translated from it,
-    and if there are none, it is put between the words whose sources are before and after it.
+    An item that the translation has stays in its place; of several copies, that with the most attention on the item.
+    Otherwise it replaces the words that were translated from it, and if there are none, it is put between the words
+    whose sources are before and after it.
 
     Args:
         sentence: the translation.
         items: items of the sentence, in order.
         text: text of the block.
         start: place in the block where the sentence begins.
+        is_bare: whether the sentence was translated without its placeholders, so that the translation has none.
     """
-    taken: list[tuple[int, int]] = []
-    missing = []
     target = joined(sentence.words, "")
-    found = {}
-    for item in items:
-        if span := _occurrence(item, target, taken):
-            found[item] = span
-        else:
-            missing.append(item)
+    read = [item for item in items if item.is_term or not is_bare]
+    found = max(_found(read, target, sentence), _found(read, target), key=len)
+    missing = [item for item in items if item not in found]
     for item, (first, last) in sorted(found.items(), key=lambda pair: -pair[1][0]):
         text_found = target[first:last] if item.is_term else item.text  # a term keeps its capital
         sentence = _over(sentence, item, text_found, first, last)
@@ -84,17 +84,32 @@ def best_gap(sentence: AlignedSentence, place: int, gaps: Sequence[int]) -> int:
     return max(gaps, key=lambda gap: (round(float(scores[gap]), 6), -gap))
 
 
-def _occurrence(item: Item, text: str, taken: list[tuple[int, int]]) -> tuple[int, int] | None:
-    """Where a text has an item, apart from what is taken; this is then taken too."""
-    if item.is_term:
-        pattern = rf"(?<!\w){re.escape(item.text)}(?!\w)"
-    else:
-        pattern = r"\s*".join(re.escape(character) for character in item.text if not character.isspace())
-    for match in re.finditer(pattern, text, re.IGNORECASE):
-        if all(match.end() <= start or match.start() >= end for start, end in taken):
-            taken.append(match.span())
-            return match.span()
-    return None
+def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = None) -> dict[Item, Span]:
+    """Where a translation has each of those items that it has, placeholders before terms: the first copy, or the one
+    with the most attention on the item."""
+    found: dict[Item, Span] = {}
+    for item in sorted(items, key=lambda item: item.is_term):
+        if item.is_term:
+            pattern = rf"(?<!\w){re.escape(item.text)}(?!\w)"
+        else:
+            pattern = r"\s*".join(re.escape(character) for character in item.text if not character.isspace())
+            before = r"(?<!\d)" if item.text[:1].isdigit() else ""  # not part of a longer number
+            pattern = before + pattern + (r"(?!\d)" if item.text[-1:].isdigit() else "")
+        spans = [match.span() for match in re.finditer(pattern, text, re.IGNORECASE)]
+        free = [span for span in spans if all(span[1] <= start or span[0] >= end for start, end in found.values())]
+        if free:
+            found[item] = free[0] if sentence is None else max(free, key=partial(_attention, sentence, item))
+    return found
+
+
+def _attention(sentence: AlignedSentence, item: Item, span: Span) -> float:
+    """The attention on an item of the word that has a span of the translation."""
+    place = 0
+    for word in sentence.words:
+        place += len(word.space) + len(word.text)
+        if place > span[0]:
+            return round(sentence.share(word, item.start, item.end), 6)
+    return 0.0
 
 
 def _word(sentence: AlignedSentence, item: Item, text: str, space: str) -> Word:

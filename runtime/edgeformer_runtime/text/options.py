@@ -33,7 +33,8 @@ class TextOptions:
     """Shorten a translation that ends with the same words this often in a row to one copy, unless the source repeats
     itself too; 0 shortens none."""
     protect: bool = True
-    """Keep placeholders, such as ``{name}``, ``%s`` and ``:emoji:``, URLs and e-mail addresses as they are."""
+    """Keep placeholders, such as ``{name}``, ``%s`` and ``:emoji:``, URLs, e-mail addresses, mentions and hashtags as
+    they are."""
     glossary: Glossary | None = None
     """Terms with given translations."""
     word_details: bool = False

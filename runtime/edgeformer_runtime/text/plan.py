@@ -169,7 +169,8 @@ class Plan:
             sentence = aligned(
                 reading.text, reading.offsets, outcome.best, attention[index], tokenizers, outcome.finish
             )
-            results[index] = restored(sentence, planned.items, planned.block.text, planned.span[0])
+            is_bare = reading is planned.bare
+            results[index] = restored(sentence, planned.items, planned.block.text, planned.span[0], is_bare=is_bare)
         return results
 
 

@@ -1,4 +1,4 @@
-"""What is not translated: URLs, e-mail addresses, placeholders, emoji, and text without words."""
+"""What is not translated: URLs, addresses, mentions, hashtags, placeholders, emoji, and text without words."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ _PATTERNS = (
     r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+",  # john@example.com
     r"\{\{[^{}\n]{0,80}\}\}|\{%[^{}\n]{0,200}%\}",  # {{x}}, {% x %}
     r"[$%#]\{[^{}\n]{1,80}\}|\{[^{}\s]{0,80}\}",  # ${x}, %{x}, #{x}, {name}
+    r"\{\s?[\w.-]{1,80},\s?(?:number|date|time|spellout|ordinal|duration)(?:,[^{}\n]{1,80})?\s?\}",  # {n, number}
+    r"(?<![\w@./%])@[^\W\d]\w{0,63}(?:[.@/-]\w{1,63}){0,8}",  # @mention, @user@example.com, @scope/package
+    r"(?<![\w#&/])#(?=[\d_]{0,99}[^\W\d_])\w{1,100}",  # #hashtag
     r"%\([^()\s]{1,80}\)[-#0 +]?\d*(?:\.\d+)?[a-zA-Z]",  # %(n)d
     r"%(?:\d+\$)?[-#0+]?\d*(?:\.\d+)?(?:l|ll|h|z)?[sdiufFeEgGxXoc@](?![a-zA-Z])",  # %s, %1$s, %5.2f
     r"\$[A-Z_][A-Z0-9_]+\b",  # $VAR
@@ -27,7 +30,7 @@ _SENTENCE_END = ".,;:!?)]}'\"»”’…。"
 
 
 def protected_items(block: Block) -> list[Item]:
-    """Find URLs, e-mail addresses, placeholders and emoji in a block, outside the items that it has already."""
+    """Find what is not translated inside the sentences of a block, outside the items that it has already."""
     items = []
     for match in _PROTECTED.finditer(block.text):
         start, end = match.span()

@@ -12,6 +12,7 @@ from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.text.block import Block, Item, Span, overlapping
 from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.message_format import with_arguments
 from edgeformer_runtime.text.options import Format, TextOptions
 from edgeformer_runtime.text.placement import inner_tags
 from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedParts, PlannedSentence, Reading
@@ -144,6 +145,8 @@ class TextTranslator:
         return tuple(part if isinstance(part, str) else self._planned(part) for part in parts)
 
     def _planned(self, block: Block) -> PlannedBlock:
+        if self.options.protect:
+            block = with_arguments(block)
         items = list(block.items)
         if self.options.protect:
             items += protected_items(block)

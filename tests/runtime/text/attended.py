@@ -85,3 +85,18 @@ def text_translator(**options: Any) -> TextTranslator:
     """A translator of texts, word by word."""
     translator: Any = WordTranslator()
     return TextTranslator(translator, TextOptions(**options))
+
+
+class ReversingTranslator(WordTranslator):
+    """Writes the words of a sentence in reverse order."""
+
+    def translation(self, text: str) -> Translation:
+        words = self.source_tokenizer.pieces(text)
+        ids = tuple(map(self.target_tokenizer.id, reversed(words)))
+        weights = np.zeros((len(words) + 1, len(words) + 1), np.float32)
+        weights[range(len(words)), range(len(words) - 1, -1, -1)] = 0.8
+        weights[:, -1] = 0.2
+        target = tuple(reversed(words))
+        attention = Attention((*words, "</s>"), (*target, "</s>"), weights, True)
+        hypothesis = TextHypothesis(self.target_tokenizer.decode(ids), target, ids, 0.0, True, None, attention)
+        return Translation(Source(text, tuple(map(self.source_tokenizer.id, words))), (hypothesis,))

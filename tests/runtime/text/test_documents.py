@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from edgeformer_runtime.errors import ConfigError, DataError
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents import SUFFIXES, translate_document
-from edgeformer_runtime.text.documents.files import translate_content
+from edgeformer_runtime.text.documents.files import read_document, translate_content
 from edgeformer_runtime.text.documents.markdown import markdown_parts
 from tests.commands import error, run
 from tests.runtime.text.attended import text_translator
@@ -62,6 +62,7 @@ def words_of(content: bytes) -> str:
     ("name", "content", "expected"),
     [
         ("a.txt", "\ufeffa red car.\r\n\r\n- a dog\r\n", "\ufeffune voiture rouge.\r\n\r\n- une chien\r\n"),
+        ("a.html", '<html lang="en"><p lang="en">a dog', '<html lang="fr"><p lang="en">une chien'),
         ("a.HTML", "<p class=x>a <b>red</b> car</p>", "<p class=x>une voiture <b>rouge</b></p>"),
         (
             "a.srt",
@@ -117,6 +118,66 @@ def test_text_formats(name: str, content: str, expected: str | None) -> None:
         assert 'msgstr[0] "%d voiture"\nmsgstr[1] "%d voiture rouge"\n' in found
 
 
+SRT = "7\n00:00:01,000 --> 00:00:02,000\n{}\n\n9\n00:00:03,000 --> 00:00:04,000\nthe dog\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a dog\n\na red car", "une chien\n\nune voiture rouge"),
+        ("a dog\n \n\na red\ncar\n\n12", "une chien\n \n\nune voiture\nrouge\n\n12"),
+        ("\na dog", "\nune chien"),
+        ("", ""),
+        ("- a red\ncar\n- a dog", "- une voiture\nrouge\n- une chien"),
+        ("a red\n- car", "une rouge\n- voiture"),
+        ("–a red\n—car", "–une rouge\n—voiture"),
+        ("<i>- a red</i>\n<i>- car</i>", "<i>- une rouge</i>\n<i>- voiture</i>"),
+        ("{\\an8}- a red\n- car", "{\\an8}- une rouge\n- voiture"),
+        ("TOM: a red\nMRS. DOG: car", "TOM: une rouge\nMRS. DOG: voiture"),
+        ("a dog: the\nred car", "une chien : le\nvoiture rouge"),
+    ],
+)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_blocks_and_speakers_of_a_cue_are_texts_of_their_own(text: str, expected: str, line_end: str) -> None:
+    found = translated("a.srt", SRT.format(text).replace("\n", line_end)).decode()
+    assert found == SRT.replace("the dog", "le chien").format(expected).replace("\n", line_end)
+
+
+def test_other_blocks_of_webvtt_are_copied() -> None:
+    others = "\n\nNOTE\na dog\n\nSTYLE\n::cue { }\n\n{}\n00:02.000 --> 00:03.000 line:0\n"
+    content = f"WEBVTT a dog\nKind: dog{others}a dog{others}- a dog\n- a car\n\nthe dog\n"
+    found = translated("a.vtt", content).decode()
+    assert found == f"WEBVTT a dog\nKind: dog{others}une chien{others}- une chien\n- une voiture\n\nthe dog\n"
+
+
+@pytest.mark.parametrize(
+    ("tag", "language", "expected"),
+    [
+        ("<html lang=en>", "fr", "<html lang=fr>"),
+        (
+            "<!doctype html>\n<!-- x -->\n<HTML id=x LANG='en-US'>",
+            "pt_BR",
+            "<!doctype html>\n<!-- x -->\n<HTML id=x LANG='pt-BR'>",
+        ),
+        ('<html xml:lang="en" lang="en">', "zh-Hans", '<html xml:lang="zh-Hans" lang="zh-Hans">'),
+        ('<html lang="en">', "ar", '<html dir="rtl" lang="ar">'),
+        ('<html dir="ltr" lang="en">', "he", '<html dir="rtl" lang="he">'),
+        ('<html dir="rtl" lang="fa">', "uz-Latn", '<html dir="ltr" lang="uz-Latn">'),
+        ('<html lang="en">', "pa-Arab", '<html dir="rtl" lang="pa-Arab">'),
+        ("<html>", "ar", "<html>"),
+        ('<html dir="ltr" data-lang="en">', "ar", '<html dir="ltr" data-lang="en">'),
+        ('<html lang="en">', "", '<html lang="en">'),
+        ('<p>x<html lang="en">', "fr", '<p>x<html lang="en">'),
+        ('<div lang="en">', "fr", '<div lang="en">'),
+    ],
+)
+def test_a_page_says_its_new_language(tag: str, language: str, expected: str) -> None:
+    document = read_document(f"{tag}<p lang='en'>a dog".encode(), "a.html")
+    texts = [f"{tag}<p lang='en'>une chien"]
+    assert document.write(texts, language).decode() == f"{expected}<p lang='en'>une chien"
+    assert document.write([""], language) == b""
+
+
 MARKDOWN = """---
 title: a dog
 ---
@@ -150,7 +211,7 @@ def test_markdown() -> None:
     assert "`a dog`." in found
     assert "```python\na dog\n```\n\n| une chien | une voiture |\n|-------|:-----:|\n" in found
     assert "[ref]: http://a.b/dog\n" in found
-    assert "![a dog](dog.png)" in found
+    assert "![une chien](dog.png)" in found
     assert "> 1. une" in found
     assert "*rouge*" in found
     assert "snake_case_dog" in found
@@ -203,11 +264,23 @@ def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> 
         ("| a \\| dog |\n|---|\n", "| une \\| chien |\n|---|\n"),
         ("the \\*dog\\* &amp; a &lt;car&gt;.", "le \\* chien \\* &amp; une &lt; voiture &gt;."),
         ("a [dog][] runs\n\n[Dog]: x\n", "une [chien][dog] court\n\n[Dog]: x\n"),
+        ('![a dog](a%20dog.png "a red car")\n', '![une chien](a%20dog.png "une voiture rouge")\n'),
+        ("a ![dog](dog_(1).png) red car\n", "une ![chien](dog_(1).png)voiture rouge\n"),
+        ("![a **red** car](<a dog.png> 'the dog')\n", "![une voiture **rouge**](<a dog.png> 'le chien')\n"),
+        ("[![a dog](x.png)](dog 'a car')\n", "[![une chien](x.png)](dog 'une voiture')\n"),
+        ("![a dog][dog] ![dog][] ![dog]\n\n[dog]: x\n", "![une chien][dog] ![chien][dog] ![chien][dog]\n\n[dog]: x\n"),
+        ("![dog][] ![dog] ![](dog) ![12](dog)\n", "![chien][] ![chien] ![](dog) ![12](dog)\n"),
         ("a [dog] runs [car]\n\n[dog]: x\n", "une [chien][dog] court [voiture]\n\n[dog]: x\n"),
     ],
 )
 def test_constructs_of_markdown_stay(content: str, expected: str) -> None:
     assert translated("a.md", content).decode() == expected
+
+
+def test_quotes_and_brackets_do_not_end_what_is_translated() -> None:
+    (part,) = (part for part in markdown_parts('![a](x "b")') if isinstance(part, Block))
+    text, title = (part for part in part.tags[0].attributes if isinstance(part, Block))
+    assert (text.escape("[x]"), title.escape('"x"')) == ("\\[x\\]", '\\"x\\"')
 
 
 def test_cells_of_a_table_without_outer_bars_are_texts_of_their_own() -> None:

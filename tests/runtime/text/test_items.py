@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.glossary import Glossary
+from edgeformer_runtime.text.message_format import with_arguments
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.protected import protected_items
 from edgeformer_runtime.text.text_translator import TextTranslator
@@ -33,6 +34,8 @@ PLACEHOLDERS = [
         "<0>",
         "</0>",
     ),
+    *("{n, number}", "{0,date,short}", "{ price, number, ::currency/EUR }"),
+    *("@john", "@john_doe", "@john.doe", "@john@example.org", "@types/node", "#dog", "#2024dogs", "#dog_runs", "#été"),
     *(":smile:", "🙂", "👨‍👩‍👧", "🇫🇷", "❤️", "https://example.com/a?b=c#d", "www.example.com", "a.b@example.org"),
 ]
 
@@ -44,7 +47,24 @@ def test_placeholders_are_found_whole(placeholder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["100% sure", "5 % done", "It is 3:45:10 now", "$5 and $10", "a { b", "f(x) < 0 > y", "The note: here: x"]
+    "text",
+    [
+        "100% sure",
+        "5 % done",
+        "It is 3:45:10 now",
+        "$5 and $10",
+        "a { b",
+        "f(x) < 0 > y",
+        "The note: here: x",
+        "dogs @ 5",
+        "@",
+        "no. #1",
+        "C# runs",
+        "a #",
+        "#12_3",
+        "{a dog, number one}",
+        "john@",
+    ],
 )
 def test_other_text_is_no_placeholder(text: str) -> None:
     assert protected_items(Block.plain(text)) == []
@@ -78,6 +98,56 @@ def test_every_placeholder_is_there_exactly_as_often(words: list[str]) -> None:
 def test_placeholders_stay_between_their_neighbors() -> None:
     assert attended("the dog {name} runs.", format="text") == "le chien {name} court."
     assert attended("a red %s car", format="text") == "une %s voiture rouge"
+
+
+class TestMessageFormat:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("{n, plural, one {# dog} other {# red dog}}", "{n, plural, one {# chien} other {# chien rouge}}"),
+            (
+                "the dog {n,plural,=0{runs}one {the car}other{# red car}} a car.",
+                "le chien {n,plural,=0{court}one {le voiture}other{# voiture rouge}} une voiture.",
+            ),
+            (
+                "{who, select, dog {a {name} dog} other {{n, plural, offset:1 one {a #} other {# dog}}}}",
+                "{who, select, dog {une {name} chien} other {{n, plural, offset:1 one {une #} other {# chien}}}}",
+            ),
+            (
+                "a {n, selectordinal, one {# car} other {}} dog",
+                "une {n, selectordinal, one {# voiture} other {}} chien",
+            ),
+            ("{x, select, other {# a {n, date, a dog}}}", "{x, select, other {# une {n, date, a dog}}}"),
+        ],
+    )
+    def test_cases_are_translated(self, text: str, expected: str) -> None:
+        assert attended(text, format="text") == expected
+
+    def test_they_are_html_in_html(self) -> None:
+        assert attended("<p>a {n, plural, one {dog &amp; car} other {#}} dog</p>") == (
+            "<p>une {n, plural, one {chien &amp; voiture} other {#}} chien</p>"
+        )
+
+    def test_translations_have_no_syntax(self, translator: Translator) -> None:
+        plan = TextTranslator(translator).split("The {n, plural, one {dog of {name}} other {dogs}} runs.")
+        assert plan.sentences == ["dog of {name}", "dogs", "The {n, plural, one {dog of {name}} other {dogs}} runs."]
+        written = join(plan, lambda sentence: "l'{x} chien d'{name}" if "of" in sentence[:7] else sentence).text
+        assert written == "The {n, plural, one {l’(x) chien d’{name}} other {dogs}} runs."
+
+    @given(
+        text=st.lists(st.sampled_from(["{n, plural,", " one {", "# dog", "}", " other {", "{x}", "a ", "'"])).map(
+            "".join
+        )
+    )
+    def test_any_text_keeps_its_braces(self, text: str) -> None:
+        written = attended(text, format="text")
+        assert [character for character in written if character in "{}#"] == [
+            character for character in text if character in "{}#"
+        ]
+
+    def test_hostile_text_takes_little_time(self) -> None:
+        for text in ("{n, plural, one {", "{", "{n, plural, one {{{{{{{{{", "{}", "{n,plural,a{}"):
+            assert protected_items(with_arguments(Block.plain(text * 5_000))) is not None
 
 
 class TestNotCopied:
@@ -124,6 +194,11 @@ class TestGlossary:
             ({"red": "bleu", "red car": "bolide"}, "a red car. a red dog", "une bolide. une chien bleu"),
         ]:
             assert attended(text, format="text", glossary=Glossary(terms)) == expected
+
+    def test_a_term_is_not_found_across_a_line_end_that_stays(self) -> None:
+        glossary = Glossary({"red car": "bolide"})
+        assert attended("a red\ncar", format="text", glossary=glossary) == "une rouge\nvoiture"
+        assert attended("<p>a red\ncar</p>", glossary=glossary) == "<p>une bolide</p>"
 
     def test_terms_in_html_are_escaped(self) -> None:
         assert attended("<p>a <b>car</b></p>", glossary=Glossary({"car": "R&D"})) == "<p>une <b>R&amp;D</b></p>"

@@ -161,6 +161,31 @@ def test_what_is_not_translated_is_copied(text_translator: TextTranslator, copie
     assert "dog runs.</p>" not in result.text.replace(copied, "")
 
 
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("<p translate=no>a dog<p>a dog", "<p translate=no>a dog<p>une chien"),
+        ("<p translate=no>a <b>dog</b><div>a dog</div>", "<p translate=no>a <b>dog</b><div>une chien</div>"),
+        ("<p translate=no>a <b>dog<hr>a dog", "<p translate=no>a <b>dog<hr>une chien"),
+        ("<div><p translate=no>a dog</div>a dog", "<div><p translate=no>a dog</div>une chien"),
+        ("<ul><li translate=no>a dog<li>a dog</ul>", "<ul><li translate=no>a dog<li>une chien</ul>"),
+        (
+            "<ul><li translate=no>a<ul><li>dog<li>car</ul>dog<li>a dog</ul>",
+            "<ul><li translate=no>a<ul><li>dog<li>car</ul>dog<li>une chien</ul>",
+        ),
+        ("<dl><dt class=notranslate>dog<dd>dog</dl>", "<dl><dt class=notranslate>dog<dd>chien</dl>"),
+        ("<table><tr translate=no><td>dog<td>car<tr><td>dog", "<table><tr translate=no><td>dog<td>car<tr><td>chien"),
+        (
+            "<select><option translate=no>dog<option>dog</select>",
+            "<select><option translate=no>dog<option>chien</select>",
+        ),
+        ("a dog<p translate=no>a dog", "une chien<p translate=no>a dog"),
+    ],
+)
+def test_elements_without_an_end_tag_end_as_in_browsers(document: str, expected: str) -> None:
+    assert attended(document) == expected
+
+
 def test_attributes_with_similar_names_do_not_stop_the_translation() -> None:
     for tag in ('<p data-translate="no">', '<p data-class="notranslate">'):
         assert attended(f"{tag}a dog</p>") == f"{tag}une chien</p>"
@@ -227,6 +252,7 @@ def test_hostile_markup_takes_little_time(text_translator: TextTranslator) -> No
         "<!--" * 10_000,
         "&" * 20_000,
         "<b a='x" * 6_000,
+        "<li><ul>" + "<b>" * 10_000 + "<li></li>" * 5_000,
     ):
         written = join(text_translator.split(document, format="html")).text
         assert html.unescape(written) == html.unescape(document)

@@ -45,7 +45,19 @@ def decoded(content: bytes, name: str) -> tuple[str, str]:
         ) from None
 
 
-def single(content: bytes, name: str, parts: Callable[[str], Piece]) -> Document:
-    """A document whose file is one piece of text."""
+def single(
+    content: bytes,
+    name: str,
+    parts: Callable[[str], Piece],
+    with_language: Callable[[str, str], str] = lambda text, _: text,
+) -> Document:
+    """A document whose file is one piece of text.
+
+    Args:
+        content: content of the file.
+        name: the file, as an error names it.
+        parts: divides the text.
+        with_language: sets the language that the translated text says it is in.
+    """
     mark, text = decoded(content, f"`{name}`")
-    return Document([parts(text)], lambda texts, _: (mark + texts[0]).encode("utf-8"))
+    return Document([parts(text)], lambda texts, language: (mark + with_language(texts[0], language)).encode("utf-8"))

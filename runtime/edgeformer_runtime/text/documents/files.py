@@ -17,7 +17,7 @@ from edgeformer_runtime.text.documents.markdown import markdown_parts
 from edgeformer_runtime.text.documents.open_document import read_odt
 from edgeformer_runtime.text.documents.subtitles import read_srt, read_vtt
 from edgeformer_runtime.text.documents.word import read_docx
-from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.markup import html_parts, with_language
 from edgeformer_runtime.text.results import TextTranslation
 from edgeformer_runtime.text.text_translator import TextTranslator
 
@@ -27,7 +27,7 @@ def _read_text(content: bytes, name: str) -> Document:
 
 
 def _read_html(content: bytes, name: str) -> Document:
-    return single(content, name, lambda text: list(html_parts(text)))
+    return single(content, name, lambda text: list(html_parts(text)), with_language)
 
 
 def _read_markdown(content: bytes, name: str) -> Document:

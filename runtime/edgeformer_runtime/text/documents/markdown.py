@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from edgeformer_runtime.text.block import Block, Item, Tag
+from edgeformer_runtime.text.block import Block, Item, Parts, Tag
 from edgeformer_runtime.text.markup import INLINE
 
 _FENCE = re.compile(
@@ -43,7 +43,7 @@ _PREFIX = re.compile(r"\s*(?:(?:>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,9}[.)]\s+|#{
 _STARTS_BLOCK = re.compile(r"\s*(?:>|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|:\s|\||\[\^[^\]]+\]:)")
 _INLINE = re.compile(
     r"(?P<code>(?<!`)(?P<ticks>`{1,8})(?!`)(?:[^`]|(?<!`)(?!(?P=ticks)(?!`))`+){1,1000}?(?P=ticks)(?!`))"
-    r"|(?P<image>!\[[^\]\n]{0,1000}\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))"
+    r"|(?P<image>!\[[^\]\n]{0,1000}\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\])?)"
     r"|(?P<link><(?:https?://|mailto:)[^<>\s]*>)|(?P<note>\[\^[^\]\n]{1,200}\])"
     r"|(?P<close>\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))|(?P<open>\[)|(?P<end>\])"
     r"|(?P<break>(?:[ ]{2,1000}|\\)\r?\n)"
@@ -52,7 +52,9 @@ _INLINE = re.compile(
     r"|(?P<mark>\*{1,3}|_{1,3}|~~)|(?P<cell>\|)",
     re.DOTALL,
 )
-
+_IMAGE = re.compile(r"!\[(?P<text>[^\]]*)\](?P<end>.*)", re.DOTALL)
+_TITLE = re.compile(r"""\(\s*(?:<[^<>]*>|[^<\s]\S*)\s+(?P<quote>["'])(?P<text>.*)(?P=quote)\s*\)""", re.DOTALL)
+"""What follows the text of a link or an image, if it has a title."""
 _MAX_DEPTH = 50
 """Marks that may be open at a time; others are text."""
 _ESCAPED = frozenset("\\`*_{}[]<>#+|~&$")
@@ -227,6 +229,8 @@ class _Builder:
             self._close("[", self._link_end(match))
         elif match["cell"] is not None:
             self.text(match[0])
+        elif match["image"] is not None:
+            self._image(match[0])
         else:
             self._tag(match[0])
 
@@ -277,8 +281,18 @@ class _Builder:
         else:
             self.text(match[0])
 
-    def _tag(self, raw: str, *, opens: bool = False) -> None:
-        self.tags.append(Tag(len(self.characters), raw, None, self.opened[-1] if self.opened else None))
+    def _image(self, raw: str) -> None:
+        """Add an image, whose description is translated."""
+        image = _IMAGE.fullmatch(raw)
+        assert image is not None
+        text, end = image["text"], image["end"]
+        if end in ("", "[]") and _label(text) in self.labels:
+            end = f"[{text}]"
+        self._tag(raw, attributes=("![", _attribute(text, "[]"), "]", *(_title_parts(end) or (end,))))
+
+    def _tag(self, raw: str, *, opens: bool = False, attributes: Parts = ()) -> None:
+        parent = self.opened[-1] if self.opened else None
+        self.tags.append(Tag(len(self.characters), raw, None, parent, attributes))
         if opens:
             self.opened.append(len(self.tags) - 1)
 
@@ -290,4 +304,32 @@ class _Builder:
         while self.opened.pop() != start:
             pass
         self.tags[start] = replace(self.tags[start], partner=len(self.tags))
-        self.tags.append(Tag(len(self.characters), raw, start, self.tags[start].parent))
+        titled = _title_parts(raw[1:])
+        attributes = ("]", *titled) if titled else ()
+        self.tags.append(Tag(len(self.characters), raw, start, self.tags[start].parent, attributes))
+
+
+def _title_parts(end: str) -> Parts:
+    """Divide what follows the text of a link or an image into text to copy and its title; nothing if it has none."""
+    match = _TITLE.fullmatch(end)
+    if match is None:
+        return ()
+    start, stop = match.span("text")
+    return end[:start], _attribute(match["text"], match["quote"]), end[stop:]
+
+
+def _attribute(text: str, delimiters: str) -> Block:
+    """A title or the description of an image.
+
+    Args:
+        text: the text.
+        delimiters: characters that would end it.
+    """
+    builder, place = _Builder(frozenset()), 0
+    for match in _INLINE.finditer(text):
+        builder.text(text[place : match.start()])
+        builder.inline(match)
+        place = match.end()
+    builder.text(text[place:])
+    builder.escapes |= {character: f"\\{character}" for character in delimiters}
+    return builder.block()

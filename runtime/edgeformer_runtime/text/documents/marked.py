@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from edgeformer_runtime.text.block import Block, Tag
+from edgeformer_runtime.text.block import Block, Item, Tag
 
 # Control characters, which XML cannot have.
 _MARK = re.compile("\x01(/?)([0-9]+)\x02")
@@ -20,6 +20,7 @@ class MarkedText:
     characters: list[str] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)
     tags: list[Tag] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
     opened: list[tuple[int, int]] = field(default_factory=list)
 
     def text(self, text: str) -> None:
@@ -34,6 +35,17 @@ class MarkedText:
             self.raw.append(f"\x01{number}\x02")
         else:
             self._tag(f"\x01{number}\x02")
+
+    def item(self, number: int, text: str) -> None:
+        """Add an element whose text is read but not translated."""
+        text = " ".join(without_controls(text).split())
+        if not text:
+            self.point(number)
+            return
+        start, raw = len(self.characters), f"\x01{number}\x02"
+        self.characters += text
+        self.raw += [raw, *[""] * (len(text) - 1)]
+        self.items.append(Item(start, len(self.characters), text, raw))
 
     def open(self, number: int) -> None:
         """Begin an element."""
@@ -50,7 +62,8 @@ class MarkedText:
     def block(self) -> Block:
         """Return the block."""
         text = "".join(self.characters)
-        return Block(text, self.raw, range(len(text) + 1), tuple(self.tags), escape=without_controls)
+        origins = range(len(text) + 1)
+        return Block(text, self.raw, origins, tuple(self.tags), tuple(self.items), escape=without_controls)
 
     def _tag(self, raw: str) -> None:
         self.tags.append(Tag(len(self.characters), raw, None, self.opened[-1][0] if self.opened else None))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Collection
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from edgeformer_runtime.text.block import Block, Item, overlapping
+from edgeformer_runtime.text.documents.access_keys import find_key
 from edgeformer_runtime.text.documents.document import Piece
 from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.protected import protected_items
@@ -29,12 +30,24 @@ _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,
 
 
 def message_parts(text: str, flags: Collection[str]) -> Piece:
-    """Divide a message into text to copy and blocks to translate.
+    """Divide a message into text to copy and blocks to translate, without the mark of an access key.
 
     Args:
         text: the message. Its line ends end sentences, also in HTML.
         flags: flags that say what its directives are, such as ``c-format``.
     """
+    parts = list(_parts(text, flags))
+    key = find_key(parts)
+    return parts if key is None else [*parts[: key.part], _without(key.block, [key.place]), *parts[key.part + 1 :]]
+
+
+def with_access_key(message: str, translation: str, flags: Collection[str]) -> str:
+    """Put the access key of a message, if it has one, into its translation."""
+    key = find_key(_parts(message, flags))
+    return translation if key is None else key.put_into(translation, _parts(translation, flags))
+
+
+def _parts(text: str, flags: Collection[str]) -> Piece:
     parts: list[str | Block] = [Block.plain(text)]
     if _MARKUP.search(text) or _ENTITY.search(text):
         parts = list(html_parts(text, entities=_ENTITY.search(text) is not None, is_message=True))
@@ -84,22 +97,28 @@ def _with_directives(block: Block, pattern: re.Pattern[str]) -> Block:
     """A block whose directives are items, and whose percent signs are written twice where the pattern says so."""
     matches = [match for match in pattern.finditer(block.text) if not overlapping(block.items, *match.span())]
     second = [match.end() - 1 for match in matches if match[0] == "%%"]
+    items = [Item(*match.span(), match[0], match[0]) for match in matches if match[0] != "%%"]
+    doubled = {place - 1 for place in second}
+    raw = [written * (1 + (place in doubled)) for place, written in enumerate(block.raw)]
+    escape = _with_percent_signs(block.escape) if pattern is _DIRECTIVE else block.escape
+    items = sorted([*block.items, *items], key=lambda item: item.start)
+    return _without(replace(block, raw=raw, items=tuple(items), escape=escape), second)
+
+
+def _without(block: Block, places: Sequence[int]) -> Block:
+    """A block without some characters, in order, that are not part of an item."""
 
     def moved(place: int) -> int:
-        return place - bisect_right(second, place - 1)
+        return place - bisect_left(places, place)
 
-    kept = sorted(set(range(len(block.text))) - set(second))
-    raw = [block.raw[place] * (1 + (place + 1 in second)) for place in kept]
-    items = [replace(item, start=moved(item.start), end=moved(item.end)) for item in block.items]
-    items += [Item(moved(m.start()), moved(m.end()), m[0], m[0]) for m in matches if m[0] != "%%"]
+    kept = sorted(set(range(len(block.text))) - set(places))
     return replace(
         block,
         text="".join(block.text[place] for place in kept),
-        raw=raw,
+        raw=[block.raw[place] for place in kept],
         origins=[*(block.origins[place] for place in kept), block.origins[-1]],
         tags=tuple(replace(tag, place=moved(tag.place)) for tag in block.tags),
-        items=tuple(sorted(items, key=lambda item: item.start)),
-        escape=_with_percent_signs(block.escape) if pattern is _DIRECTIVE else block.escape,
+        items=tuple(replace(item, start=moved(item.start), end=moved(item.end)) for item in block.items),
     )
 
 

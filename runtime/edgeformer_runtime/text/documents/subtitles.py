@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
 
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.document import Document, decoded
@@ -12,61 +13,62 @@ from edgeformer_runtime.text.markup import html_parts
 
 _NEXT = r"[ \t]*(?:\d+[ \t\r]*\n[ \t]*)?(?:\d+:)?\d{1,2}:\d\d[.,]\d{1,3}[ \t]*-->"
 """What a cue begins with, perhaps its number before."""
-_CUE = re.compile(rf"(?m)^[^\n]*-->[^\n]*\n(?P<text>(?:(?!{_NEXT})[^\n]*\S[^\n]*(?:\n|\Z))*)")
-"""The line with the times, and the text up to the next blank line, or the next cue where that line is missing."""
+_PART = re.compile(rf"(?m)^[^\n]*-->[^\n]*(?:\n|\Z)|(?P<text>(?:^(?!{_NEXT}|[^\n]*-->)[^\n]*\S[^\n]*(?:\n|\Z))+)")
+"""The line with the times of a cue; or lines of text up to a blank line, or to the next cue where that is missing."""
 _MAX_LINES = 8
 """A cue with more lines is not a subtitle; its translation is one line."""
 _TAG = re.compile(r"<[^<>]*>")
 _POSITION = re.compile(r"(?:\{\\[^{}\n]*\})*")
 """Where a cue is shown, such as ``{\\an8}``."""
-_SPEAKER = re.compile(r"^(?:-\s?|[A-Z][A-Z .]{1,30}:\s)", re.MULTILINE)
-"""A line that does not continue the one before it."""
+_SPEAKER = re.compile(r"^(?:<[^<>\n]*>|\{\\[^{}\n]*\})*(?:[-‐–—][ \t]?|[A-Z][A-Z .]{1,30}:\s)", re.MULTILINE)
+"""What begins a line that does not continue the one before it."""
 
 
 def read_srt(content: bytes, name: str) -> Document:
     """Read a SubRip file."""
-    return _read(content, name, entities=False)
+    return _read(content, name, is_vtt=False)
 
 
 def read_vtt(content: bytes, name: str) -> Document:
     """Read a WebVTT file."""
-    return _read(content, name, entities=True)
+    return _read(content, name, is_vtt=True)
 
 
-def _read(content: bytes, name: str, *, entities: bool) -> Document:
+def _read(content: bytes, name: str, *, is_vtt: bool) -> Document:
     mark, text = decoded(content, f"`{name}`")
     kept: list[str] = []
     pieces: list[list[str | Block]] = []
     lines: list[int] = []
-    place = 0
-    for cue in _CUE.finditer(text):
-        source = cue["text"].rstrip()
-        kept.append(text[place : cue.start("text")])
-        place = cue.start("text") + len(source)
-        count = source.count("\n") + 1
-        is_dialogue = len(_SPEAKER.findall(source)) > 1
-        pieces.append(_parts(source, entities, is_dialogue=is_dialogue))
-        lines.append(1 if is_dialogue else count)
+    place, times = 0, None
+    for part in _PART.finditer(text):
+        if part["text"] is None:
+            times = part.end()
+        elif times == part.start() or (times is not None and not is_vtt):  # WebVTT has other text behind blank lines
+            for start, end in _turns(text, *part.span()):
+                kept.append(text[place:start])
+                pieces.append(list(html_parts(text[start:end], entities=is_vtt, is_cue=True)))
+                lines.append(text.count("\n", start, end) + 1)
+                place = end
     return Document(pieces, partial(_written, mark, [*kept, text[place:]], lines))
 
 
-def _parts(source: str, entities: bool, *, is_dialogue: bool) -> list[str | Block]:
-    """A cue as one block; each line of a dialogue as its own."""
-    if not is_dialogue:
-        place = _POSITION.match(source).end()  # type: ignore[union-attr]  # it may be empty
-        return [source[:place], *html_parts(source[place:], entities=entities, is_cue=True)]
-    parts: list[str | Block] = []
-    for line in source.splitlines(keepends=True):
-        start = match.end() if (match := _SPEAKER.match(line)) else 0
-        end = len(line.rstrip("\r\n"))
-        parts += [line[:start], *html_parts(line[start:end], entities=entities, is_cue=True), line[end:]]
-    return parts
+def _turns(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """What each speaker says in a cue, without what marks it."""
+    speakers = list(_SPEAKER.finditer(text, start, end))
+    others = [match for match in speakers if match.start() > start]
+    first = _POSITION.match(text, start) if not others or speakers == others else speakers[0]
+    turns = [first, *others]
+    for turn, following in zip_longest(turns, others):
+        assert turn is not None
+        last = end if following is None else following.start()
+        yield turn.end(), max(turn.end(), turn.start() + len(text[turn.start() : last].rstrip()))
 
 
 def _written(mark: str, kept: Sequence[str], lines: Sequence[int], texts: Sequence[str], language: str) -> bytes:
     written = [mark]
+    line_end = "\r\n" if any("\r\n" in text for text in kept) else "\n"
     for before, count, text in zip(kept, lines, texts, strict=False):
-        written += [before, _wrapped(text, count, "\r\n" if before.endswith("\r\n") else "\n")]
+        written += [before, _wrapped(text, count, line_end)]
     return "".join([*written, kept[-1]]).encode("utf-8")
 
 

@@ -11,14 +11,25 @@ from typing import TYPE_CHECKING
 
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.text.documents.document import Document
+from edgeformer_runtime.text.documents.fields import (
+    Fields,
+    divided,
+    empty_run,
+    is_computed,
+    own_elements,
+    read_fields,
+    read_range,
+    result_text,
+)
+from edgeformer_runtime.text.documents.fields import W as _W
 from edgeformer_runtime.text.documents.marked import MarkedText, events
 from edgeformer_runtime.text.documents.packages import Package
+from edgeformer_runtime.text.documents.ranges import put_in_order
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
 _PART = re.compile(r"word/(?:document|header|footer|footnotes|endnotes|comments)\d*\.xml")
-_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _Format = tuple[object, ...]
 _INVISIBLE = frozenset(f"{_W}{name}" for name in ("lang", "noProof"))
@@ -35,17 +46,49 @@ _BREAKS = frozenset(f"{_W}{name}" for name in ("br", "cr", "tab"))
 """What ends a sentence inside a paragraph."""
 
 
+@dataclass(frozen=True)
+class _Mark:
+    """What a mark stands for: elements, a container that text goes into, or a format that text has."""
+
+    elements: Sequence[_Element] = ()
+    """What is put where it begins."""
+    end: _Element | None = None
+    """What is put where it ends."""
+    container: _Element | None = None
+    format: _Element | None = None
+    """An empty run."""
+    is_point: bool = False
+    """Whether it has no end."""
+
+
 @dataclass
 class _Paragraph:
     """A paragraph as marked text. Text whose format is not that of most text of its paragraph, link or the like is
     marked."""
 
     element: _Element
+    fields: Fields
     marked: MarkedText = field(default_factory=MarkedText)
-    elements: list[_Element] = field(default_factory=list)
-    """Elements by number: those without text, an empty run for text of another format, or a link or the like."""
+    marks: list[_Mark] = field(default_factory=list)
+    """Marks by number."""
     bases: dict[_Element, _Element] = field(default_factory=dict)
     """For paragraph and containers: an empty run of the format that most of their text has."""
+
+    def point(self, *elements: _Element, character: str = "", text: str = "") -> None:
+        """Add elements that stay together: what stands for a character, or has text that is not translated."""
+        number = self._number(_Mark(elements, is_point=True))
+        if text:
+            self.marked.item(number, text)
+        else:
+            self.marked.point(number, character)
+
+    def open(self, mark: _Mark) -> None:
+        """Begin what has translated text."""
+        self.marked.open(self._number(mark))
+
+    def _number(self, mark: _Mark) -> int:
+        self.marks.append(mark)
+        return len(self.marks) - 1
 
 
 def read_docx(content: bytes, name: str) -> Document:
@@ -64,7 +107,7 @@ def read_docx(content: bytes, name: str) -> Document:
         element
         for root in roots.values()
         for element in root.iter(f"{_W}p")
-        if any(text.text for text in _own_texts(element))
+        if any(text.text for text in own_elements(element, f"{_W}t"))
     ]
     paragraphs = [_read(element) for element in elements]
 
@@ -74,11 +117,6 @@ def read_docx(content: bytes, name: str) -> Document:
         return package.written(roots)
 
     return Document([[paragraph.marked.block()] for paragraph in paragraphs], write)
-
-
-def _own_texts(paragraph: _Element) -> list[_Element]:
-    """Text elements of a paragraph, without those of paragraphs inside it, such as text boxes."""
-    return [text for text in paragraph.iter(f"{_W}t") if next(text.iterancestors(f"{_W}p")) is paragraph]
 
 
 def _is_text_run(element: _Element) -> bool:
@@ -100,7 +138,7 @@ def _content(element: _Element) -> tuple[object, ...]:
 
 
 def _read(element: _Element) -> _Paragraph:
-    paragraph = _Paragraph(element)
+    paragraph = _Paragraph(element, read_fields(element))
     _read_children(paragraph, element)
     return paragraph
 
@@ -109,28 +147,43 @@ def _read_children(paragraph: _Paragraph, element: _Element) -> None:
     """Add what a paragraph or a container has."""
     base = _most_common_run(element)
     if base is not None:
-        paragraph.bases[element] = _empty(base)
+        paragraph.bases[element] = empty_run(base)
+    children = [child for child in element if child.tag not in _PROPERTIES and child.tag != f"{_W}proofErr"]
+    groups, ends = divided(children, paragraph.fields)
+    closing = set(ends.values())
     last: _Format | None = None
-    for child in element:
-        if child.tag in _PROPERTIES or child.tag == f"{_W}proofErr":
-            continue
-        if base is not None and _is_text_run(child):
+    for group in groups:
+        child = group[0]
+        if base is not None and _is_text_run(child) and child not in paragraph.fields.computed:
             last = _read_run(paragraph, child, _format(base), last)
             continue
         if last is not None:
             paragraph.marked.close()
             last = None
-        paragraph.elements.append(child)
-        number = len(paragraph.elements) - 1
-        if child.tag in _CONTAINERS:
-            paragraph.marked.open(number)
-            _read_children(paragraph, child)
+        if child in ends:
+            paragraph.open(_Mark(group, ends[child]))
+        elif child in closing:
             paragraph.marked.close()
         else:
-            is_break = child.tag == f"{_W}r" and any(part.tag in _BREAKS for part in child)
-            paragraph.marked.point(number, "\n" if is_break else "")
+            _read_group(paragraph, group)
     if last is not None:
         paragraph.marked.close()
+
+
+def _read_group(paragraph: _Paragraph, group: Sequence[_Element]) -> None:
+    """Add a container, a field that is computed, or what has no text."""
+    child = group[0]
+    if child.tag == f"{_W}fldSimple" and is_computed(child.get(f"{_W}instr", "")):
+        paragraph.point(child, text=result_text(group, paragraph.fields))
+    elif child.tag in _CONTAINERS:
+        paragraph.open(_Mark(container=child))
+        _read_children(paragraph, child)
+        paragraph.marked.close()
+    elif len(group) > 1 or _is_text_run(child):
+        paragraph.point(*group, text=result_text(group, paragraph.fields))
+    else:
+        is_break = child.tag == f"{_W}r" and any(part.tag in _BREAKS for part in child)
+        paragraph.point(child, character="\n" if is_break or child in paragraph.fields.loose else "")
 
 
 def _most_common_run(element: _Element) -> _Element | None:
@@ -149,60 +202,47 @@ def _read_run(paragraph: _Paragraph, run: _Element, base: _Format, last: _Format
     if last is not None and own != last:
         paragraph.marked.close()
         last = None
+    empty = empty_run(run)
     if own != base and last is None:
-        paragraph.elements.append(_empty(run))
-        paragraph.marked.open(len(paragraph.elements) - 1)
+        paragraph.open(_Mark(format=empty))
         last = own
     for child in list(run):
         if child.tag == f"{_W}t":
             paragraph.marked.text(child.text or "")
         elif child.tag != f"{_W}rPr":  # such as a line break
-            alone = _empty(run)
+            alone = deepcopy(empty)
             alone.append(child)  # not a copy: it may have paragraphs, as text boxes do
-            paragraph.elements.append(alone)
-            paragraph.marked.point(len(paragraph.elements) - 1, "\n" if child.tag in _BREAKS else "")
+            paragraph.point(alone, character="\n" if child.tag in _BREAKS else "")
     return last
 
 
-def _empty(run: _Element) -> _Element:
-    """A run with the format of another, and without its content."""
-    copy = deepcopy(run)
-    copy.tail = None
-    for child in list(copy):
-        if child.tag != f"{_W}rPr":
-            copy.remove(child)
-    return copy
-
-
 def _write(paragraph: _Paragraph, text: str) -> None:
-    opened = [(paragraph.element, paragraph.bases.get(paragraph.element))]
-    _clear(paragraph.element)
+    root = paragraph.element
+    opened = [(root, paragraph.bases.get(root), _Mark())]
+    _clear(root)
     for kind, value in events(text):
-        parent, format = opened[-1]
+        parent, format, _ = opened[-1]
         if kind == "text":
             _append_text(parent, format, str(value))
         elif kind == "close":
-            opened.pop()
+            end = opened.pop()[2].end
+            parent.extend([] if end is None else [end])
         else:
-            element = paragraph.elements[int(value)]
-            if element.tag in _CONTAINERS:
-                parent.append(element)
-                opened.append((element, paragraph.bases.get(element, format)))
-                _clear(element)
-            elif _is_point(paragraph, int(value)):
-                parent.append(element)
-            else:
-                opened.append((parent, element))
+            mark = paragraph.marks[int(value)]
+            parent.extend(mark.elements)
+            if mark.container is not None:
+                parent.append(mark.container)
+                opened.append((mark.container, paragraph.bases.get(mark.container, format), mark))
+                _clear(mark.container)
+            elif not mark.is_point:
+                opened.append((parent, format if mark.format is None else mark.format, mark))
+    put_in_order(root.iter(f"{_W}*"), read_range)
 
 
 def _clear(element: _Element) -> None:
     for child in list(element):
         if child.tag not in _PROPERTIES:
             element.remove(child)
-
-
-def _is_point(paragraph: _Paragraph, number: int) -> bool:
-    return all(tag.raw != f"\x01/{number}\x02" for tag in paragraph.marked.tags)
 
 
 def _append_text(parent: _Element, format: _Element | None, text: str) -> None:

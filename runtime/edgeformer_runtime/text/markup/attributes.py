@@ -8,7 +8,7 @@ from collections.abc import Callable
 from edgeformer_runtime.text.block import Block, Parts
 from edgeformer_runtime.text.markup.builder import BlockBuilder, escaped
 
-_ATTRIBUTE = re.compile(
+ATTRIBUTE = re.compile(
     r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'=<>`]+)))?"""
 )
 _GLOBAL = frozenset(
@@ -44,7 +44,7 @@ def tag_parts(tag: str, name: str, offset: int) -> Parts:
         name: name of its element, in lowercase.
         offset: its place in the document.
     """
-    found = [match for match in _ATTRIBUTE.finditer(tag, len(name) + 1) if match.lastgroup != "name"]
+    found = [match for match in ATTRIBUTE.finditer(tag, len(name) + 1) if match.lastgroup != "name"]
     values = {match["name"].lower(): match[str(match.lastgroup)] for match in found}
     parts: list[str | Block] = []
     place = 0

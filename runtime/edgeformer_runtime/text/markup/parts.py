@@ -38,8 +38,7 @@ def html_parts(
     offset = index = 0
     while index < len(tokens):
         token = tokens[index]
-        last = ends[index] if token.is_copied else None
-        end = index + 1 if last is None else last + 1
+        end = (ends[index] if token.is_copied else None) or index + 1
         raw = "".join(part.raw for part in tokens[index:end])
         attributes = () if is_cue or not token.has_translation else _with_attributes(token, raw, offset)
         inline = is_cue or token.name in INLINE or token.name == "!" or (is_message and token.name not in BLOCKS)

@@ -3,30 +3,56 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 
-def _names(text: str) -> frozenset[str]:
+def names(text: str) -> frozenset[str]:
+    """Split a list of names."""
     return frozenset(text.split())
 
 
-INLINE = _names(
+INLINE = names(
     "a abbr acronym b bdi bdo big cite code data del dfn em font g i img ins kbd label mark math nobr output q rp rt "
     "ruby s samp small span strike strong sub sup svg time tt u var wbr x"
 )
 """Elements inside sentences; tags of others end a sentence."""
-BLOCKS = _names(
+BLOCKS = names(
     "address article aside blockquote body br button caption center col colgroup dd details dialog dir div dl dt "
     "fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr iframe legend li main menu nav object "
     "ol optgroup option p pre script search section select style summary table tbody td textarea tfoot th thead title "
     "tr ul video"
 )
 """Elements of HTML that begin a paragraph or the like."""
-VOID = _names("area base br col embed hr img input link meta param source track wbr x")
+VOID = names("area base br col embed hr img input link meta param source track wbr x")
 """Elements without an end tag."""
-COPIED = _names("code kbd math pre samp script style svg textarea tt var")
+COPIED = names("code kbd math pre samp script style svg textarea tt var")
 """Elements whose content is not translated."""
+_SECTIONS = names("tbody tfoot thead")
+_CLOSED_BY = {
+    "dd": names("dd dt"),
+    "dt": names("dd dt"),
+    "li": names("li"),
+    "optgroup": names("optgroup"),
+    "option": names("optgroup option"),
+    "p": names(
+        "address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form h1 "
+        "h2 h3 h4 h5 h6 header hgroup hr main menu nav ol p pre search section table ul"
+    ),
+    "rp": names("rp rt"),
+    "rt": names("rp rt"),
+    **dict.fromkeys(_SECTIONS, _SECTIONS),
+    "td": _SECTIONS | names("td th tr"),
+    "th": _SECTIONS | names("td th tr"),
+    "tr": _SECTIONS | names("tr"),
+}
+"""Elements whose end tag may be omitted, and the start tags that end them; so do the end tags of elements around."""
+_CLOSING = frozenset().union(*_CLOSED_BY.values())
+_SCOPES = BLOCKS - _CLOSED_BY.keys() - {"address", "div"}
+"""Elements in which a start tag ends nothing that is around them."""
+_MAX_SEARCHED = 100
+"""Elements around a start tag that it may end."""
 _RAW_TEXT = ("script", "style", "textarea")
 """Elements in which nothing is a tag but their own end tag."""
 _COMMENTS = (
@@ -131,19 +157,51 @@ def html_tokens(text: str) -> Iterator[Token]:
 
 
 def element_ends(tokens: list[Token]) -> list[int | None]:
-    """Position of the end tag that belongs to each start tag; elements that overlap have none."""
+    """Position behind the last token of each element, by that of its start tag. Elements that overlap have none, unless
+    their end tag may be omitted."""
     ends: list[int | None] = [None] * len(tokens)
     opened: list[int] = []
-    waiting: dict[str, int] = {}
+    waiting: Counter[str] = Counter()
+
+    def close(count: int, end: int) -> None:
+        """Leave ``count`` elements open."""
+        while len(opened) > count:
+            start = opened.pop()
+            waiting[tokens[start].name] -= 1
+            ends[start] = end if tokens[start].name in _CLOSED_BY else None
+
     for index, token in enumerate(tokens):
-        if not token.name or token.name == "!" or token.is_void:
+        if not token.name or token.name == "!" or (token.is_void and token.name not in _CLOSING):
             continue
         if not token.is_end:
-            opened.append(index)
-            waiting[token.name] = waiting.get(token.name, 0) + 1
-        elif waiting.get(token.name):
-            while tokens[start := opened.pop()].name != token.name:
-                waiting[tokens[start].name] -= 1
-            waiting[token.name] -= 1
-            ends[start] = index
+            if token.name in _CLOSING:
+                close(_kept([tokens[start].name for start in opened[-_MAX_SEARCHED:]], len(opened), token.name), index)
+            if not token.is_void:
+                opened.append(index)
+                waiting[token.name] += 1
+        elif waiting[token.name]:
+            start = opened[-1]
+            while tokens[start].name != token.name:
+                close(len(opened) - 1, index)
+                start = opened[-1]
+            close(len(opened) - 1, index)
+            ends[start] = index + 1
+    close(0, len(tokens))
     return ends
+
+
+def _kept(around: list[str], count: int, name: str) -> int:
+    """The number of elements that a start tag leaves open.
+
+    Args:
+        around: names of the innermost elements that are open.
+        count: number of all that are open.
+        name: name of the start tag.
+    """
+    kept = count
+    for depth, outer in enumerate(reversed(around), 1):
+        if name in _CLOSED_BY.get(outer, ()):
+            kept = count - depth
+        elif kept < count or outer in _SCOPES:
+            break
+    return kept

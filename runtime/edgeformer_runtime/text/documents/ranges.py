@@ -1,0 +1,59 @@
+"""Elements of office documents that mark where something begins and where it ends, such as a bookmark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element
+
+ReadMark = Callable[["_Element"], "tuple[Hashable, bool] | None"]
+"""Returns what an element marks and whether it is the end of that; ``None`` for elements that are not marks."""
+
+
+def nested_pairs(elements: Iterable[_Element], read: ReadMark) -> dict[_Element, _Element]:
+    """Find the beginnings of what neither begins nor ends alone inside another such pair, and the end of each.
+
+    Of two that overlap, the one that ends first is left out.
+    """
+    pairs: dict[_Element, _Element] = {}
+    opened: list[tuple[Hashable, _Element]] = []
+    waiting: set[Hashable] = set()
+    for element in elements:
+        mark = read(element)
+        if mark is None:
+            continue
+        key, is_end = mark
+        if not is_end:
+            opened.append((key, element))
+            waiting.add(key)
+        elif key in waiting:
+            waiting.discard(key)
+            while opened[-1][0] != key and opened[-1][0] not in waiting:
+                opened.pop()
+            if opened[-1][0] == key:
+                pairs[opened.pop()[1]] = element
+    return pairs
+
+
+def put_in_order(elements: Iterable[_Element], read: ReadMark) -> None:
+    """Move the end of what ends before it begins to its beginning."""
+    ends: dict[Hashable, _Element] = {}
+    for element in list(elements):
+        mark = read(element)
+        if mark is not None and mark[1]:
+            ends[mark[0]] = element
+        elif mark is not None and mark[0] in ends:
+            _move(ends.pop(mark[0]), element)
+
+
+def _move(element: _Element, place: _Element) -> None:
+    """Move an element behind another one; text behind either stays where it is."""
+    before, parent, text = element.getprevious(), element.getparent(), element.tail or ""
+    if before is not None:
+        before.tail = (before.tail or "") + text
+    elif parent is not None:
+        parent.text = (parent.text or "") + text
+    element.tail, place.tail = place.tail, None
+    place.addnext(element)

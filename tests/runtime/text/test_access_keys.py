@@ -1,0 +1,101 @@
+"""Access keys of menus and buttons are not read by the model, and are in its translation."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.documents.files import read_document
+from edgeformer_runtime.text.documents.messages import message_parts, with_access_key
+from tests.runtime.text.test_gettext import translated
+
+
+def read(message: str, flags: tuple[str, ...] = ()) -> str:
+    """What a model reads of a message."""
+    return "".join(part if isinstance(part, str) else part.text for part in message_parts(message, flags))
+
+
+@pytest.mark.parametrize(
+    ("message", "plain"),
+    [
+        ("_File", "File"),
+        ("&File", "File"),
+        ("E_xit", "Exit"),
+        ("E&xit", "Exit"),
+        ("Pa&ste _all_", "Paste _all_"),
+        ("Save _As...", "Save As..."),
+        ("Open %s in {user_name}_s _File", "Open %s in {user_name}_s _File"),
+        ("Open {user_name} in _Window", "Open {user_name} in Window"),
+        ("Drag && &Drop", "Drag && Drop"),
+        ("<b>_Bold</b> text", "Bold text"),
+        ('<a href="_blank?a&b">&Open</a>', "Open"),
+    ],
+)
+def test_the_model_reads_no_mark(message: str, plain: str) -> None:
+    assert re.sub("<[^>]*>", "", read(message)) == plain
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        *("R&D", "AT&T", "Q&A", "x&y", "a & b", "Fish & Chips", "&", "_", "&1", "_ x", "&amp;", "a &amp; b", "&File;"),
+        *("file_name", "Invalid file_name", "__init__", "snake_case_name", "$MY_VAR", "_A _B", "&A &B", "_A &B"),
+        *("https://x.org/a_b?c=d&e=f", "john_doe@x.org", "%(file_name)s", "{file_name}", "a=1&b=2", "MAX_SIZE"),
+    ],
+)
+def test_other_marks_are_text(message: str) -> None:
+    parts = message_parts(message, ())
+    assert "".join(part if isinstance(part, str) else "".join(part.raw) for part in parts) == message
+    assert with_access_key(message, "Le Fichier", ()) == "Le Fichier"
+
+
+def test_directives_are_no_marks() -> None:
+    message = "Values: %d & %d, 100%% of_all"
+    for part in message_parts(message, ("c-format",)):
+        assert isinstance(part, Block)
+        assert part.text == "Values: %d & %d, 100% of_all"
+
+
+@pytest.mark.parametrize(
+    ("message", "translation", "expected"),
+    [
+        ("_File", "Fichier", "_Fichier"),
+        ("&File", "Le fichier", "Le &fichier"),
+        ("_File", "Datei", "_Datei"),
+        ("Save _As...", "Enregistrer sous...", "_Enregistrer sous..."),
+        ("E&xit", "Quitter", "&Quitter"),
+        ("E&xit", "Le taxi", "Le ta&xi"),
+        ("_Open", "Открыть", "_Открыть"),
+        ("_Open...", "打开...", "打开(_O)..."),
+        ("&Delete %d", "%d supprimer", "%d &supprimer"),
+        ("_Print {name}", "{name} drucken", "{name} _drucken"),
+        ("<b>_Big</b>", "<b>gros</b>", "<b>_gros</b>"),
+        ("_Go", "42", "42"),
+        ("_Go", "", ""),
+    ],
+)
+def test_the_translation_has_the_mark(message: str, translation: str, expected: str) -> None:
+    assert with_access_key(message, translation, ("c-format",)) == expected
+
+
+def test_a_catalog_keeps_its_access_keys() -> None:
+    content = (
+        'msgid "a red _car"\nmsgstr ""\n\nmsgid "the &dog"\nmsgid_plural "the d&ogs"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    )
+    found = translated(content)
+    assert re.findall(r'msgstr(?:\[\d\])? "(.*)"', found) == ["_une voiture rouge", "&le chien", "le d&ogs"]
+
+
+def test_a_further_language_is_translated_without_the_mark() -> None:
+    document = read_document(b'msgid "the _car"\nmsgstr ""\n', "a.po")
+    assert document.again is not None
+    (piece,) = document.again(["la carte"])
+    assert [block.text for block in piece if isinstance(block, Block)] == ["la carte"]
+    assert document.write(["das Auto"], "de").decode().endswith('msgstr "_das Auto"\n')
+
+
+def test_long_messages_take_little_time() -> None:
+    for message in ("a" * 50_000 + " _b", "_b " + "." * 50_000 + "1", "_a" * 20_000):
+        assert with_access_key(message, message.replace("_", ""), ()).count("_") <= 1
