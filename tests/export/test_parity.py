@@ -111,12 +111,14 @@ def test_torch_and_onnx_report_the_same_scores(exported: Exported) -> None:
 @exports(*FP32, *INT8)
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_sentence_gives_the_same_alone_and_in_a_batch(exported: Exported, beam_size: int) -> None:
+    """Padding may change the last digit of an attention weight, and that a rounded activation in int8."""
+    is_fp32 = set(exported.translator.bundle.manifest.precision.values()) == {"fp32"}
     texts = [*sorted({source for source, _ in PAIRS})[::9], "x", "The sea.", "Old, old, old river 350!"]
     together = exported.translator.translate(texts, beam_size=beam_size)
     for text, translation in zip(texts, together, strict=True):
         alone = exported.translator.translate([text], beam_size=beam_size)[0]
         assert alone.best.ids == translation.best.ids
-        assert alone.score == pytest.approx(translation.score, abs=1e-4)
+        assert alone.score == pytest.approx(translation.score, abs=1e-5 if is_fp32 else 5e-3)
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("int8", 0.02)])
