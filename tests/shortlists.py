@@ -22,7 +22,8 @@ def lists_of(run: Run, always: int, per_token: int = 12) -> Shortlist:
         (run.source_tokenizer.vocab_size, run.target_tokenizer.vocab_size),
     )
     special = run.target_tokenizer.special
-    never, first = never_generated(special), [special.eos, special.unk]
+    never = never_generated(special)
+    first = [special.eos] if special.unk is None else [special.eos, special.unk]
     allowed = np.setdiff1d(np.arange(targets), [*never, *first])
     frequent = np.concatenate((first, random.permutation(allowed), never))
     tokens = np.concatenate([random.choice(allowed, per_token, replace=False) for _ in range(sources)])
