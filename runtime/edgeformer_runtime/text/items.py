@@ -11,7 +11,7 @@ import numpy as np
 
 from edgeformer_runtime.decoding.session import FloatArray
 from edgeformer_runtime.text.block import Item, Span
-from edgeformer_runtime.text.words import AlignedSentence, Word, joined, replaced
+from edgeformer_runtime.text.words import LETTER, AlignedSentence, Word, joined, replaced
 
 
 def copied(items: Sequence[Item], text: str) -> bool:
@@ -137,17 +137,20 @@ def _over(sentence: AlignedSentence, item: Item, text: str, first: int, last: in
 
 
 def _inserted(sentence: AlignedSentence, item: Item, text: str, start: int) -> AlignedSentence:
-    """Insert an item between words, with white space around it as in the source."""
+    """Insert an item between words, with white space around it as in the source; quotation marks and the like around it
+    may be missing in the translation."""
     words = sentence.words
     gap = best_gap(sentence, item.start, range(len(words) + 1))
-    space_before = item.start > start and text[item.start - 1].isspace()
-    space_after = text[item.end : item.end + 1].isspace()
+    before, after = text[max(start, item.start - 1) : item.start], text[item.end : item.end + 1]
+    is_behind_word = gap > 0 and LETTER.fullmatch(words[gap - 1].text[-1:])
+    space_before = before.isspace() or (is_behind_word and not before.isalnum())
     first_space = words[0].space if words else ""
     space = first_space if not gap else " " if space_before else ""
     new = [_word(sentence, item, item.text, space)]
     if gap < len(words):
         following = words[gap]
-        is_word = following.text[:1].isalnum()
         kept = following.space if gap else ""
-        new.append(replace(following, space=kept or " " if is_word and (space_after or not gap) else kept))
+        is_word = LETTER.match(following.text)
+        is_apart = after.isspace() or not gap or (is_word and not after.isalnum())
+        new.append(replace(following, space=kept or (" " if following.text[:1].isalnum() and is_apart else "")))
     return replaced(sentence, gap, gap + 1, new)

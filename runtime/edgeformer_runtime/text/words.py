@@ -23,6 +23,8 @@ _ELISION = r"(?<!\w)(?:[cdjlmnstCDJLMNST]|\w*[Qq]u|[Dd]all|[Dd]ell|[Nn]ell|[Ss]u
 """An article or the like that has lost its vowel, as in French and Italian."""
 WORD = re.compile(rf"[{_UNSPACED}][\u0300-\u036f\ufe00-\ufe0f]*|{_ELISION}|{_LETTER}+(?:['’\-]{_LETTER}+)*|\S")
 """A word or a punctuation mark."""
+LETTER = re.compile(_LETTER)
+"""A letter or digit of a script whose words have spaces between them."""
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.errors import DataError
-from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.block import Block, Item
 from edgeformer_runtime.text.glossary import Glossary
+from edgeformer_runtime.text.items import restored
 from edgeformer_runtime.text.message_format import with_arguments
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.protected import protected_items
 from edgeformer_runtime.text.text_translator import TextTranslator
+from edgeformer_runtime.text.words import AlignedSentence, Word, joined
 from edgeformer_runtime.translator import Translator
 from tests.runtime.text.attended import attended
 from tests.runtime.text.copies import join
@@ -29,6 +32,8 @@ PLACEHOLDERS = [
         "%s",
         "%1$s",
         "%5.2f",
+        "%1",
+        "%L12",
         "%(count)d",
         "$HOME",
         "<0>",
@@ -50,6 +55,8 @@ def test_placeholders_are_found_whole(placeholder: str) -> None:
     "text",
     [
         "100% sure",
+        "100%1",
+        "%123",
         "5 % done",
         "It is 3:45:10 now",
         "$5 and $10",
@@ -98,6 +105,24 @@ def test_every_placeholder_is_there_exactly_as_often(words: list[str]) -> None:
 def test_placeholders_stay_between_their_neighbors() -> None:
     assert attended("the dog {name} runs.", format="text") == "le chien {name} court."
     assert attended("a red %s car", format="text") == "une %s voiture rouge"
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "expected"),
+    [
+        ("the '%1' dog", ["le", "chien"], "le %1 chien"),
+        ("the (%1) dog", ["le", "犬"], "le %1犬"),
+        ("the'%1'dog", ["犬", "犬"], "犬%1犬"),
+        ("the%1dog", ["le", "chien"], "le%1chien"),
+    ],
+)
+def test_placeholders_whose_quotation_marks_are_lost_are_apart(text: str, target: list[str], expected: str) -> None:
+    start = text.index("%")
+    item = Item(start, start + 2, "%1", "%1")
+    tokens = [(0, 3), (start, start + 2), (len(text) - 3, len(text))]
+    words = [Word(word, "", np.eye(3, dtype=np.float32)[place]) for word, place in zip(target, (0, 2), strict=True)]
+    sentence = restored(AlignedSentence(words, "", tokens, tokens), [item], text, 0, is_bare=True)
+    assert joined(sentence.words, "") == expected
 
 
 class TestMessageFormat:
