@@ -299,11 +299,15 @@ def test_wrong_options_are_one_clear_sentence(small_bundle: Path, tmp_path: Path
         ("--suggestions", tmp_path, "Suggestions cannot be written to"),
         ("--suggestions", tmp_path / "none" / "file", "(No such file or directory)"),
         ("--trusted-proxy", "127.0.0.1, proxy", "must be an IP address or a network, but is `proxy`"),
-        ("--trusted-key", tmp_path / "none", "cannot be read"),
     ):
         assert message in error("serve", small_bundle, option, value)
     assert "Two bundles have the name" in error("serve", small_bundle, small_bundle)
     assert error("serve", small_bundle, "--port", "70000", code=2).startswith("Invalid value for '--port'")
+
+
+def test_a_trusted_key_that_cannot_be_read_is_an_error_at_the_start(small_bundle: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="cryptography is not installed: pip install 'edgeformer[sign]'")
+    assert "cannot be read" in error("serve", small_bundle, "--trusted-key", tmp_path / "none")
 
 
 def test_the_command_says_what_is_of_no_use(small_bundles: Any) -> None:
