@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from edgeformer_runtime.bundle.open import file_sha256, manifest_hash_line
 from edgeformer_runtime.contract import ATTENTION_FILE, GOLDEN_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
 from edgeformer_runtime.selfcheck.golden import read_golden
-from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs, inner_fingerprints
 from edgeformer_runtime.selfcheck.location import modules_of
 from edgeformer_runtime.selfcheck.machine import this_machine
-from edgeformer_runtime.selfcheck.trace import fingerprints, padded, session_fingerprints
+from edgeformer_runtime.selfcheck.trace import session_fingerprints
 from edgeformer_runtime.translator import Translator
 
 BUNDLE_FILES = (
@@ -84,10 +84,8 @@ def recorded_here(bundle: Path) -> Path:
         assert inner is not None
         names = {file: list(modules) for file, modules in modules_of(golden.tensors).items()}
         graphs = InnerGraphs.of_bundle(translator.bundle, names, session.device)
-        source, length = padded(inner.source, manifest.special.pad, manifest.max_source_length)
-        inside = fingerprints(graphs.stages(source, length, inner.target), len(inner.source), source.shape[1])
-        here = this_machine(session.device)
-    golden = replace(golden, machine=here, traces=tuple(traces), inner=replace(inner, stages=inside))
+        inner = replace(inner, stages=inner_fingerprints(graphs, manifest, inner))
+        golden = replace(golden, machine=this_machine(session.device), traces=tuple(traces), inner=inner)
     (bundle / GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
     return rehash(bundle)
 

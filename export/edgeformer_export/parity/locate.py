@@ -24,9 +24,9 @@ from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.fingerprint import relative_error
 from edgeformer_runtime.selfcheck.golden import Golden
-from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs, inner_fingerprints
 from edgeformer_runtime.selfcheck.location import InnerTensor, Location, graph_of, location_of, modules_of
-from edgeformer_runtime.selfcheck.trace import Deviation, Stage, Trace, fingerprints, padded, true_part
+from edgeformer_runtime.selfcheck.trace import Deviation, Stage, Trace, padded, true_part
 
 MATCHING = {str(traits.dtype): traits.tolerances.matching_tensor for traits in PRECISIONS.values()}
 """For each floating-point type, the maximum difference between matching tensors, relative to their largest value."""
@@ -102,8 +102,7 @@ def record_inner(model: EncoderDecoder, bundle: Bundle, golden: Golden, modules:
         if np.isfinite(error)
     )
     trace = golden.traces[len(golden.traces) // 2]
-    source, length = padded(trace.source, manifest.special.pad, manifest.max_source_length)
-    stages = fingerprints(inner.stages(source, length, trace.target), len(trace.source), source.shape[1])
+    stages = inner_fingerprints(inner, manifest, trace)
     return msgspec.structs.replace(golden, inner=msgspec.structs.replace(trace, stages=stages), tensors=tensors)
 
 

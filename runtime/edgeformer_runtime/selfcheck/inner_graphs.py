@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.graphs import check_graph
+from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.forced_steps import columns
@@ -20,7 +21,7 @@ from edgeformer_runtime.engine.engine_errors import EngineErrors
 from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
 from edgeformer_runtime.engine.onnx_session import PROVIDERS, SETTINGS
 from edgeformer_runtime.limits import MAX_GRAPH_BYTES
-from edgeformer_runtime.selfcheck.trace import Stage
+from edgeformer_runtime.selfcheck.trace import Fingerprints, Stage, Trace, fingerprints, padded
 
 Names = Mapping[str, Sequence[str]]
 """Names of inner tensors by graph file, in order of computation."""
@@ -203,6 +204,21 @@ class InnerGraphs:
         names = [*graph.names, *(name for name in graph.outputs if name not in hidden)]
         with EngineErrors(graph.file):  # raised for values that are not arrays, such as sequences
             return {name: outputs[name].numpy() for name in names}
+
+
+def inner_fingerprints(graphs: InnerGraphs, manifest: Manifest, trace: Trace) -> Fingerprints:
+    """Fingerprints of the tensors that graphs return for a trace, inner ones among them.
+
+    Args:
+        graphs: the graphs.
+        manifest: the manifest of their bundle.
+        trace: source and target to feed.
+
+    Raises:
+        ModelError: the engine fails.
+    """
+    source, length = padded(trace.source, manifest.special.pad, manifest.max_source_length)
+    return fingerprints(graphs.stages(source, length, trace.target), len(trace.source), source.shape[1])
 
 
 def with_outputs(graph: bytes, names: Sequence[str]) -> bytes:

@@ -12,9 +12,9 @@ from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE_AXIS
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.precision import PRECISIONS
-from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs, inner_fingerprints
 from edgeformer_runtime.selfcheck.location import InnerTensor, Location, finite, graph_of, location_of, modules_of
-from edgeformer_runtime.selfcheck.trace import Deviation, Trace, deviations, fingerprints, padded, session_fingerprints
+from edgeformer_runtime.selfcheck.trace import Deviation, Trace, deviations, session_fingerprints
 from edgeformer_runtime.translator import Translator
 
 OVERALL = 0.25
@@ -145,11 +145,10 @@ def _inside(
 ) -> Location | None:
     """Location of the first inner tensor that differs; ``None`` if all match or the graphs cannot be run this way."""
     bundle, modules = translator.bundle, modules_of(tensors)
-    source, length = padded(inner.source, bundle.manifest.special.pad, bundle.manifest.max_source_length)
     names = {file: list(known) for file, known in modules.items()}
     try:
         graphs = InnerGraphs.of_bundle(bundle, names, translator.session.device)
-        actual = fingerprints(graphs.stages(source, length, inner.target), len(inner.source), source.shape[1])
+        actual = inner_fingerprints(graphs, bundle.manifest, inner)
     except ModelError:
         return None
     for deviation in deviations(actual, inner):
