@@ -76,7 +76,8 @@ class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     """Number of updates after which training stops."""
     max_minutes: float | None = None
     """Minutes of wall-clock time after which training stops; no limit by default. Earlier sessions of a resumed run
-    count."""
+    count. If fewer updates than ``max_steps`` fit into them, warm-up and cool-down take the same shares of the time as
+    they would of ``max_steps``."""
     batch_tokens: int = 4096
     """Batch size in tokens, on the longer side of the batch and with padding included."""
     accumulate: int = 1
@@ -86,8 +87,9 @@ class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     schedule: Literal["inverse_sqrt", "noam"] = "inverse_sqrt"
     """Linear warm-up, then decay with the inverse square root of the step; ``noam`` also scales by ``d_model ** -0.5``
     as in Vaswani et al. 2017, section 5.3."""
-    warmup_steps: int = 1000
-    """Number of updates of linear warm-up."""
+    warmup_steps: int | None = None
+    """Number of updates of linear warm-up. Default: a tenth of ``max_steps``, at most 1,000; resuming with other limits
+    does not change it."""
     cooldown_steps: int = 0
     """Number of updates at the end of ``max_steps`` over which the learning rate decays linearly to zero."""
     label_smoothing: float = 0.1
@@ -117,6 +119,11 @@ class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     threads: int = 0
     """CPU threads; 0 lets torch choose."""
 
+    @property
+    def warmup(self) -> int:
+        """Number of updates of warm-up, as given or by default."""
+        return self.warmup_steps or min(1000, max(1, self.max_steps // 10))
+
 
 class Recipe(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Everything that defines a trained model. ``model`` is checked by its family (see :mod:`edgeformer.families`)."""
@@ -135,6 +142,11 @@ class Recipe(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """BCP 47 tag of the source language."""
     target_language: str = ""
     """BCP 47 tag of the target language."""
+
+
+def with_warmup(recipe: Recipe, steps: int) -> Recipe:
+    """Return a recipe with another ``train.warmup_steps``."""
+    return msgspec.structs.replace(recipe, train=msgspec.structs.replace(recipe.train, warmup_steps=steps))
 
 
 def recipe_names() -> list[str]:
@@ -218,7 +230,6 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
         "train.batch_tokens": train.batch_tokens,
         "train.accumulate": train.accumulate,
         "train.learning_rate": train.learning_rate,
-        "train.warmup_steps": train.warmup_steps,
         "train.validate_every": train.validate_every,
         "train.average": train.average,
         "train.adam_eps": train.adam_eps,
@@ -227,7 +238,11 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
         "data.valid_size": data.valid_size,
         "data.test_size": data.test_size,
     }
-    optional = {"tokenizer.vocab_size": tokenizer.vocab_size, "train.max_minutes": train.max_minutes}
+    optional = {
+        "tokenizer.vocab_size": tokenizer.vocab_size,
+        "train.max_minutes": train.max_minutes,
+        "train.warmup_steps": train.warmup_steps,
+    }
     positive |= {key: value for key, value in optional.items() if value is not None}
     problems = [
         f"`{key}` must be positive{_bound(value)}, but is {value}"

@@ -16,12 +16,11 @@ from edgeformer.train.checkpoints.averaging import averaged_steps, best_steps, k
 from edgeformer.train.checkpoints.checkpoint import TrainingState
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.loop import Update
-from edgeformer.train.optimizer import learning_rate
-from edgeformer.train.plan import planned_steps, shortened
-from edgeformer.train.processes import agree, uses_bf16
+from edgeformer.train.processes import agree
 from edgeformer.train.report.display import TrainingDisplay
 from edgeformer.train.report.metrics import MetricsLog
 from edgeformer.train.run import RESUME_FILE, Run, Validation
+from edgeformer.train.schedule import Schedule, learning_rate
 from edgeformer.train.stopping import Interrupted, SignalWatch, StopReason, limit_reached
 from edgeformer.train.validation import Validator
 
@@ -69,19 +68,17 @@ class Supervisor:
         self.config, self.progress = run.recipe.train, state.progress
         self.validator, self.display, self.log, self.signals = validator, display, log, signals
         self._d_model = d_model
-        if self.progress.planned_minutes != self.config.max_minutes:
-            self.progress.planned_steps = self.progress.planned_minutes = None
+        self._schedule = Schedule(self.config, max(self.progress.position, self.progress.step))
         self._started = time.monotonic() - 60 * self.progress.minutes
         self._interval = _Interval()
 
     def learning_rate(self, step: int) -> float:
-        """Return the learning rate of an update, on the schedule that fits into the time."""
-        return learning_rate(step, self.schedule, self._d_model)
-
-    @property
-    def schedule(self) -> TrainConfig:
-        """The recipe's schedule, shortened if ``max_minutes`` demand it."""
-        return shortened(self.config, self.progress.planned_steps)
+        """Return the learning rate of the next update, the same on every process."""
+        if self.config.max_minutes is not None:
+            self._read_clock()
+            self.progress.minutes = self.fabric.broadcast(self.progress.minutes)
+        self.progress.position = self._schedule.advance(step, self.progress.minutes)
+        return learning_rate(self.progress.position, self.config, self._d_model)
 
     def after_update(self, update: Update) -> StopReason | None:
         """Count an update, and report, validate and save when it is time to.
@@ -98,8 +95,6 @@ class Supervisor:
         interval.steps += 1
         interval.tokens += update.tokens
         interval.loss = interval.loss + update.loss
-        if self.progress.planned_steps is None:
-            self._plan()
         if time.monotonic() - interval.started >= LOG_SECONDS:
             self._report(update)
         reason = self._reason_to_stop()
@@ -118,20 +113,6 @@ class Supervisor:
         self._read_clock()
         limit = limit_reached(self.config, progress.step, progress.minutes, progress.validations)
         return agree(self.fabric, self.signals.received or limit)
-
-    def _plan(self) -> None:
-        """Shorten the schedule on all processes once it is clear that it does not fit into ``max_minutes``."""
-        self._read_clock()
-        steps = planned_steps(self.config, self.progress.step, self.progress.minutes)
-        steps = self.fabric.broadcast(steps) if self.config.max_minutes is not None else None
-        if steps is None:
-            return
-        self.progress.planned_steps, self.progress.planned_minutes = steps, self.config.max_minutes
-        schedule = self.schedule
-        self.display.line(
-            f"About {steps:,} of {self.config.max_steps:,} updates fit into {self.config.max_minutes:g} minutes, so "
-            f"there are {schedule.warmup_steps:,} updates of warm-up and {schedule.cooldown_steps:,} of cool-down."
-        )
 
     def _read_clock(self) -> None:
         self.progress.minutes = (time.monotonic() - self._started) / 60
@@ -166,8 +147,7 @@ class Supervisor:
         step, earlier = self.progress.step, self.progress.validations
         validation: Validation | None = None
         if self.log is not None:
-            bf16 = uses_bf16(self.config)
-            validation = self.validator(self.state.model, step=step, minutes=self.progress.minutes, bf16=bf16)
+            validation = self.validator(self.state.model, step=step, minutes=self.progress.minutes)
         validation = self.fabric.broadcast(validation)
         if validation is None or not math.isfinite(validation.loss):
             raise TrainingError(f"The validation loss became infinite or not a number by step {step}.")
@@ -193,6 +173,14 @@ class Supervisor:
             valid_exact_match=validation.exact_match,
         )
         self.display.validated(validation, is_best=[validation.step] == best_steps(self.progress.validations, 1))
+        warmed_up = self.progress.position >= min(self.config.warmup, self.config.max_steps)
+        if warmed_up and validation.perplexity >= self.validator.word_frequencies:
+            self.display.line(
+                "Warning: the model has hardly learned anything so far; knowing nothing but how frequent each token is "
+                f"gives a perplexity of {self.validator.word_frequencies:.2f}. If it stays like this, train longer "
+                "(train.max_steps, train.max_minutes) or start again with another train.learning_rate or "
+                "train.warmup_steps."
+            )
 
     def _save(self) -> None:
         """Write the checkpoint to resume from, then update ``run.json``."""

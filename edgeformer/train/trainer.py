@@ -12,7 +12,7 @@ import torch
 from lightning_fabric import Fabric
 from rich.console import Console
 
-from edgeformer.config import Recipe
+from edgeformer.config import Recipe, with_warmup
 from edgeformer.data.batches import BatchStream, EncodedPairs, evenly_spaced
 from edgeformer.data.corpora import ParallelCorpus, load_corpus
 from edgeformer.data.vocabulary import train_tokenizers
@@ -45,6 +45,7 @@ from edgeformer.train.run import (
     library_versions,
     refuse_used,
 )
+from edgeformer.train.schedule import plan
 from edgeformer.train.stopping import Interrupted, LimitReached, StopReason, catch_signals, limit_reached
 from edgeformer.train.supervisor import Supervisor
 from edgeformer.train.validation import Validator
@@ -126,6 +127,7 @@ def train(
         require_checkpoint(run)
     if recipe is None:
         raise ConfigError("A recipe is needed to start a run.")
+    recipe = with_warmup(recipe, recipe.train.warmup)  # from now on, it does not depend on limits that may change
     if run is None and is_first:
         refuse_used(out)  # before the corpus is read
     if recipe.train.threads:
@@ -162,7 +164,7 @@ def _train(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> 
         run,
         TrainingState(model, build_optimizer(model, config)),
         _batches(run, pairs),
-        _validator(run, corpus, valid),
+        _validator(run, corpus, valid, fabric),
         TrainingDisplay(console, config.max_steps, config.max_minutes),
     )
     if process_rank() == 0:
@@ -208,7 +210,7 @@ def _update_until_stopped(training: _Training, fabric: Fabric) -> StopReason:
             log=log,
             signals=signals,
         )
-        reason = run_updates(
+        return run_updates(
             fabric,
             Objective(state.model, config.label_smoothing),
             state.optimizer,
@@ -218,14 +220,6 @@ def _update_until_stopped(training: _Training, fabric: Fabric) -> StopReason:
             step=step,
             after_update=supervisor.after_update,
         )
-        warmup = supervisor.schedule.warmup_steps
-        from_scratch = not run.initial_path.is_file()
-        if from_scratch and not isinstance(reason, Interrupted) and state.progress.step < warmup:
-            training.display.line(
-                f"Warning: training ended after {state.progress.step:,} of {warmup:,} updates of warm-up; the model "
-                "has hardly learned anything. Raise train.max_steps and train.max_minutes, or lower train.warmup_steps."
-            )
-        return reason
 
 
 def _encode(run: Run, corpus: ParallelCorpus, model: EncoderDecoder) -> tuple[EncodedPairs, EncodedPairs]:
@@ -257,7 +251,7 @@ def _batches(run: Run, pairs: EncodedPairs) -> BatchStream:
     )
 
 
-def _validator(run: Run, corpus: ParallelCorpus, pairs: EncodedPairs) -> Validator:
+def _validator(run: Run, corpus: ParallelCorpus, pairs: EncodedPairs, fabric: Fabric) -> Validator:
     config = run.recipe.train
     return Validator(
         encoded=pairs,
@@ -266,6 +260,7 @@ def _validator(run: Run, corpus: ParallelCorpus, pairs: EncodedPairs) -> Validat
         batch_tokens=config.batch_tokens,
         sentences=config.validate_sentences,
         label_smoothing=config.label_smoothing,
+        autocast=fabric.autocast,
         lowercase=run.recipe.tokenizer.lowercase,
         tokenized=corpus.provenance.tokenize == "none",
     )
@@ -298,6 +293,8 @@ def _describe(training: _Training, corpus: ParallelCorpus, valid_pairs: int) -> 
         f"{len(pairs):,} training pairs ({pairs.too_long:,} too long for the model), "
         f"{stream.epoch_batches:,} batches per epoch, {stream.padding:.1%} padding, {parameters:,} parameters"
     )
+    for line in plan(run.recipe.train):
+        display.line(line)
 
 
 def _nothing_to_do(run: Run, limit: LimitReached, console: Console) -> TrainResult:

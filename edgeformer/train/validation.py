@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 
 from edgeformer.data.batches import EncodedPairs, evenly_spaced, in_order
@@ -36,17 +38,19 @@ class Validator:
     """Maximum number of sentences to decode, spread evenly over all."""
     label_smoothing: float
     """Probability mass spread over the vocabulary, as in training."""
+    autocast: Callable[[], AbstractContextManager[object]]
+    """Opens a block that computes in the precision of training."""
     lowercase: bool = False
     """Lower-case the references, since the tokenizer lower-cases."""
     tokenized: bool = False
     """The references are already tokenized, so BLEU does not tokenize them."""
 
-    def __call__(self, model: EncoderDecoder, *, step: int, minutes: float, bf16: bool = False) -> Validation:
+    def __call__(self, model: EncoderDecoder, *, step: int, minutes: float) -> Validation:
         """Validate a model, whose mode and random state do not change."""
         was_training = model.training
         model.eval()
         try:
-            loss, nll = self._losses(model, bf16)
+            loss, nll = self._losses(model)
             bleu, exact_match, count = self._decoded(model)
         finally:
             model.train(was_training)
@@ -60,12 +64,19 @@ class Validator:
             minutes=minutes,
         )
 
+    @cached_property
+    def word_frequencies(self) -> float:
+        """Perplexity of a model that knows how frequent each token is, and nothing else."""
+        labels = np.concatenate([batch.labels[batch.labels >= 0] for batch in in_order(self.encoded, self.batch_tokens)])
+        share = np.unique(labels, return_counts=True)[1] / len(labels)
+        return math.exp(-(share * np.log(share)).sum())
+
     @torch.inference_mode()
-    def _losses(self, model: EncoderDecoder, bf16: bool) -> tuple[float, float]:
+    def _losses(self, model: EncoderDecoder) -> tuple[float, float]:
         """Return the mean smoothed and plain cross-entropy per token."""
         device = next(model.parameters()).device
         loss = nll = tokens = 0.0
-        with torch.autocast(device.type, torch.bfloat16) if bf16 else nullcontext():
+        with self.autocast():
             for batch in in_order(self.encoded, self.batch_tokens):
                 source, length, target, labels = (
                     torch.from_numpy(array).to(device)

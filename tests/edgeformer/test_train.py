@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import random
 import re
@@ -276,7 +277,7 @@ class FixedLosses:
     def __init__(self, losses: list[float]) -> None:
         self.losses = losses
 
-    def __call__(self, _validator: Any, _model: Any, *, step: int, minutes: float, bf16: bool) -> Validation:
+    def __call__(self, _validator: Any, _model: Any, *, step: int, minutes: float) -> Validation:
         loss = self.losses[min(step // 3, len(self.losses)) - 1]
         return Validation(step=step, loss=loss, perplexity=1, bleu=0, exact_match=0, sentences=0, minutes=minutes)
 
@@ -361,35 +362,109 @@ def test_max_minutes_counts_earlier_sessions(corpus: Path, tmp_path: Path, monke
     assert 1.0 <= more.minutes < 1.5
 
 
-def test_a_schedule_too_long_for_the_time_is_shortened(
+def learning_rates(run: Path) -> list[float]:
+    """Learning rates in ``metrics.csv``, oldest first."""
+    with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        return [float(row["learning_rate"]) for row in csv.DictReader(file) if row["learning_rate"]]
+
+
+def test_warm_up_and_cool_down_fit_into_the_minutes_also_when_resumed(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ticks = count()
-    monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.1
+        return now
+
+    monkeypatch.setattr("time.monotonic", clock)
+    monkeypatch.setattr("edgeformer.train.supervisor.LOG_SECONDS", -math.inf)  # after every update
     output = io.StringIO()
-    settings = recipe(corpus, max_steps=1000, max_minutes=2.0, warmup_steps=500, cooldown_steps=400)
-    result = train(settings, tmp_path / "run", console=Console(file=output, width=200))
-    text = output.getvalue()
-    (planned,) = re.findall(
-        r"About (\d+) of 1,000 updates fit into 2 minutes, so there are \d+ updates of warm-up", text
-    )
-    assert result.steps < 3 * int(planned) < 1000
-    assert "Warning: training ended" not in text
-    with (tmp_path / "run" / "metrics.csv").open(encoding="utf-8") as lines:
-        rates = [float(row["learning_rate"]) for row in csv.DictReader(lines) if row["learning_rate"]]
-    assert max(rates) > 0.5 * settings.train.learning_rate
+    limits = {"max_steps": 100_000, "max_minutes": 1.0, "warmup_steps": 20_000, "cooldown_steps": 40_000}
+    settings = recipe(corpus, **limits, validate_every=40)
+    batch = BatchStream.batch
+
+    def interrupted_batch(self: BatchStream, index: int) -> Any:
+        if index == 50:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return batch(self, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchStream, "batch", interrupted_batch)
+        first = train(settings, tmp_path / "run", console=Console(file=output, width=200))
+    assert "ends after 100,000 updates or 1 min, whichever comes first: 20.0% of it is warm-up" in output.getvalue()
+    assert not first.finished
+    result = train(None, tmp_path / "run", resume=True)
+    rates = learning_rates(tmp_path / "run")
+    assert 80 < result.steps == len(rates) < 1000
+    assert max(rates) > 0.95e-3
+    assert 0 < rates[-1] < 0.1e-3
+    assert max(abs(after - before) for before, after in pairwise(rates)) < 0.2e-3
+    (group, other) = resume_state(tmp_path / "run")["optimizer"]["param_groups"]
+    assert group["lr"] == other["lr"] == pytest.approx(rates[-1], rel=1e-5)
 
 
-def test_ending_inside_the_warm_up_and_a_vocabulary_that_is_not_filled_are_said(corpus: Path, tmp_path: Path) -> None:
+def test_a_plan_that_cannot_work_and_a_vocabulary_that_is_not_filled_are_said_first(
+    corpus: Path, tmp_path: Path
+) -> None:
     output = io.StringIO()
     settings = recipe(corpus, max_steps=2, warmup_steps=500)
     settings = msgspec.structs.replace(
         settings, tokenizer=msgspec.structs.replace(settings.tokenizer, vocab_size=20_000)
     )
     run = train(settings, tmp_path / "run", console=Console(file=output, width=200)).run
+    before, _, _ = output.getvalue().partition("valid loss")
+    assert "Warning: 500 updates of warm-up and 0 of cool-down do not fit into train.max_steps = 2." in before
+    assert f"The corpus fills only {run.info.source_vocab_size:,} of the 20,000 entries of the" in before
+
+
+@pytest.mark.parametrize(("rate", "warned"), [(1e-9, ["40", "60"]), (1e-2, [])])
+def test_a_model_that_learns_nothing_is_reported_as_soon_as_the_warm_up_is_over(
+    corpus: Path, tmp_path: Path, rate: float, warned: list[str]
+) -> None:
+    output = io.StringIO()
+    model = {"d_model": 32, "d_ff": 64, "dropout": 0.0, "norm": "pre"}
+    limits = {"max_steps": 60, "validate_every": 20, "warmup_steps": 21}
+    train(
+        recipe(corpus, model, learning_rate=rate, batch_tokens=512, **limits),
+        tmp_path / "run",
+        console=Console(file=output, width=500),
+    )
     text = output.getvalue()
-    assert "Warning: training ended after 2 of 500 updates of warm-up; the model has hardly learned anything." in text
-    assert f"The corpus fills only {run.info.source_vocab_size:,} of the 20,000 entries of the" in text
+    assert text.count("valid loss") == 4
+    assert re.findall(r"step (\d+)  valid loss .*\nWarning: the model has hardly learned anything", text) == warned
+
+
+def test_a_warm_up_by_default_stays_when_a_run_is_resumed_with_other_limits(corpus: Path, tmp_path: Path) -> None:
+    train(recipe(corpus, max_steps=60, validate_every=60, warmup_steps=None), tmp_path / "run")
+    longer = recipe(corpus, max_steps=120, validate_every=60, warmup_steps=None)
+    run = train(longer, tmp_path / "run", resume=True).run
+    assert Run.open(run.path).recipe.train.warmup_steps == 6
+    assert learning_rates(run.path)[-1] == pytest.approx(1e-3 * (6 / 120) ** 0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_training_validation_and_final_model_compute_alike(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, has_bf16: bool
+) -> None:
+    computed: dict[bool, set[bool]] = {True: set(), False: set()}
+    features = Transformer.features
+
+    def watched(self: Transformer, *inputs: Tensor) -> Tensor:
+        computed[self.training].add(torch.is_autocast_enabled("cpu"))
+        return features(self, *inputs)
+
+    monkeypatch.setattr(trainer, "check_model", lambda model: None)
+    monkeypatch.setattr(Transformer, "features", watched)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("edgeformer.train.processes.cpu_has_bf16", lambda: has_bf16)
+    info = train(recipe(corpus, precision=precision, average=1), tmp_path / "run").run.info
+    in_bf16 = precision == "bf16" and has_bf16
+    assert computed == {True: {in_bf16}, False: {in_bf16}}
+    assert info.final is not None
+    assert info.final.loss == min(validation.loss for validation in info.validations)
 
 
 def with_broken_batches(monkeypatch: pytest.MonkeyPatch, numbers: set[int]) -> None:

@@ -4,12 +4,14 @@ import platform
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.utils._pytree import tree_leaves
 
 from edgeformer.config import Recipe, TrainConfig, recipe_from_tree
 from edgeformer.data.vocabulary import train_tokenizers
@@ -18,8 +20,11 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.train.checkpoints.averaging import averaged_steps, best_steps, keep_only, load_average, weights_path
 from edgeformer.train.checkpoints.weights import save_weights
+from edgeformer.train.cpu import prepare_for_cpu
 from edgeformer.train.cpu.dropout import FastDropout, use_fast_dropout
 from edgeformer.train.run import SAMPLE_SIZE, Run, RunInfo, Validation, differing_keys
+from tests.factory import small_recipe
+from tests.variants import VARIANTS
 
 DEEP = b'{"model": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 PAIRS = [("a b c", "c b a"), ("d\te", "e\nd"), ("été", "noël \u2028 x\ry")]
@@ -232,13 +237,27 @@ def test_fast_dropout_is_random_in_every_column_and_follows_the_seed() -> None:
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3])
-def test_fast_dropout_takes_the_precision_of_training(p: float) -> None:
-    x = torch.ones(4, 8)
-    dropout = FastDropout(p)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert dropout(x).dtype == torch.bfloat16
-        assert dropout.eval()(x) is x
-    assert dropout.train()(x).dtype == torch.float32
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_is_replaced_on_cpu_keeps_the_precision_of_every_activation(variant: str, p: float) -> None:
+    """Under autocast, matrix products are in bf16, and what they are added to in fp32."""
+
+    def dtypes(prepare: bool) -> dict[str, list[torch.dtype]]:
+        model = build_model(small_recipe(variant, {"dropout": p}), 20, 20)
+        if prepare:
+            prepare_for_cpu(model)
+        outputs: dict[str, list[torch.dtype]] = {}
+
+        def watch(name: str) -> Callable[[object, object, object], None]:
+            return lambda _module, _inputs, y: outputs.update({name: [tensor.dtype for tensor in tree_leaves(y)]})
+
+        for name, module in model.named_modules():
+            module.register_forward_hook(watch(name))
+        source, target = torch.randint(4, 20, (2, 3, 5))
+        with torch.autocast("cpu", torch.bfloat16):
+            model(source, torch.tensor([5, 4, 3]), target)
+        return outputs
+
+    assert dtypes(True) == dtypes(False)
 
 
 def test_every_dropout_of_a_model_is_exchanged() -> None:

@@ -34,8 +34,9 @@ from edgeformer.model.transformer.layers import sinusoids
 from edgeformer.train.cpu import prepare_for_cpu
 from edgeformer.train.loop import Update, run_updates
 from edgeformer.train.objective import Objective
-from edgeformer.train.optimizer import build_optimizer, learning_rate
+from edgeformer.train.optimizer import build_optimizer
 from edgeformer.train.processes import launch
+from edgeformer.train.schedule import learning_rate
 from edgeformer.train.stopping import LimitReached
 from edgeformer_bench.commands import Command
 from edgeformer_bench.timer import alternate

@@ -26,10 +26,8 @@ class TrainingProgress(msgspec.Struct, kw_only=True):
     """True target tokens of all updates."""
     update_seconds: float = 0.0
     """Time of the updates, validation excluded."""
-    planned_steps: int | None = None
-    """Updates that fit into ``planned_minutes``, which the schedule is shortened to; ``None`` if it is not."""
-    planned_minutes: float | None = None
-    """``max_minutes`` when that was planned; with another value, it is planned again."""
+    position: float = 0.0
+    """Position on the learning rate's schedule; the step, unless ``max_minutes`` come before ``max_steps``."""
     validations: list[Validation] = []
     """All validations, oldest first."""
 

@@ -39,7 +39,7 @@ def write_final_model(
     def validate_mean(steps: Sequence[int]) -> Validation:
         load_average(model, [weights_path(run.checkpoints, step) for step in steps])
         minutes = validations[-1].minutes
-        return validator(model, step=max(steps), minutes=minutes, bf16=config.precision == "bf16")
+        return validator(model, step=max(steps), minutes=minutes)
 
     final = validate_mean(steps)
     best_loss = min(validation.loss for validation in validations)

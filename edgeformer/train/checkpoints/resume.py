@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from edgeformer.config import Recipe
+from edgeformer.config import Recipe, with_warmup
 from edgeformer.errors import CheckpointError
 from edgeformer.train.run import RESUME_FILE, Run, differing_keys
 from edgeformer.train.stopping import LimitReached, limit_reached
@@ -26,11 +26,15 @@ would make it a different training."""
 def resumable_recipe(run: Run, recipe: Recipe | None) -> Recipe:
     """Return the recipe to continue with: the given one, or the run's own if it is ``None``.
 
+    A warm-up by default stays as long as it was, whatever the limits are now.
+
     Raises:
         CheckpointError: a key that is not in :data:`CHANGEABLE` differs.
     """
     if recipe is None:
         return run.recipe
+    if recipe.train.warmup_steps is None:
+        recipe = with_warmup(recipe, run.recipe.train.warmup)
     before, now = msgspec.to_builtins(run.recipe), msgspec.to_builtins(recipe)
     if fixed := [key for key in differing_keys(before, now) if key not in CHANGEABLE]:
         raise CheckpointError(

@@ -24,11 +24,7 @@ class FastDropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Set elements of ``x`` to zero and scale up the others; shape and dtype do not change."""
-        if not self.training:
-            return x
-        if torch.is_autocast_enabled("cpu"):
-            x = x.to(torch.get_autocast_dtype("cpu"))
-        if not self.dropped_levels:
+        if not self.training or not self.dropped_levels:
             return x
         size = x.numel()
         words = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(2**63), None)
