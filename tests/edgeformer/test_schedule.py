@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -249,3 +253,40 @@ def test_a_plan_by_minutes_is_in_shares() -> None:
         "Training ends after 2,800 updates or 1.5 min, whichever comes first: 14.3% of it is warm-up, 78.6% cool-down "
         "at the end."
     )
+
+
+RATES = """
+import time
+from types import SimpleNamespace
+from edgeformer.config import TrainConfig
+from edgeformer.train.checkpoints.checkpoint import TrainingState
+from edgeformer.train.processes import launch
+from edgeformer.train.stopping import SignalWatch
+from edgeformer.train.supervisor import Supervisor
+config = TrainConfig(max_steps=1000, max_minutes=0.01)
+fabric = launch(config)
+run = SimpleNamespace(recipe=SimpleNamespace(train=config))
+fields = {"d_model": 1, "validator": None, "display": None, "log": None, "signals": SignalWatch()}
+supervisor = Supervisor(run, fabric, TrainingState(None, None), **fields)
+rates = []
+for step in range(1, 10):
+    time.sleep(0.05 * fabric.global_rank)
+    rates.append(supervisor.learning_rate(step))
+print(f"{rates}\\n", end="")
+"""
+
+
+@pytest.mark.slow
+def test_all_processes_go_by_the_clock_of_the_first() -> None:
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    done = subprocess.run(
+        [sys.executable, *command, sys.executable, "-c", RATES],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first == second
+    assert first[-1] > 10 * first[0]  # by time, not by steps
