@@ -108,10 +108,10 @@ class _BatchSearch:
         self._shortest_limit = int(self._limit.min())
         prefix = np.array([request.prefix for request in requests], dtype=np.int64).reshape(len(requests), -1)
         self._tokens = _Columns(prefix.repeat(width, axis=0))
-        start = np.full((len(special.start), len(requests) * width), np.array(special.start)[:, None], dtype=np.int64)
-        self.before: Sequence[IntArray]
-        self.token: IntArray
-        *self.before, self.token = [*start, *np.ascontiguousarray(self.history.T)]
+        start = [np.full(len(requests) * width, token, dtype=np.int64) for token in special.start]
+        columns: list[IntArray] = [*start, *np.ascontiguousarray(self.history.T)]
+        self.before: Sequence[IntArray] = columns[:-1]
+        self.token = columns[-1]
         self._given_tokens = len(special.prefix)
         """Number of tokens that count in the length of every output but are not part of it."""
         self._given = np.array([request.log_probability or 0.0 for request in requests])
