@@ -38,7 +38,10 @@ FAMILIES = ("post_norm", "ssru", "lstm", "lstm_dot")
 """A model of each family, whose targets are made to begin with one of its tokens."""
 IMPORTED = ("m2m", "nllb", "mbart_50")
 """Models that are published with a token that every target begins with."""
-SLOW = ("lstm", "lstm_dot", "m2m")
+CASES = [
+    pytest.param(name, marks=[pytest.mark.slow] if name in {"lstm", "lstm_dot", "m2m"} else [])
+    for name in (*FAMILIES, *IMPORTED)
+]
 LONGEST = 30
 
 
@@ -80,10 +83,7 @@ def imported(architecture: str, folder: Path) -> Case:
     return Case(write_run(found.model, folder / "run", found.origin, text=texts), texts)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in (*FAMILIES, *IMPORTED)],
-)
+@pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     folder = tmp_path_factory.mktemp("targets") / request.param
     return own(request.param, folder) if request.param in FAMILIES else imported(request.param, folder)
