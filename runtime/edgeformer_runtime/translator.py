@@ -53,9 +53,9 @@ class TextHypothesis:
     text: str
     """Detokenized text."""
     tokens: tuple[str, ...]
-    """Tokens as the vocabulary writes them, without start and end token."""
+    """Tokens as the vocabulary writes them, without the end token and what every target begins with."""
     ids: tuple[int, ...]
-    """Token ids, without start and end token."""
+    """Their ids."""
     score: float | None
     """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if scores were not requested."""
     finished: bool
