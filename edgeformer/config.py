@@ -122,7 +122,7 @@ class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     @property
     def warmup(self) -> int:
         """Number of updates of warm-up, as given or by default."""
-        return self.warmup_steps or min(1000, max(1, self.max_steps // 10))
+        return min(1000, max(1, self.max_steps // 10)) if self.warmup_steps is None else self.warmup_steps
 
 
 class Recipe(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -230,6 +230,7 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
         "train.batch_tokens": train.batch_tokens,
         "train.accumulate": train.accumulate,
         "train.learning_rate": train.learning_rate,
+        "train.warmup_steps": train.warmup,
         "train.validate_every": train.validate_every,
         "train.average": train.average,
         "train.adam_eps": train.adam_eps,
@@ -238,11 +239,7 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
         "data.valid_size": data.valid_size,
         "data.test_size": data.test_size,
     }
-    optional = {
-        "tokenizer.vocab_size": tokenizer.vocab_size,
-        "train.max_minutes": train.max_minutes,
-        "train.warmup_steps": train.warmup_steps,
-    }
+    optional = {"tokenizer.vocab_size": tokenizer.vocab_size, "train.max_minutes": train.max_minutes}
     positive |= {key: value for key, value in optional.items() if value is not None}
     problems = [
         f"`{key}` must be positive{_bound(value)}, but is {value}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -127,6 +128,7 @@ def test_validation_and_evaluation_of_its_own_translations_agree(case: Case) -> 
         batch_tokens=400,
         sentences=100,
         label_smoothing=0.0,
+        autocast=nullcontext,
     )
     options = case.translator.options(beam_size=1, max_length=2 * int(encoded.target.length.max()))
     texts = [pairs[index][0] for index in encoded.kept]

@@ -50,7 +50,7 @@ def run_updates(
         optimizer: updates the parameters of ``objective``.
         stream: batches of this process.
         config: section ``[train]``.
-        learning_rate: returns the learning rate of an update by its number.
+        learning_rate: returns the learning rate of an update by its number; called once for each, in order.
         step: updates made before.
         after_update: called between updates, never while a gradient is being accumulated.
 

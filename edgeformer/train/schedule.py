@@ -77,7 +77,7 @@ class Schedule:
 
 
 def plan(config: TrainConfig) -> list[str]:
-    """Say when training ends and how its learning rate changes, and warn if that is no way to learn."""
+    """Say when training ends and what its learning rate does, and warn if that never reaches its peak in time."""
     warmup, cooldown, steps = config.warmup, config.cooldown_steps, config.max_steps
     if config.max_minutes is None:
         lines = [f"Training ends after {steps:,} updates: {warmup:,} of warm-up, {cooldown:,} of cool-down at the end."]

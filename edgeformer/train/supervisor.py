@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from edgeformer.config import TrainConfig
 from edgeformer.errors import TrainingError
 from edgeformer.train.checkpoints.averaging import averaged_steps, best_steps, keep_only, weights_path
 from edgeformer.train.checkpoints.checkpoint import TrainingState
@@ -174,11 +173,11 @@ class Supervisor:
         )
         self.display.validated(validation, is_best=[validation.step] == best_steps(self.progress.validations, 1))
         warmed_up = self.progress.position >= min(self.config.warmup, self.config.max_steps)
-        if warmed_up and validation.perplexity >= self.validator.word_frequencies:
+        if warmed_up and validation.perplexity >= self.validator.unigram_perplexity:
             self.display.line(
-                "Warning: the model has hardly learned anything so far; knowing nothing but how frequent each token is "
-                f"gives a perplexity of {self.validator.word_frequencies:.2f}. If it stays like this, train longer "
-                "(train.max_steps, train.max_minutes) or start again with another train.learning_rate or "
+                "Warning: the model has hardly learned anything so far; guessing tokens by their frequency alone has a "
+                f"perplexity of {self.validator.unigram_perplexity:.2f}. If it stays like this, train longer "
+                "(train.max_steps, train.max_minutes), or start again with another train.learning_rate or "
                 "train.warmup_steps."
             )
 

@@ -121,13 +121,12 @@ def train(
     console = console if console is not None and is_first else Console(quiet=True)
     run = Run.open(out) if resume else None
     if run is not None:
-        recipe = resumable_recipe(run, recipe)
+        run.recipe = recipe = resumable_recipe(run, recipe)  # on every process, since all must agree on the limits
         if limit := limit_of_finished(run, recipe):
             return _nothing_to_do(run, limit, console)
         require_checkpoint(run)
     if recipe is None:
         raise ConfigError("A recipe is needed to start a run.")
-    recipe = with_warmup(recipe, recipe.train.warmup)  # from now on, it does not depend on limits that may change
     if run is None and is_first:
         refuse_used(out)  # before the corpus is read
     if recipe.train.threads:
@@ -140,7 +139,6 @@ def train(
         raise CheckpointError(
             f"Run `{out}` was trained on different text from what is there now; provide the same files with --data."
         )
-    run.recipe = recipe  # on every process, since all must agree on the limits
     with locked_folder(run.path) if is_first else nullcontext():
         if resume and is_first:
             clear_stale(run.checkpoints)
@@ -342,6 +340,7 @@ def _create(
             time.sleep(0.2)
         return Run.open(out)
     provenance = msgspec.to_builtins(corpus.provenance)
+    recipe = with_warmup(recipe, recipe.train.warmup)  # which does not depend on limits that resuming may change
     if init is not None:
         return start_from(init, out, recipe, provenance)
     source_tokenizer, target_tokenizer = train_tokenizers(corpus.train, recipe.tokenizer)

@@ -68,9 +68,10 @@ class Validator:
         )
 
     @cached_property
-    def word_frequencies(self) -> float:
+    def unigram_perplexity(self) -> float:
         """Perplexity of a model that knows how frequent each token is, and nothing else."""
-        labels = np.concatenate([batch.labels[batch.labels >= 0] for batch in in_order(self.encoded, self.batch_tokens)])
+        batches = in_order(self.encoded, self.batch_tokens)
+        labels = np.concatenate([batch.labels[batch.labels >= 0] for batch in batches])
         share = np.unique(labels, return_counts=True)[1] / len(labels)
         return math.exp(-(share * np.log(share)).sum())
 

@@ -382,7 +382,12 @@ def test_warm_up_and_cool_down_fit_into_the_minutes_also_when_resumed(
     monkeypatch.setattr("time.monotonic", clock)
     monkeypatch.setattr("edgeformer.train.supervisor.LOG_SECONDS", -math.inf)  # after every update
     output = io.StringIO()
-    limits = {"max_steps": 100_000, "max_minutes": 1.0, "warmup_steps": 20_000, "cooldown_steps": 40_000}
+    limits: dict[str, Any] = {
+        "max_steps": 100_000,
+        "max_minutes": 1.0,
+        "warmup_steps": 20_000,
+        "cooldown_steps": 40_000,
+    }
     settings = recipe(corpus, **limits, validate_every=40)
     batch = BatchStream.batch
 
@@ -426,7 +431,7 @@ def test_a_model_that_learns_nothing_is_reported_as_soon_as_the_warm_up_is_over(
 ) -> None:
     output = io.StringIO()
     model = {"d_model": 32, "d_ff": 64, "dropout": 0.0, "norm": "pre"}
-    limits = {"max_steps": 60, "validate_every": 20, "warmup_steps": 21}
+    limits: dict[str, Any] = {"max_steps": 60, "validate_every": 20, "warmup_steps": 21}
     train(
         recipe(corpus, model, learning_rate=rate, batch_tokens=512, **limits),
         tmp_path / "run",
