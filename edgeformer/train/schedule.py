@@ -92,7 +92,7 @@ def plan(config: TrainConfig) -> list[str]:
         highest = best / warmup * min(1.0, (steps - best + 1) / (cooldown + 1))
         lines.append(
             f"Warning: {warmup:,} updates of warm-up and {cooldown:,} of cool-down do not fit into train.max_steps = "
-            f"{steps:,}. The learning rate is highest {best / steps:.0%} into the training, at {highest:.0%} of its "
-            "peak. Raise train.max_steps, or lower train.warmup_steps and train.cooldown_steps."
+            f"{steps:,}. The learning rate is highest {best / steps:.0%} into the training, at {100 * highest:.3g}% of "
+            "its peak. Raise train.max_steps, or lower train.warmup_steps and train.cooldown_steps."
         )
     return lines
