@@ -79,7 +79,7 @@ def test_collate_shifts_and_pads() -> None:
     batch = pairs.collate(np.array([0, 1]), 6)
     assert batch.source.tolist() == [[4, 4, EOS], [5, EOS, 0]]
     assert batch.source_length.tolist() == [3, 2]
-    assert batch.target.tolist() == [[BOS, 4, 0, 0], [BOS, 5, 5, 5]]
+    assert batch.target.tolist() == [[BOS, 4, EOS, EOS], [BOS, 5, 5, 5]]
     assert batch.labels.tolist() == [[4, EOS, NO_LABEL, NO_LABEL], [5, 5, 5, EOS]]
     assert {array.dtype for array in (batch.source, batch.source_length, batch.target, batch.labels)} == {
         np.dtype("int64")
