@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import resource
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,10 +21,11 @@ import pytest
 from click.testing import CliRunner
 
 from edgeformer.cli import main
-from edgeformer.errors import DataError
+from edgeformer.errors import ConfigError, DataError
 from edgeformer.importers.downloads import download_model, is_model_name
 from edgeformer.importers.downloads.firefox import COLLECTION, Attachment, Record, newest
 from edgeformer.train.run import Run
+from edgeformer_runtime.files import locked_folder
 from tests.importers.bergamot_models import bergamot_files
 from tests.importers.marian_models import MARIAN
 
@@ -31,12 +35,19 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Server:
-    """Serves given contents, and counts requests."""
+    """Serves given contents, whole or in parts, and counts requests and bytes."""
 
     def __init__(self) -> None:
         self.url = ""
         self.contents: dict[str, tuple[bytes, dict[str, str]]] = {}
         self.requests: list[str] = []
+        self.sent: Counter[str] = Counter()
+        """Bytes of each path."""
+        self.breaks: dict[str, list[int]] = {}
+        """After how many bytes the next responses for a path end."""
+        self.stalled: dict[str, threading.Event] = {}
+        """Paths whose responses stop in the middle for as long as a test lasts; set when one does."""
+        self.knows_ranges = True
 
     def add(self, path: str, content: Any, headers: dict[str, str] | None = None) -> None:
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -45,7 +56,7 @@ class Server:
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    served = Server()
+    served, done = Server(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -58,12 +69,34 @@ def serving() -> Iterator[Server]:
                 self.end_headers()
                 return
             data, headers = served.contents[path]
-            self.send_response(200)
-            for name, value in {"Content-Length": str(len(data)), **headers}.items():
+            begin = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")) if served.knows_ranges else None
+            first, size = int(begin[1]) if begin else 0, len(data)
+            if first >= size > 0:
+                self.send_response(416)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            self.send_response(206 if begin else 200)
+            headers = headers | ({"Content-Range": f"bytes {first}-{size - 1}/{size}"} if begin else {})
+            for name, value in {"Content-Length": str(size - first), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             if self.command == "GET":
-                self.wfile.write(data)
+                self.send(path, data[first:])
+
+        def send(self, path: str, data: bytes) -> None:
+            breaks, stalled = served.breaks.get(path), served.stalled.get(path)
+            if breaks:
+                data = data[: breaks.pop(0)]
+            if stalled is not None:
+                data = data[: len(data) // 2]
+            self.wfile.write(data)
+            self.wfile.flush()
+            served.sent[path] += len(data)
+            if stalled is not None:
+                stalled.set()
+                done.wait()
+            self.close_connection = True
 
         do_HEAD = do_GET  # noqa: N815 - http.server's names
 
@@ -77,9 +110,16 @@ def serving() -> Iterator[Server]:
     try:
         yield served
     finally:
+        done.set()
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let attempts follow each other at once."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
 
 
 @pytest.fixture
@@ -167,6 +207,68 @@ def test_damaged_downloads_are_refused(firefox: Callable[..., None]) -> None:
         download_model("firefox:enfr")
 
 
+def test_an_interrupted_download_continues(server: Server, firefox: Callable[..., None], no_pauses: None) -> None:
+    weights = os.urandom(1_000_000)
+    firefox("1.0", {"model": ("model.bin", weights), "vocab": ("vocab.spm", b"pieces")})
+    path = "/cdn/main/1.0/model.bin.zst"
+    size = len(server.contents[path][0])
+    server.breaks[path] = [100_000, 200_000, 300_000]
+    with pytest.raises(DataError, match=r"`model\.bin\.zst` cannot be downloaded from .* give the folder of a model"):
+        download_model("firefox:enfr")
+    server.breaks[path] = [150_000]
+    found = download_model("firefox:enfr")
+    assert (found.path / "model.bin").read_bytes() == weights
+    assert server.sent[path] < size + 100_000, "little was sent twice"
+    assert size - 600_000 <= found.nbytes < size - 500_000
+    assert sorted(file.name for file in found.path.iterdir()) == ["model.bin", "vocab.spm"]
+    assert download_model("firefox:enfr").nbytes == 0
+
+
+@pytest.mark.parametrize("knows_ranges", [True, False])
+def test_what_an_interrupted_download_left_may_be_anything(
+    server: Server, firefox: Callable[..., None], knows_ranges: bool, no_pauses: None
+) -> None:
+    server.knows_ranges = knows_ranges
+    weights = os.urandom(10_000)
+    firefox("1.0", {"model": ("model.bin", weights), "vocab": ("vocab.spm", b"pieces")})
+    folder = download_model("firefox:enfr").path
+    packed = server.contents["/cdn/main/1.0/model.bin.zst"][0]
+    for left in (b"", packed[:99], packed, bytes(99), bytes(20_000)):
+        (folder / "model.bin").unlink(missing_ok=True)
+        (folder / "model.bin.part").write_bytes(left)
+        if knows_ranges and not packed.startswith(left):
+            with pytest.raises(DataError, match="Download it again"):
+                download_model("firefox:enfr")
+        assert (download_model("firefox:enfr").path / "model.bin").read_bytes() == weights
+        assert not (folder / "model.bin.part").exists()
+
+
+def test_a_full_disk_keeps_what_there_is(firefox: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    firefox("1.0", {"model": ("model.bin", os.urandom(200_000)), "vocab": ("vocab.spm", b"pieces")})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+    try:
+        with pytest.raises(OSError, match=r"File too large.*model\.bin\.part"):
+            download_model("firefox:enfr")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert download_model("firefox:enfr").nbytes < 110_000
+
+
+def test_a_model_is_fetched_by_one_process_at_a_time(firefox: Callable[..., None]) -> None:
+    firefox("1.0", {"model": ("model.bin", b"weights"), "vocab": ("vocab.spm", b"pieces")})
+    with (
+        locked_folder(download_model("firefox:enfr").path),
+        pytest.raises(ConfigError, match="is being used by another process"),
+    ):
+        download_model("firefox:enfr")
+
+
+def test_without_network_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, no_pauses: None) -> None:
+    monkeypatch.setenv("EDGEFORMER_FIREFOX_SERVER", "http://127.0.0.1:9")
+    with pytest.raises(DataError, match="Check the network, or give the folder of a model that was downloaded"):
+        download_model("firefox:enfr")
+
+
 def test_an_answer_of_another_form_is_an_error(server: Server, firefox: Callable[..., None]) -> None:
     firefox("1.0", {"model": ("model.bin", b"weights")})
     server.add(f"/v1{COLLECTION}", {"data": [{"name": 1}]})
@@ -234,7 +336,9 @@ def test_a_model_of_the_hub_is_fetched_once_and_pinned(server: Server, tmp_path:
     environment["HF_ENDPOINT"] = "http://127.0.0.1:9"  # nothing is there
     again = fetch(f"hf:some/model@{COMMIT}")
     assert again.stdout.splitlines()[:1] == [path], again.stderr
-    assert "cannot be reached" in fetch("hf:other/model").stderr
+    refused = fetch("hf:other/model").stderr
+    assert "cannot be reached" in refused
+    assert "give the folder of a model" in refused
     environment["HF_ENDPOINT"] = server.url
     assert "has no model `other/model`" in fetch("hf:other/model").stderr
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from edgeformer.errors import ConfigError, DataError
-from edgeformer.importers.downloads.downloaded import Downloaded
+from edgeformer.importers.downloads.downloaded import ADVICE, Downloaded
 
 FILES = (
     "*.json",
@@ -44,8 +44,19 @@ def download_from_hub(name: str) -> Downloaded:
     if match is None:
         raise ConfigError(f"`hf:{name}` is not a model name; give hf:ORGANIZATION/NAME, optionally with @REVISION.")
     repository, revision = match["repository"], match["revision"]
+    before = _stored(repository)
     folder = Path(_snapshot(repository, revision))
-    return Downloaded(folder, {"name": f"hf:{repository}", "revision": folder.name})
+    nbytes = _stored(repository) - before
+    return Downloaded(folder, {"name": f"hf:{repository}", "revision": folder.name}, nbytes=nbytes)
+
+
+def _stored(repository: str) -> int:
+    """Bytes that the cache has of a repository, downloads that were interrupted included."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
+
+    folder = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model") / "blobs"
+    return sum(file.stat().st_size for file in folder.glob("*"))
 
 
 def _snapshot(repository: str, revision: str | None) -> str:
@@ -55,12 +66,7 @@ def _snapshot(repository: str, revision: str | None) -> str:
         DataError: the repository does not exist, has no weights, or cannot be downloaded.
     """
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
     try:
         info = HfApi().model_info(repository, revision=revision)
@@ -79,7 +85,8 @@ def _snapshot(repository: str, revision: str | None) -> str:
                 if (Path(folder) / group[0]).is_file():
                     return folder
         raise DataError(
-            f"The Hugging Face Hub cannot be reached ({_first_line(error)}), and `{repository}` is not in its cache."
+            f"The Hugging Face Hub cannot be reached ({_first_line(error)}), and `{repository}` is not in its cache. "
+            f"Check the network, or {ADVICE}."
         ) from None
     files = {file.rfilename for file in info.siblings or ()}
     weights = next((group for group in WEIGHTS if group[0] in files), None)
@@ -87,8 +94,11 @@ def _snapshot(repository: str, revision: str | None) -> str:
         raise DataError(f"`{repository}` has no weights that can be imported, such as model.safetensors.")
     try:
         return snapshot_download(repository, revision=info.sha, allow_patterns=[*FILES, *weights])
-    except (HfHubHTTPError, OSError) as error:
-        raise DataError(f"`{repository}` cannot be downloaded: {_first_line(error)}") from None
+    except Exception as error:  # of the HTTP library, too
+        reason = _first_line(error).removesuffix(".")
+        raise DataError(
+            f"`{repository}` cannot be downloaded: {reason}. The same command continues, or {ADVICE}."
+        ) from None
 
 
 def _first_line(error: Exception) -> str:
