@@ -14,11 +14,11 @@ import click
 
 from edgeformer.data.text import read_lines
 from edgeformer_bench.commands import Command
-from edgeformer_bench.memory import peak_memory_mb
 from edgeformer_bench.timer import alternate, timed
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import console, plural, table
 from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engine.memory import peak_memory_mb
 from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.translator import Translator
 

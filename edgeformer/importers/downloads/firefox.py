@@ -74,8 +74,8 @@ def download_from_firefox(pair: str) -> Downloaded:
     """
     server = os.environ.get("EDGEFORMER_FIREFOX_SERVER", SERVER).rstrip("/")
     records = _decoded(f"{server}{COLLECTION}", _Records).data
-    wanted = _plain(pair)
-    candidates = [record for record in records if _plain(record.source_language + record.target_language) == wanted]
+    wanted = plain_pair(pair)
+    candidates = [record for record in records if plain_pair(record.source_language + record.target_language) == wanted]
     files = newest(candidates)
     if not files:
         known = sorted({f"{record.source_language}-{record.target_language}" for record in records})
@@ -113,7 +113,7 @@ def newest(records: list[Record]) -> list[Record]:
     return []
 
 
-def _plain(pair: str) -> str:
+def plain_pair(pair: str) -> str:
     """A pair of languages in any spelling, such as ``enfr``."""
     return pair.replace("-", "").replace("_", "").lower()
 
