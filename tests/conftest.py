@@ -35,6 +35,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="slow; run with --slow"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_models_of_ones_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let the user who runs the tests have no models, and no variable that names some."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        patch.delenv("EDGEFORMER_MODELS", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> str:
     """Device of the bundles under test; skips the test if onnxruntime cannot use it."""

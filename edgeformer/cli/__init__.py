@@ -106,7 +106,7 @@ _EXTRA_OF_MODULE = {
     "onnx_ir": "export",
     "onnxscript": "export",
     "onnxsim": "export",
-    "pooch": "train",
+    "requests": "train",
     "sacrebleu": "eval",
     "safetensors": "train",
     "torch": "train",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("teacher", type=click.Path(path_type=Path))
+@click.argument("teacher", type=options.BundlePath())
 @click.argument("recipe", required=False)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Output folder; must be missing or empty.")
 @options.data_folder

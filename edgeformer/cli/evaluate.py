@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=options.BundlePath())
 @click.option(
     "--source",
     required=True,
@@ -55,8 +55,8 @@ def evaluate(
 ) -> None:
     """Score the translations of a test set.
 
-    Translates --source with MODEL, a bundle or a run folder, and compares with --reference. Prints BLEU and chrF with
-    their sacreBLEU signatures, the share of exact matches, and sentences per second.
+    Translates --source with MODEL, a bundle (or the name of a model) or a run folder, and compares with --reference.
+    Prints BLEU and chrF with their sacreBLEU signatures, the share of exact matches, and sentences per second.
 
     With --perplexity, prints how well MODEL predicts the references token by token. Compare perplexities only between
     models with the same tokenizer.

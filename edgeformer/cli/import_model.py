@@ -7,36 +7,37 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgeformer.errors import DataError
+from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
     from edgeformer.importers.read import Found
     from edgeformer.train.run import Run
 
 
-@click.command("import")
-@click.argument("source")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write; missing or empty.")
-@click.option("--from", "format_name", metavar="FORMAT", help="Format of SOURCE, instead of recognizing it.")
-@click.option("--source-language", default="", help="BCP 47 tag of the language to translate from.")
-@click.option("--target-language", default="", help="BCP 47 tag of the language to translate to.")
-@click.option(
+reading = options.group(
+    "reading",
+    format_name=click.option(
+        "--from", "format_name", metavar="FORMAT", help="Format of SOURCE, instead of recognizing it."
+    ),
+    source_language=click.option("--source-language", help="BCP 47 tag of the language to translate from."),
+    target_language=click.option("--target-language", help="BCP 47 tag of the language to translate to."),
+    license=click.option("--license", help="License of the weights, for the card. Default: what the model states."),
+)
+"""How to read a model; see :func:`~edgeformer.importers.read.read_model`."""
+text_option = click.option(
     "--text",
     type=click.Path(path_type=Path),
     help="Sentences of the source language, one per line, for calibrating quantization and for examples.",
 )
-@click.option("--license", default="", help="License of the weights, for the card. Default: what the model states.")
+
+
+@click.command("import")
+@click.argument("source")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write; missing or empty.")
+@reading
+@text_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def import_model(
-    source: str,
-    out: Path,
-    format_name: str | None,
-    source_language: str,
-    target_language: str,
-    text: Path | None,
-    license: str,
-    as_json: bool,
-) -> None:
+def import_model(source: str, out: Path, reading: dict[str, str], text: Path | None, as_json: bool) -> None:
     """Import a model of another toolkit.
 
     Reads SOURCE, a file, folder or zip file of another toolkit, and writes a run folder, on which everything else
@@ -51,19 +52,13 @@ def import_model(
       edgeformer import firefox:enfr --out run
       edgeformer export run --out bundle --precision int8
     """
-    from edgeformer.data.text import read_lines
     from edgeformer.importers.read import read_model
     from edgeformer.importers.run_folder import write_run
+    from edgeformer.importers.sample import own_text
     from edgeformer_runtime.cli.output import stages
 
-    sentences: list[str] = []
-    if text is not None:
-        sentences = [line for line in read_lines(text) if line.strip()]
-        if not sentences:
-            raise DataError(f"`{text}` has no text.")
-    found = read_model(
-        source, format_name, source_language=source_language, target_language=target_language, license=license
-    )
+    sentences = own_text(text)
+    found = read_model(source, **reading)
     with stages({"translate": "Translating a sample"}, quiet=as_json) as progress:
         run = write_run(
             found.model, out, found.origin, text=sentences, progress=lambda fraction: progress("translate", fraction)

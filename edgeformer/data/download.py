@@ -1,24 +1,24 @@
-"""Download of a corpus file."""
+"""Download of a file of a corpus or a model."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from tempfile import TemporaryFile
+from typing import IO
 
 import edgeformer
 from edgeformer.errors import DataError
-
-if TYPE_CHECKING:
-    from pooch import Pooch
-    from rich.progress import Progress
+from edgeformer_runtime.files import naming
 
 MAX_BYTES = 1 << 28
-"""Maximum size of a download; the largest corpus file has four megabytes."""
+"""Maximum size of a download; the largest model of Firefox has 60 megabytes."""
 _ATTEMPTS = 3
-_CHUNK = 1 << 16
+_CHUNK = 1 << 14
+"""Bytes that are written at a time; those of one that is broken off are lost."""
 _TIMEOUT_SECONDS = 30.0
 
 
@@ -27,7 +27,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("EDGEFORMER_CACHE") or Path.home() / ".cache" / "edgeformer")
 
 
-def download(url: str, advice: str = "put the file into a folder and give that with --data") -> bytes:
+def download(
+    url: str,
+    advice: str = "put the file into a folder and give that with --data",
+    *,
+    part: Path | None = None,
+) -> bytes:
     """Fetch an http or https address of a few megabytes, in at most three attempts; a response of 4xx is final.
 
     If standard error is a terminal, a bar shows the progress.
@@ -35,71 +40,62 @@ def download(url: str, advice: str = "put the file into a folder and give that w
     Args:
         url: the address.
         advice: for the message of an error, what to do without a network.
+        part: file in a folder that exists, where everything that arrives is kept, so that a later call continues there.
+            The caller must compare a hash, since the content could have changed in between, and remove the file.
 
     Raises:
         DataError: the download failed, or is larger than :data:`MAX_BYTES`.
     """
     # The network is rarely needed: keep it out of start-up.
-    import pooch
     from requests import HTTPError, RequestException
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+    name = url.rstrip("/").rpartition("/")[2]
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     bars = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    pooch.get_logger().setLevel("WARNING")
-    name = url.rstrip("/").rpartition("/")[2]
-
-    def fetch(url: str, path: str, registry: Pooch) -> None:
-        headers = {"User-Agent": f"edgeformer/{edgeformer.__version__}"}
-        get = pooch.HTTPDownloader(_Bar(bars, name), _CHUNK, timeout=_TIMEOUT_SECONDS, headers=headers)
-        try:
-            get(url, path, registry)
-        except HTTPError as error:
-            if error.response is not None and error.response.status_code < 500:
-                raise _failure(url, error, advice) from None
-            raise
-
-    with TemporaryDirectory() as folder, bars:
-        registry = pooch.create(folder, "", registry={name: None}, urls={name: url}, retry_if_failed=_ATTEMPTS - 1)
-        try:
-            return Path(registry.fetch(name, downloader=fetch)).read_bytes()
-        except (RequestException, OSError) as error:
-            raise _failure(url, error, advice) from None
+    with bars, naming(part or Path(name)), TemporaryFile() if part is None else part.open("a+b") as file:
+        task = bars.add_task(name, total=None)
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                _receive(url, file, lambda done, total: bars.update(task, completed=done, total=total))
+                file.seek(0)
+                return file.read()
+            except RequestException as error:
+                is_final = isinstance(error, HTTPError) and error.response.status_code < 500
+                if is_final or attempt == _ATTEMPTS:
+                    reason = f"`{name}` cannot be downloaded from {url}: {error}"
+                    raise DataError(f"{reason}. Check the network, or {advice}.") from None
+            if part is None:
+                file.truncate(0)
+            time.sleep(attempt)
+    raise AssertionError("the last attempt returns or raises")
 
 
-def _failure(url: str, reason: Exception, advice: str) -> DataError:
-    name = url.rstrip("/").rpartition("/")[2]
-    return DataError(f"`{name}` cannot be downloaded from {url}: {reason}. Check the network, or {advice}.")
+def _receive(url: str, file: IO[bytes], progress: Callable[[int, int | None], None]) -> None:
+    """Append what a file lacks, or write all of it if the server does not send parts."""
+    import requests
 
-
-class _Bar:
-    """The progress of one attempt, in the form in which pooch reports it."""
-
-    def __init__(self, bars: Progress, name: str) -> None:
-        self._bars, self._task, self._name = bars, bars.add_task(name, total=None), name
-        self.total = 0
-        """Bytes of the file, or 0 if the server does not state them."""
-        self._received = 0
-
-    def update(self, size: int) -> None:
-        """Count a chunk.
-
-        Raises:
-            DataError: more than :data:`MAX_BYTES` have arrived.
-        """
-        self._received += size
-        if self._received > MAX_BYTES:
-            raise DataError(
-                f"The download of `{self._name}` was stopped after {MAX_BYTES:,} bytes; it should be smaller."
-            )
-        self._bars.update(self._task, advance=size, total=self.total or None)
-
-    def reset(self) -> None:
-        """Start again, before the full size is reported at the end."""
-        self._received = 0
-        self._bars.reset(self._task)
-
-    def close(self) -> None:
-        """Remove the bar."""
-        self._bars.remove_task(self._task)
+    begin = file.seek(0, os.SEEK_END)
+    # Without the compression of HTTP, bytes of the file are those of its download.
+    headers = {"User-Agent": f"edgeformer/{edgeformer.__version__}", "Accept-Encoding": "identity"}
+    headers |= {"Range": f"bytes={begin}-"} if begin else {}
+    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECONDS) as response:
+        if begin and response.status_code == requests.codes.requested_range_not_satisfiable:
+            return  # it is all here
+        response.raise_for_status()
+        if begin and response.status_code != requests.codes.partial_content:
+            begin = file.seek(0)
+            file.truncate()
+        size = int(response.headers.get("Content-Length", 0))
+        total = begin + size if size else None
+        progress(begin, total)
+        for chunk in response.iter_content(_CHUNK):
+            file.write(chunk)
+            if file.tell() > MAX_BYTES:
+                file.truncate(0)
+                name = url.rpartition("/")[2]
+                raise DataError(
+                    f"The download of `{name}` was stopped after {MAX_BYTES:,} bytes; it should be smaller."
+                )
+            progress(file.tell(), total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from edgeformer.importers.downloads import Downloaded, download_model, is_model_
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import Importer, choose_importer, importers
 from edgeformer.traceback_summary import describe
+from edgeformer_runtime.bundle.provenance import TextOrigin
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,21 @@ class Found:
     """For the record in the run folder: name, license, SHA-256 of the files."""
 
 
+def fetch(source: str | Path) -> Downloaded:
+    """Download a model that is given by name; a path stays as it is.
+
+    Raises:
+        ConfigError: the name is malformed.
+        DataError: the model cannot be downloaded.
+    """
+    if isinstance(source, str) and is_model_name(source) and not Path(source).exists():
+        return download_model(source)
+    return Downloaded(Path(source))
+
+
 def read_model(
-    source: str | Path,
-    format_name: str | None,
+    source: str | Path | Downloaded,
+    format_name: str | None = None,
     *,
     source_language: str = "",
     target_language: str = "",
@@ -36,7 +50,7 @@ def read_model(
     """Read a model with the importer of its format.
 
     Args:
-        source: a file or folder, a zip file of one, or the name of a published model, which is downloaded.
+        source: a file or folder, a zip file of one, the name of a published model, or what :func:`fetch` returns.
         format_name: name of an importer; ``None`` recognizes the format.
         source_language: BCP 47 tag; by default, what the model states.
         target_language: BCP 47 tag; by default, what the model states.
@@ -47,9 +61,7 @@ def read_model(
         DataError: the model cannot be downloaded.
         ImporterError: the model is damaged, or has something that the families cannot represent.
     """
-    downloaded = Downloaded(Path(source))
-    if isinstance(source, str) and is_model_name(source) and not Path(source).exists():
-        downloaded = download_model(source)
+    downloaded = source if isinstance(source, Downloaded) else fetch(source)
     path = downloaded.path
     is_zip = path.is_file() and path.suffix.lower() == ".zip"
     if is_zip and not any(known.recognizes(path) for known in importers()):
@@ -74,6 +86,21 @@ def read_model(
         "sha256": model.hashes,
     }
     return Found(model, importer.name, origin)
+
+
+def is_record_of(origin: TextOrigin, downloaded: Downloaded) -> bool:
+    """Return whether a record of an imported model is of what was downloaded, or of the files at a path.
+
+    Raises:
+        ImporterError: a file cannot be read.
+    """
+    path, sha256 = downloaded.path, origin.sha256
+    if downloaded.origin:
+        return (origin.name, origin.revision) == (downloaded.origin["name"], downloaded.origin["revision"])
+    if path.is_file():
+        return sha256_of([path])[path.name] in sha256.values()
+    files = [file for name in sha256 for file in (path / name, *path.glob(f"*/{escape(name)}")) if file.is_file()]
+    return bool(sha256) and sha256_of(files) == sha256
 
 
 def _read(path: Path, format_name: str | None) -> tuple[Importer, ImportedModel]:

@@ -61,7 +61,9 @@ def choose_importer(path: Path, name: str | None) -> Importer:
                 return importer
         raise ConfigError(f"`--from` must be one of {names}, but is `{name}`.")
     if not path.exists():
-        raise ConfigError(f"`{path}` does not exist; give the file or folder of a model.")
+        raise ConfigError(
+            f"`{path}` does not exist; give the file or folder of a model, firefox:PAIR, or hf:ORGANIZATION/NAME."
+        )
     for importer in known:
         if importer.recognizes(path):
             return importer

@@ -5,9 +5,13 @@ from __future__ import annotations
 import random
 from datetime import date, timedelta
 from itertools import chain, zip_longest
+from pathlib import Path
 
 from babel import Locale, UnknownLocaleError
 from babel.dates import format_date
+
+from edgeformer.data.text import read_lines
+from edgeformer.errors import DataError
 
 SENTENCES = 256
 """Sentences that an imported model translates, for calibration and examples."""
@@ -31,3 +35,17 @@ def sample_text(language: str, count: int = SENTENCES) -> list[str]:
     dates = [format_date(day, "full", locale) for day in days]
     mixed = chain.from_iterable(zip_longest(dates, names[: count // 2]))
     return [line for line in mixed if line][:count]
+
+
+def own_text(path: Path | None) -> list[str]:
+    """Lines of a file that are not blank; none without a file.
+
+    Raises:
+        DataError: the file cannot be read, or has no text.
+    """
+    if path is None:
+        return []
+    lines = [line for line in read_lines(path) if line.strip()]
+    if not lines:
+        raise DataError(f"`{path}` has no text.")
+    return lines

@@ -45,7 +45,10 @@ def open_translator(
         DeviceError: the device is not available.
     """
     if not path.exists():
-        raise ConfigError(f"`{path}` does not exist; give the folder of a run or of a bundle.")
+        raise ConfigError(
+            f"`{path}` does not exist; give the folder of a run or of a bundle, or a name that "
+            "`edgeformer models` lists."
+        )
     if is_bundle(path) or not path.is_dir():
         threads, workers = divide_for_many(device, threads, 0)
         return Translator.open(

@@ -14,6 +14,8 @@ class Stage:
     """Text shown while the stage is running."""
 
 
+READ = Stage("Reading the model")
+TRANSLATE = Stage("Translating a sample")
 TRACE = Stage("Tracing the graphs")
 OPTIMIZE = Stage("Optimizing the graphs")
 CALIBRATE = Stage("Calibrating activations")
@@ -21,6 +23,8 @@ WEIGH = Stage("Calibrating 4-bit weights")
 WRITE = Stage("Writing the bundle")
 COMPARE = Stage("Comparing with PyTorch")
 EXAMPLES = Stage("Choosing golden examples")
+VERIFY = Stage("Verifying the bundle")
+MEASURE = Stage("Measuring")
 
 StageProgress = Callable[[Stage, float], None]
 """Called with a stage and the fraction of that stage done, 0 … 1."""

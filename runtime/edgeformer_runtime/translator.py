@@ -31,6 +31,7 @@ from edgeformer_runtime.source import Source, encode_sources
 from edgeformer_runtime.target import prefix_ids, target_ids, with_ids
 from edgeformer_runtime.token_stream import TokenStep, token_steps
 from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
+from edgeformer_runtime.workspace.names import find_bundle
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose default makes `Translator` short for `Translator[OnnxSession]`
@@ -173,7 +174,7 @@ class Translator(Generic[SessionT_co]):
         """Check and open a bundle. The decoding defaults come from its manifest.
 
         Args:
-            bundle: the bundle's folder, or an opened bundle.
+            bundle: the bundle's folder, the name of a model that ``edgeformer models`` lists, or an opened bundle.
             device: ``cpu`` or ``cuda``.
             threads: CPU threads per operator; 0 for as many as a model of this size has use for, at most the available
                 CPUs divided by ``workers``.
@@ -197,7 +198,7 @@ class Translator(Generic[SessionT_co]):
         if not isinstance(bundle, Bundle):
             if not isinstance(bundle, str | Path):
                 raise OptionError(f"`bundle` must be a path or an opened bundle, but is {bundle!r}.")
-            bundle = open_bundle(bundle, trusted_keys=trusted_keys)
+            bundle = open_bundle(find_bundle(bundle), trusted_keys=trusted_keys)
         elif trusted_keys is not None:
             raise OptionError("`trusted_keys` has no effect on an opened bundle; pass it to `open_bundle`.")
         threads, workers = divide_cpus(bundle.nbytes, threads, workers if device == "cpu" else workers or 1)

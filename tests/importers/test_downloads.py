@@ -2,84 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from edgeformer.cli import main
-from edgeformer.errors import DataError
+from edgeformer.errors import ConfigError, DataError
 from edgeformer.importers.downloads import download_model, is_model_name
 from edgeformer.importers.downloads.firefox import COLLECTION, Attachment, Record, newest
 from edgeformer.train.run import Run
+from edgeformer_runtime.files import locked_folder
 from tests.importers.bergamot_models import bergamot_files
 from tests.importers.marian_models import MARIAN
+from tests.model_server import COMMIT, FirefoxPublisher, Server, publish_on_hub, serving
 
-zstandard = pytest.importorskip("zstandard", reason="the extra `import` is not installed")
+pytest.importorskip("zstandard", reason="the extra `import` is not installed")
 MODEL = MARIAN / "ssru"
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-class Server:
-    """Serves given contents, and counts requests."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.contents: dict[str, tuple[bytes, dict[str, str]]] = {}
-        self.requests: list[str] = []
-
-    def add(self, path: str, content: Any, headers: dict[str, str] | None = None) -> None:
-        data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.contents[path] = data, headers or {}
-
-
-@contextmanager
-def serving() -> Iterator[Server]:
-    served = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            served.requests.append(path)
-            if path not in served.contents:
-                self.send_response(404)
-                self.send_header("X-Error-Code", "RepoNotFound")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            data, headers = served.contents[path]
-            self.send_response(200)
-            for name, value in {"Content-Length": str(len(data)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(data)
-
-        do_HEAD = do_GET  # noqa: N815 - http.server's names
-
-        def log_message(self, format: str, *args: object) -> None:
-            del format, args
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    served.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield served
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let attempts follow each other at once."""
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
 
 
 @pytest.fixture
@@ -117,36 +68,14 @@ def test_the_newest_complete_version_is_taken() -> None:
 
 
 @pytest.fixture
-def firefox(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def firefox(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FirefoxPublisher:
     """Publish files as a version of a model."""
     monkeypatch.setenv("EDGEFORMER_FIREFOX_SERVER", f"{server.url}/v1")
     monkeypatch.setenv("EDGEFORMER_CACHE", str(tmp_path / "cache"))
-    server.add("/v1/", {"capabilities": {"attachments": {"base_url": f"{server.url}/cdn/"}}})
-    records: list[dict[str, Any]] = []
-
-    def publish(version: str, files: dict[str, tuple[str, bytes]], *, damaged: str = "") -> None:
-        for kind, (name, data) in files.items():
-            packed = zstandard.ZstdCompressor().compress(data)
-            location = f"main/{version}/{name}.zst"
-            server.add(f"/cdn/{location}", packed if name != damaged else packed[:-1] + b"\0")
-            records.append(
-                {
-                    "name": name,
-                    "fileType": kind,
-                    "sourceLanguage": "en",
-                    "targetLanguage": "fr",
-                    "version": version,
-                    "architecture": "tiny",
-                    "decompressedHash": hashlib.sha256(data).hexdigest(),
-                    "attachment": {"location": location, "hash": hashlib.sha256(packed).hexdigest(), "size": 1},
-                }
-            )
-        server.add(f"/v1{COLLECTION}", {"data": records})
-
-    return publish
+    return FirefoxPublisher(server)
 
 
-def test_a_model_of_firefox_is_fetched_once(server: Server, firefox: Callable[..., None]) -> None:
+def test_a_model_of_firefox_is_fetched_once(server: Server, firefox: FirefoxPublisher) -> None:
     firefox("1.0", {"model": ("model.bin", b"old"), "vocab": ("vocab.spm", b"old")})
     firefox("2.0", {"model": ("model.bin", b"weights"), "vocab": ("vocab.spm", b"pieces")})
     for pair in ("enfr", "en-fr"):
@@ -161,20 +90,83 @@ def test_a_model_of_firefox_is_fetched_once(server: Server, firefox: Callable[..
         download_model("firefox:frde")
 
 
-def test_damaged_downloads_are_refused(firefox: Callable[..., None]) -> None:
+def test_damaged_downloads_are_refused(firefox: FirefoxPublisher) -> None:
     firefox("1.0", {"model": ("model.bin", b"weights"), "vocab": ("vocab.spm", b"pieces")}, damaged="model.bin")
     with pytest.raises(DataError, match="is damaged: its SHA-256 is not"):
         download_model("firefox:enfr")
 
 
-def test_an_answer_of_another_form_is_an_error(server: Server, firefox: Callable[..., None]) -> None:
+def test_an_interrupted_download_continues(server: Server, firefox: FirefoxPublisher, no_pauses: None) -> None:
+    weights = os.urandom(1_000_000)
+    firefox("1.0", {"model": ("model.bin", weights), "vocab": ("vocab.spm", b"pieces")})
+    path = "/cdn/main/1.0/model.bin.zst"
+    size = len(server.contents[path][0])
+    server.breaks[path] = [100_000, 200_000, 300_000]
+    with pytest.raises(DataError, match=r"`model\.bin\.zst` cannot be downloaded from .* give the folder of a model"):
+        download_model("firefox:enfr")
+    server.breaks[path] = [150_000]
+    found = download_model("firefox:enfr")
+    assert (found.path / "model.bin").read_bytes() == weights
+    assert server.sent[path] < size + 100_000, "little was sent twice"
+    assert size - 600_000 <= found.nbytes < size - 500_000
+    assert sorted(file.name for file in found.path.iterdir()) == ["model.bin", "vocab.spm"]
+    assert download_model("firefox:enfr").nbytes == 0
+
+
+@pytest.mark.parametrize("knows_ranges", [True, False])
+def test_what_an_interrupted_download_left_may_be_anything(
+    server: Server, firefox: FirefoxPublisher, knows_ranges: bool, no_pauses: None
+) -> None:
+    server.knows_ranges = knows_ranges
+    weights = os.urandom(10_000)
+    firefox("1.0", {"model": ("model.bin", weights), "vocab": ("vocab.spm", b"pieces")})
+    folder = download_model("firefox:enfr").path
+    packed = server.contents["/cdn/main/1.0/model.bin.zst"][0]
+    for left in (b"", packed[:99], packed, bytes(99), bytes(20_000)):
+        (folder / "model.bin").unlink(missing_ok=True)
+        (folder / "model.bin.part").write_bytes(left)
+        if knows_ranges and not packed.startswith(left):
+            with pytest.raises(DataError, match="Download it again"):
+                download_model("firefox:enfr")
+        assert (download_model("firefox:enfr").path / "model.bin").read_bytes() == weights
+        assert not (folder / "model.bin.part").exists()
+
+
+def test_a_full_disk_keeps_what_there_is(firefox: FirefoxPublisher) -> None:
+    resource = pytest.importorskip("resource", reason="this system has no limits of resources")
+    firefox("1.0", {"model": ("model.bin", os.urandom(200_000)), "vocab": ("vocab.spm", b"pieces")})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+    try:
+        with pytest.raises(OSError, match=r"File too large.*model\.bin\.part"):
+            download_model("firefox:enfr")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert download_model("firefox:enfr").nbytes < 110_000
+
+
+def test_a_model_is_fetched_by_one_process_at_a_time(firefox: FirefoxPublisher) -> None:
+    firefox("1.0", {"model": ("model.bin", b"weights"), "vocab": ("vocab.spm", b"pieces")})
+    with (
+        locked_folder(download_model("firefox:enfr").path),
+        pytest.raises(ConfigError, match="is being used by another process"),
+    ):
+        download_model("firefox:enfr")
+
+
+def test_without_network_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, no_pauses: None) -> None:
+    monkeypatch.setenv("EDGEFORMER_FIREFOX_SERVER", "http://127.0.0.1:9")
+    with pytest.raises(DataError, match="Check the network, or give the folder of a model that was downloaded"):
+        download_model("firefox:enfr")
+
+
+def test_an_answer_of_another_form_is_an_error(server: Server, firefox: FirefoxPublisher) -> None:
     firefox("1.0", {"model": ("model.bin", b"weights")})
     server.add(f"/v1{COLLECTION}", {"data": [{"name": 1}]})
     with pytest.raises(DataError, match="is not what Firefox expects"):
         download_model("firefox:enfr")
 
 
-def test_the_command_imports_by_name(firefox: Callable[..., None], tmp_path: Path) -> None:
+def test_the_command_imports_by_name(firefox: FirefoxPublisher, tmp_path: Path) -> None:
     files = bergamot_files("ssru").items()
     firefox("1.0", dict(zip(("model", "vocab"), files, strict=True)))
     text = tmp_path / "text"
@@ -192,51 +184,101 @@ def test_the_command_imports_by_name(firefox: Callable[..., None], tmp_path: Pat
 # The Hugging Face Hub.
 
 
-def publish(server: Server, repository: str, folder: Path) -> None:
-    files = sorted(path.name for path in folder.iterdir() if path.is_file())
-    about = {"id": repository, "sha": COMMIT, "siblings": [{"rfilename": name} for name in files], "tags": []}
-    for revision in ("main", COMMIT):
-        server.add(f"/api/models/{repository}/revision/{revision}", about)
-    server.add(f"/api/models/{repository}", about)
-    tree = [{"type": "file", "path": name, "size": 1, "oid": "0" * 40} for name in files]
-    server.add(f"/api/models/{repository}/tree/{COMMIT}", tree)
-    for name in files:
-        data = (folder / name).read_bytes()
-        headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": COMMIT}
-        server.add(f"/{repository}/resolve/{COMMIT}/{name}", data, headers)
+FETCH = """
+import sys
+from edgeformer.importers.downloads import download_model
+found = download_model(sys.argv[1])
+print(found.path, found.origin["revision"], found.nbytes)
+print(*sorted(path.name for path in found.path.iterdir()))
+"""
 
 
-def test_a_model_of_the_hub_is_fetched_once_and_pinned(server: Server, tmp_path: Path) -> None:
+def fetching(name: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Start another process that fetches a model."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", FETCH, name], env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def fetched(name: str, environment: Mapping[str, str]) -> tuple[str, str, int, list[str]]:
+    """Fetch a model in another process: its folder and revision, bytes that were downloaded, and names of files."""
+    process = fetching(name, environment)
+    out, errors = process.communicate()
+    assert process.returncode == 0, errors
+    first, second = out.splitlines()
+    folder, revision, nbytes = first.split()
+    return folder, revision, int(nbytes), second.split()
+
+
+@pytest.fixture
+def hub(server: Server, tmp_path: Path) -> dict[str, str]:
+    """Publish ``some/model``; the environment that has the server as the hub."""
     folder = tmp_path / "published"
     folder.mkdir()
     for name in ("model.npz", "vocab.spm", "decoder.yml"):
         (folder / name).write_bytes((MODEL / name).read_bytes())
     (folder / "rust_model.ot").write_bytes(b"not needed")
-    publish(server, "some/model", folder)
-    environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "hub"), "HF_HUB_DISABLE_XET": "1"}
-    code = "import sys; from edgeformer.importers.downloads import download_model as d; f = d(sys.argv[1]); "
-    code += "print(f.path); print(f.origin['revision']); print(*sorted(p.name for p in f.path.iterdir()))"
+    publish_on_hub(server, "some/model", folder)
+    return {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "hub"), "HF_HUB_DISABLE_XET": "1"}
 
-    def fetch(name: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", code, name]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
-    found = fetch("hf:some/model")
-    assert found.returncode == 0, found.stderr
-    path, revision, names = found.stdout.splitlines()
+def test_a_model_of_the_hub_is_fetched_once_and_pinned(server: Server, hub: dict[str, str]) -> None:
+    folder, revision, nbytes, names = fetched("hf:some/model", hub)
     assert revision == COMMIT
-    assert names.split() == ["decoder.yml", "model.npz", "vocab.spm"]
-    assert (Path(path) / "model.npz").read_bytes() == (MODEL / "model.npz").read_bytes()
+    assert names == ["decoder.yml", "model.npz", "vocab.spm"]
+    assert nbytes == sum((MODEL / name).stat().st_size for name in names)
+    assert (Path(folder) / "model.npz").read_bytes() == (MODEL / "model.npz").read_bytes()
     downloads = sum("/resolve/" in request for request in server.requests)
-    again = fetch(f"hf:some/model@{COMMIT}")
-    assert again.stdout.splitlines()[:1] == [path], again.stderr
+    assert fetched(f"hf:some/model@{COMMIT}", hub)[::2] == (folder, 0)
     assert sum("/resolve/" in request for request in server.requests) == downloads
-    environment["HF_ENDPOINT"] = "http://127.0.0.1:9"  # nothing is there
-    again = fetch(f"hf:some/model@{COMMIT}")
-    assert again.stdout.splitlines()[:1] == [path], again.stderr
-    assert "cannot be reached" in fetch("hf:other/model").stderr
-    environment["HF_ENDPOINT"] = server.url
-    assert "has no model `other/model`" in fetch("hf:other/model").stderr
+    without = {**hub, "HF_ENDPOINT": "http://127.0.0.1:9"}  # nothing is there
+    assert fetched(f"hf:some/model@{COMMIT}", without)[0] == folder
+    refused = fetching("hf:other/model", without).communicate()[1]
+    assert "cannot be reached" in refused
+    assert "give the folder of a model" in refused
+    assert "has no model `other/model`" in fetching("hf:other/model", hub).communicate()[1]
+
+
+@pytest.mark.slow
+def test_a_download_from_the_hub_that_was_killed_continues(server: Server, hub: dict[str, str], tmp_path: Path) -> None:
+    weights = os.urandom(32 << 20)  # of which the hub's client writes ten megabytes at a time
+    (tmp_path / "published" / "model.npz").write_bytes(weights)
+    publish_on_hub(server, "some/model", tmp_path / "published")
+    path = f"/some/model/resolve/{COMMIT}/model.npz"
+    kill_in_the_middle(server, path, fetching("hf:some/model", hub))
+    without = {**hub, "HF_ENDPOINT": "http://127.0.0.1:9"}
+    assert "cannot be reached" in fetching("hf:some/model", without).communicate()[1]
+    folder, _, nbytes, _ = fetched("hf:some/model", hub)
+    assert (Path(folder) / "model.npz").read_bytes() == weights
+    assert nbytes < 23 << 20
+    assert server.sent[path] <= 39 << 20, "little was sent twice"
+    damaged = Path(folder, "model.npz").resolve()
+    Path(folder, "model.npz").unlink()
+    damaged.rename(damaged.with_name(f"{damaged.name}.part")).write_bytes(bytes(1000))
+    assert "its SHA-256 is not what the hub states" in fetching("hf:some/model", hub).communicate()[1]
+    assert (Path(fetched("hf:some/model", hub)[0]) / "model.npz").read_bytes() == weights
+
+
+def kill_in_the_middle(server: Server, path: str, process: subprocess.Popen[str]) -> None:
+    """Kill a process when it has half of a file."""
+    stalled = server.stalled[path] = threading.Event()
+    try:
+        assert stalled.wait(60)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)  # for it to write what it has
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        del server.stalled[path]
+
+
+def test_a_download_from_firefox_that_was_killed_continues(server: Server, firefox: FirefoxPublisher) -> None:
+    weights = os.urandom(1_000_000)
+    firefox("1.0", {"model": ("model.bin", weights), "vocab": ("vocab.spm", b"pieces")})
+    path = "/cdn/main/1.0/model.bin.zst"
+    kill_in_the_middle(server, path, fetching("firefox:enfr", os.environ))
+    found = download_model("firefox:enfr")
+    assert (found.path / "model.bin").read_bytes() == weights
+    assert server.sent[path] <= len(weights) + (1 << 17), "little was sent twice"
 
 
 def test_names_are_told_from_paths() -> None:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
+import click
 import pytest
 
-from edgeformer_runtime.workspace.names import find_bundle, named_models
+from edgeformer.cli import main
+from edgeformer_runtime import BundleError, Translator
+from edgeformer_runtime.cli.options import BundlePath
+from edgeformer_runtime.workspace.names import find_bundle, model_folders, named_models, user_folder
 from edgeformer_runtime.workspace.workspace import Workspace
-from tests.commands import run
+from tests.commands import error, run
 from tests.runtime.test_workspace import bundle_between
+
+OTHER_PATHS = {("export", "run"), ("models", "folders")}
+"""Arguments of commands that are paths, but not of bundles."""
 
 
 @pytest.fixture
@@ -26,6 +35,7 @@ def folders(small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (first / "broken").mkdir()
     (first / "broken" / "manifest.json").write_text("{")
     monkeypatch.setenv("EDGEFORMER_MODELS", os.pathsep.join(map(str, (first, tmp_path / "missing", second))))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     return first, second
 
@@ -95,14 +105,96 @@ def test_commands_take_names(folders: tuple[Path, Path]) -> None:
     assert "`edgeformer models` lists" in missing.stderr
 
 
+def test_the_variable_comes_first_then_the_current_folder_then_ones_own(
+    folders: tuple[Path, Path], small_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = folders
+    monkeypatch.setenv("EDGEFORMER_MODELS", str(first))
+    assert model_folders() == [first, Path("models"), user_folder()]
+    assert user_folder().is_relative_to(os.environ["XDG_DATA_HOME"]) or sys.platform != "linux"
+    for folder, names in ((Path("models"), ("en-fr", "es-en")), (user_folder(), ("en-fr", "es-en", "it-en"))):
+        folder.mkdir(parents=True)
+        for name in names:
+            bundle_between(small_bundle, folder, name, *name.split("-"))
+    found = {"en-fr": first, "es-en": Path("models"), "it-en": user_folder()}
+    assert {model.name: model.path.parent for model in named_models()} == found
+    assert {name: find_bundle(name).parent for name in found} == found
+    titles = [line for line in run("models").stdout.splitlines() if line.startswith("Models in ")]
+    assert [line.split()[-1] for line in titles] == [str(first), "models", str(user_folder())]
+    monkeypatch.setenv("EDGEFORMER_MODELS", str(Path("models").resolve()))
+    assert len(model_folders()) == 2, "a folder that is named twice is searched once"
+
+
+def test_no_command_can_forget_names(folders: tuple[Path, Path]) -> None:
+    taking = set()
+    for entry in entry_points(group="edgeformer.commands"):
+        command = main.get_command(click.Context(main), entry.name)
+        assert command is not None
+        for parameter in command.params:
+            if not isinstance(parameter, click.Argument) or not isinstance(parameter.type, click.Path):
+                continue
+            if (entry.name, parameter.name) in OTHER_PATHS:
+                continue
+            assert isinstance(parameter.type, BundlePath), f"{entry.name} {parameter.human_readable_name}"
+            assert parameter.type.convert("de-en", parameter, None) == folders[1] / "de-en"
+            taking.add(entry.name)
+    assert {"bench", "distill", "evaluate", "inspect", "score", "sign", "translate", "tune", "verify"} <= taking
+
+
+@pytest.mark.parametrize("name", ["evaluate", "score", "inspect", "bench"])
+def test_a_name_is_as_good_as_a_path(name: str, folders: tuple[Path, Path], tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("The old dog runs.\n", encoding="utf-8")
+    needed = {"evaluate": ("--source", text, "--reference", text), "score": ("--source", text, "--target", text)}
+    options = ("--limit", "1", "--repeat", "1") if name == "bench" else (*needed.get(name, ()), "--json")
+    by_name, by_path = (run(name, bundle, *options) for bundle in ("de-en", folders[1] / "de-en"))
+    assert by_name.exit_code == by_path.exit_code == 0, by_name.output
+    if name in ("inspect", "score"):
+        assert by_name.stdout == by_path.stdout
+
+
+def test_python_takes_names(folders: tuple[Path, Path]) -> None:
+    with Translator.open("de-en", threads=1) as translator:
+        assert translator.bundle.path == folders[1] / "de-en"
+
+
+def test_a_device_with_only_what_translates_has_no_models_of_its_own(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    assert model_folders()[-1] == Path("models")
+    assert find_bundle("de-en") == folders[1] / "de-en"
+    with pytest.raises(BundleError, match="`missing` does not exist"):
+        Translator.open("missing")
+
+
+def test_a_model_is_removed(folders: tuple[Path, Path], small_bundle: Path) -> None:
+    first, second = folders
+    own = user_folder() / "own"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    bundle_between(small_bundle, own.parent, "own", "en", "fr")
+    with Translator.open("own", threads=1) as translator:
+        assert f"Removed `{own}`" in run("models", "--remove", "own").stderr
+        assert translator.translate(["The old dog runs."])[0].text
+    assert not own.exists()
+    assert not [path for path in own.parent.iterdir() if "own" in path.name]
+    assert "no model `own`" in error("models", "--remove", "own")
+    assert f"it is in `{second}`" in error("models", "--remove", "de-en")
+    run("models", second, "--remove", "de-en", "--remove", "en-fr")
+    assert [model.path for model in named_models()] == [first / "en-fr"]
+    for name in ("", ".", "..", "../first/en-fr", "notes", "missing"):
+        assert "There is no model" in error("models", first, "--remove", name)
+    assert (first / "en-fr").is_dir()
+
+
 def test_a_workspace_takes_names(folders: tuple[Path, Path]) -> None:
     workspace = Workspace.of(["de-en", "en-fr"])
     assert [model.name for model in workspace.models()] == ["de-en", "en-fr"]
 
 
 def test_without_models_there_is_nothing_to_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("EDGEFORMER_MODELS", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert named_models() == []
-    assert "There are no models in `models`" in run("models").stderr
+    assert "There are no models in `models`, " in run("models").stderr
     assert "There is no model to serve" in run("serve").stderr

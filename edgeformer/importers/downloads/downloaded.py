@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+ADVICE = "give the folder of a model that was downloaded elsewhere"
+"""What to do without a network."""
+
 
 @dataclass(frozen=True)
 class Downloaded:
@@ -20,3 +23,5 @@ class Downloaded:
     """License of the weights, if the publisher states it."""
     languages: tuple[str, str] = ("", "")
     """Source and target language, if the name states them."""
+    nbytes: int = 0
+    """Bytes that were downloaded now; less than the size of the model if some were there already."""

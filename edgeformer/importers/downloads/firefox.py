@@ -13,8 +13,8 @@ from packaging.version import InvalidVersion, Version
 
 from edgeformer.data.download import cache_folder, download
 from edgeformer.errors import DataError
-from edgeformer.importers.downloads.downloaded import Downloaded
-from edgeformer_runtime.files import write_atomically
+from edgeformer.importers.downloads.downloaded import ADVICE, Downloaded
+from edgeformer_runtime.files import locked_folder, write_atomically
 
 SERVER = "https://firefox.settings.services.mozilla.com/v1"
 """``$EDGEFORMER_FIREFOX_SERVER`` names another one."""
@@ -22,7 +22,6 @@ COLLECTION = "/buckets/main/collections/translations-models-v2/records"
 VOCABULARIES = ({"vocab"}, {"srcvocab", "trgvocab"})
 """Types of the vocabularies of a model: one for both sides, or two."""
 LICENSE = "MPL-2.0"
-ADVICE = "give the folder of a model that was downloaded elsewhere"
 MAX_FILE = 1 << 29
 """Size of a decompressed file, in bytes."""
 
@@ -75,8 +74,8 @@ def download_from_firefox(pair: str) -> Downloaded:
     """
     server = os.environ.get("EDGEFORMER_FIREFOX_SERVER", SERVER).rstrip("/")
     records = _decoded(f"{server}{COLLECTION}", _Records).data
-    wanted = _plain(pair)
-    candidates = [record for record in records if _plain(record.source_language + record.target_language) == wanted]
+    wanted = plain_pair(pair)
+    candidates = [record for record in records if plain_pair(record.source_language + record.target_language) == wanted]
     files = newest(candidates)
     if not files:
         known = sorted({f"{record.source_language}-{record.target_language}" for record in records})
@@ -87,11 +86,13 @@ def download_from_firefox(pair: str) -> Downloaded:
     name = f"{'-'.join(languages)}-{first.version}-{first.architecture or 'model'}"
     folder = cache_folder() / "firefox" / name.replace("/", "_")
     folder.mkdir(parents=True, exist_ok=True)
-    for record in files:
-        _fetch(record, f"{base}/{record.attachment.location}", folder / Path(record.name).name)
+    with locked_folder(folder):
+        nbytes = sum(
+            _fetch(file, f"{base}/{file.attachment.location}", folder / Path(file.name).name) for file in files
+        )
     revision = first.version + (f" ({first.architecture})" if first.architecture else "")
     origin = {"name": f"firefox:{'-'.join(languages)}", "revision": revision}
-    return Downloaded(folder, origin, license=LICENSE, languages=languages)
+    return Downloaded(folder, origin, license=LICENSE, languages=languages, nbytes=nbytes)
 
 
 def newest(records: list[Record]) -> list[Record]:
@@ -112,26 +113,49 @@ def newest(records: list[Record]) -> list[Record]:
     return []
 
 
-def _plain(pair: str) -> str:
+def plain_pair(pair: str) -> str:
+    """A pair of languages in any spelling, such as ``enfr``."""
     return pair.replace("-", "").replace("_", "").lower()
 
 
-def _fetch(record: Record, url: str, file: Path) -> None:
-    """Download a file, unless it is there already and has the hash that the record states.
+def _fetch(record: Record, url: str, file: Path) -> int:
+    """Download a file, or the rest of it, unless it is there already and has the hash that the record states.
+
+    Returns:
+        The number of bytes that were downloaded.
 
     Raises:
         DataError: the file is damaged or cannot be downloaded.
     """
     if file.is_file() and record.decompressed_hash == _sha256(file.read_bytes()):
-        return
-    data = download(url, ADVICE)
-    if _sha256(data) != record.attachment.hash:
-        raise DataError(f"The download of `{record.name}` is damaged: its SHA-256 is not that of the collection.")
-    if data.startswith(b"\x28\xb5\x2f\xfd"):
-        data = _decompressed(data, record.name)
-    if record.decompressed_hash not in {None, _sha256(data)}:
-        raise DataError(f"The download of `{record.name}` is damaged: its SHA-256 is not that of the collection.")
-    write_atomically(file, data)
+        return 0
+    part = file.with_name(f"{file.name}.part")
+    before = part.stat().st_size if part.is_file() else 0
+    data = download(url, ADVICE, part=part)
+    try:
+        write_atomically(file, _content(record, data))
+    except DataError:
+        part.unlink()
+        raise
+    part.unlink()
+    return len(data) - before
+
+
+def _content(record: Record, data: bytes) -> bytes:
+    """Decompress a download.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    content = data
+    is_whole = _sha256(data) == record.attachment.hash
+    if is_whole and data.startswith(b"\x28\xb5\x2f\xfd"):
+        content = _decompressed(data, record.name)
+    if not is_whole or record.decompressed_hash not in {None, _sha256(content)}:
+        raise DataError(
+            f"The download of `{record.name}` is damaged: its SHA-256 is not that of the collection. Download it again."
+        )
+    return content
 
 
 def _decompressed(data: bytes, name: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from edgeformer.importers.downloads.downloaded import Downloaded
-from edgeformer.importers.downloads.firefox import download_from_firefox
+from edgeformer.importers.downloads.firefox import download_from_firefox, plain_pair
 from edgeformer.importers.downloads.hugging_face import download_from_hub
 
 PUBLISHERS: Mapping[str, Callable[[str], Downloaded]] = {"firefox": download_from_firefox, "hf": download_from_hub}
@@ -26,3 +26,21 @@ def download_model(name: str) -> Downloaded:
     """
     publisher, _, model = name.partition(":")
     return PUBLISHERS[publisher](model)
+
+
+def is_from(name: str, origin: str, revision: str) -> bool:
+    """Return whether a record of an imported model is of the model that a name means, as far as the names tell.
+
+    Args:
+        name: a name like ``hf:…``.
+        origin: name in the record.
+        revision: revision in the record.
+    """
+    model, _, wanted = name.partition("@")
+    return is_model_name(name) and _spelled(model) == _spelled(origin) and wanted in ("", revision)
+
+
+def _spelled(name: str) -> str:
+    """A name in the one spelling that stands for all that mean the same."""
+    publisher, colon, model = name.partition(":")
+    return publisher + colon + (plain_pair(model) if publisher == "firefox" else model)

@@ -7,7 +7,9 @@ decoder is a zero vector plus the first position.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from edgeformer.errors import ImporterError
@@ -27,6 +29,8 @@ PRE_NORM_NOTE = (
     "from the second step on, against the model's training; here they are normalized, as in Marian's training and "
     "scoring."
 )
+_PAIR = re.compile(r"model\.([a-z]{2})([a-z]{2})\.")
+"""How the names of Firefox's files begin; those of languages with longer tags do not tell where the first one ends."""
 
 
 def read_marian(path: Path) -> ImportedModel:
@@ -52,7 +56,9 @@ def read_bergamot(path: Path) -> ImportedModel:
         ImporterError: as for :func:`read_marian`.
     """
     files = find_files(path, is_marian_binary, ".bin")
-    return _imported(read_binary(files.model), files, files.generation(beam_size=1, max_length_factor=2))
+    imported = _imported(read_binary(files.model), files, files.generation(beam_size=1, max_length_factor=2))
+    pair = _PAIR.match(files.model.name)
+    return replace(imported, source_language=pair[1], target_language=pair[2]) if pair else imported
 
 
 def _imported(items: Mapping[str, Item], files: Files, generation: Generation) -> ImportedModel:

@@ -2,66 +2,86 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.workspace.model import Model
+
+
+def model_facts(model: Model) -> dict[str, Any]:
+    """What ``--json`` says of a model."""
+    return {
+        "name": model.name,
+        "path": model.path,
+        "sources": sorted(model.sources),
+        "targets": sorted(model.targets),
+        "family": model.manifest.family,
+        "precision": model.manifest.precision["decoder.onnx"],
+        "parameters": model.manifest.parameters,
+        "bytes": model.nbytes,
+        "origin": model.origin.name,
+        "revision": model.origin.revision,
+        "license": model.origin.licence,
+    }
 
 
 @click.command()
 @click.argument("folders", nargs=-1, metavar="[FOLDER]...", type=click.Path(path_type=Path))
+@click.option(
+    "--remove",
+    "removed",
+    multiple=True,
+    metavar="NAME",
+    help="Remove a model from FOLDER or, by default, from your own models; may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the models as JSON.")
-def models(folders: tuple[Path, ...], as_json: bool) -> None:
-    """List the models that other commands find by name.
+def models(folders: tuple[Path, ...], removed: tuple[str, ...], as_json: bool) -> None:
+    """List the models that other commands find by name, or remove some.
 
     FOLDER holds bundles, each named after its folder; by default, the folders in the environment variable
-    EDGEFORMER_MODELS, or else the folder `models`. Other commands take the names of these models in place of a bundle.
+    EDGEFORMER_MODELS, then the folder `models`, then your own, where `edgeformer get` puts them. Of models with the
+    same name, the first is found. Other commands take the names of these models in place of a bundle.
 
     \b
     Examples:
       edgeformer models
+      edgeformer models --remove en-fr
       edgeformer translate en-fr "Where is the station?"
       EDGEFORMER_MODELS=/srv/models edgeformer serve
     """
     from edgeformer_runtime.cli.output import console, human_bytes, print_json, table
-    from edgeformer_runtime.workspace.names import VARIABLE, left_out, model_folders, named_models
+    from edgeformer_runtime.workspace.names import left_out, model_folders, named_models, remove_model
 
+    for name in removed:
+        click.echo(f"Removed `{remove_model(name, folders)}`.", err=True)
+    if removed:
+        return
     found = named_models(folders or None)
     for reason in left_out(folders or None):
         click.echo(reason, err=True)
     if as_json:
-        print_json(
-            [
-                {
-                    "name": model.name,
-                    "path": model.path,
-                    "sources": sorted(model.sources),
-                    "targets": sorted(model.targets),
-                    "family": model.manifest.family,
-                    "precision": model.manifest.precision["decoder.onnx"],
-                    "parameters": model.manifest.parameters,
-                    "bytes": model.nbytes,
-                }
-                for model in found
-            ]
-        )
+        print_json([model_facts(model) for model in found])
         return
     if not found:
         searched = ", ".join(f"`{folder}`" for folder in folders or model_folders())
         console(stderr=True).print(
-            f"There are no models in {searched}; set {VARIABLE} to a folder that has some, or make a bundle with "
-            "`edgeformer export`.",
-            soft_wrap=True,
+            f"There are no models in {searched}; fetch one with `edgeformer get`, or make one with `edgeformer export`."
         )
         return
-    rows = table("Models", "name", "languages", "precision", "parameters", "size")
-    for model in found:
-        pair = f"{', '.join(sorted(model.sources)) or '?'} → {', '.join(sorted(model.targets)) or '?'}"
-        manifest = model.manifest
-        rows.add_row(
-            model.name,
-            pair,
-            manifest.precision["decoder.onnx"],
-            f"{manifest.parameters:,}",
-            human_bytes(model.nbytes),
-        )
-    console().print(rows)
+    for folder, group in groupby(found, lambda model: model.path.parent):
+        rows = table(f"Models in {folder}", "name", "languages", "precision", "parameters", "size")
+        for model in group:
+            pair = f"{', '.join(sorted(model.sources)) or '?'} → {', '.join(sorted(model.targets)) or '?'}"
+            manifest = model.manifest
+            rows.add_row(
+                model.name,
+                pair,
+                manifest.precision["decoder.onnx"],
+                f"{manifest.parameters:,}",
+                human_bytes(model.nbytes),
+            )
+        console().print(rows)

@@ -151,7 +151,7 @@ def serve(bundles: tuple[str, ...], server: dict[str, Any], batch: dict[str, Any
 
     bundles = bundles or tuple(f"{model.name}={model.path}" for model in named_models())
     if not bundles:
-        raise ConfigError("There is no model to serve: give a bundle, or put bundles into the folder `models`.")
+        raise ConfigError("There is no model to serve: give a bundle, or fetch a model with `edgeformer get`.")
     settings = ServeSettings(bundles=bundles, batch=BatchLimits(**batch), **server)
     Access.of(settings.api_keys, settings.rate_limit)  # wrong keys are an error before the port is opened
     workspace = make_workspace(settings)

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
 from edgeformer_runtime.bundle.plain_files import read_plain
+from edgeformer_runtime.bundle.provenance import TextOrigin
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError
@@ -35,6 +36,11 @@ class Model:
     def nbytes(self) -> int:
         """Size of the bundle's files, in bytes."""
         return sum(entry.size for entry in self.manifest.files.values())
+
+    @property
+    def origin(self) -> TextOrigin:
+        """The text that it was trained on, or the model that was imported, with its license."""
+        return self.manifest.provenance.training.provenance
 
     def translates(self, source: str, target: str) -> bool:
         """Whether it translates between two languages."""

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from edgeformer_runtime.contract import MANIFEST_FILE
-from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.errors import BundleError, ConfigError
+from edgeformer_runtime.temporaries import temporary
 from edgeformer_runtime.workspace.model import Model, bundles_in, is_named, read_model, read_models
 
 VARIABLE = "EDGEFORMER_MODELS"
-"""Environment variable with the folders of models, separated like those of ``PATH``."""
+"""Environment variable with folders of models, such as shared ones, separated like those of ``PATH``."""
 FOLDER = "models"
-"""Folder of models if the variable is not set, in the current folder."""
+"""Folder of models in the current folder."""
+
+
+def user_folder() -> Path:
+    """The user's own models, in the platform's folder for data; ``edgeformer get`` puts them there."""
+    from platformdirs import user_data_path  # only names need it
+
+    return user_data_path("edgeformer", appauthor=False) / FOLDER
 
 
 def model_folders() -> list[Path]:
-    """Folders that hold models."""
-    return [Path(folder) for folder in os.environ.get(VARIABLE, FOLDER).split(os.pathsep) if folder]
+    """Folders that hold models, the first to be searched first: those of the variable, ``models``, the user's own."""
+    folders = [Path(folder) for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]
+    folders.append(Path(FOLDER))
+    with suppress(ModuleNotFoundError):  # a device may have only the libraries that translate
+        folders.append(user_folder())
+    unique: dict[Path, Path] = {}
+    for folder in folders:
+        unique.setdefault(folder.resolve(), folder)
+    return list(unique.values())
 
 
 def named_models(folders: Sequence[Path] | None = None) -> list[Model]:
@@ -69,4 +85,35 @@ def find_bundle(argument: str | Path) -> Path:
     path = Path(argument)
     if path.parent == Path() and path.name and not path.exists():
         return next((folder / path for folder in model_folders() if is_named(folder / path)), path)
+    return path
+
+
+def remove_model(name: str, folders: Sequence[Path] = ()) -> Path:
+    """Remove a model, as a whole or not at all; translators that have it open continue.
+
+    Args:
+        name: the model's name.
+        folders: folders of bundles; by default, the user's own.
+
+    Returns:
+        The folder that was removed.
+
+    Raises:
+        ConfigError: there is no such model.
+    """
+    folders = folders or [user_folder()]
+    paths = (folder / name for folder in folders if (folder / name).parent == folder)
+    path = next((path for path in paths if is_named(path)), None)
+    if path is None:
+        elsewhere = find_bundle(name).parent
+        raise ConfigError(
+            f"There is no model `{name}` in {', '.join(f'`{folder}`' for folder in folders)}; "
+            + (
+                f"it is in `{elsewhere}`: edgeformer models {elsewhere} --remove {name}."
+                if elsewhere != Path()
+                else "see `edgeformer models`."
+            )
+        )
+    with temporary(path, create=lambda hidden: path.rename(hidden)):
+        pass
     return path

@@ -1,0 +1,127 @@
+"""The command ``get``: a published model becomes one that other commands find by name."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgeformer.cli.import_model import reading, text_option
+from edgeformer_export.cli.progress import shown_stages
+from edgeformer_runtime.precision import PRECISIONS, Precision
+
+if TYPE_CHECKING:
+    from edgeformer_export.get import Got
+
+EXAMPLES = 3
+"""Translations to show."""
+
+
+@click.command()
+@click.argument("source")
+@click.option("--name", default="", help="Name of the model. Default: its languages, such as en-fr, or SOURCE's name.")
+@click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Precision of the weights. Default: int8.")
+@click.option(
+    "--shortlist",
+    "shortlists",
+    multiple=True,
+    metavar="TEXT",
+    help="Learn a shortlist from a file of sentence pairs, or from two aligned files (--shortlist FILE --shortlist "
+    "FILE). Default: the lists that SOURCE has, if any.",
+)
+@reading
+@text_option
+@click.option("--folder", type=click.Path(path_type=Path), help="Folder of models to put it in. Default: your own.")
+@click.option("--overwrite", is_flag=True, help="Replace the model that has the name; get the newest revision.")
+@click.option("--force", is_flag=True, help="Keep a quantized model even if it is too far from the original.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def get(
+    source: str,
+    name: str,
+    precision: Precision | None,
+    shortlists: tuple[str, ...],
+    reading: dict[str, str],
+    text: Path | None,
+    folder: Path | None,
+    overwrite: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Get a published model, ready to translate.
+
+    SOURCE is firefox:PAIR, a model of Firefox; hf:ORGANIZATION/NAME, one of the Hugging Face Hub, optionally with
+    @REVISION; or a file, folder or zip file that `edgeformer import` reads. It is downloaded, imported, exported,
+    verified and measured. Then every command, and Translator.open in Python, finds it by its name.
+
+    If it is interrupted, the same command continues. `edgeformer models` lists what there is, and removes it.
+
+    \b
+    Examples:
+      edgeformer get firefox:en-fr
+      edgeformer translate en-fr "Where is the station?"
+      edgeformer get hf:Helsinki-NLP/opus-mt-en-fr --name opus-en-fr
+      edgeformer get translate-en_fr-1_9.argosmodel --precision int4 --name argos-en-fr
+    """
+    from edgeformer_export.get import Wanted, get_model
+    from edgeformer_runtime.cli.models import model_facts
+    from edgeformer_runtime.cli.output import print_json
+
+    wanted = Wanted(
+        source=source,
+        name=name,
+        precision=precision,
+        shortlists=shortlists,
+        reading=reading,
+        text=text,
+        folder=folder,
+        overwrite=overwrite,
+        force=force,
+    )
+    try:
+        with shown_stages(quiet=as_json) as progress:
+            got = get_model(wanted, progress)
+    except KeyboardInterrupt:
+        click.echo("Interrupted. The same command continues.", err=True)
+        raise
+    if as_json:
+        print_json({**model_facts(got.model), "was_there": got.cost is None, "cost": got.cost})
+    else:
+        _print(got)
+
+
+def _print(got: Got) -> None:
+    from edgeformer_runtime.cli.output import console, human_bytes, table
+    from edgeformer_runtime.workspace.names import find_bundle
+
+    model, cost, out = got.model, got.cost, console()
+    manifest, origin = model.manifest, model.origin
+    shortlist = ", with a shortlist" if manifest.shortlist is not None else ""
+    rows = table(model.name, "", "")
+    rows.add_row("from", f"{origin.name} {origin.revision}".strip())
+    rows.add_row("license", origin.licence or "not stated")
+    rows.add_row("languages", f"{manifest.source_language or '?'} → {manifest.target_language or '?'}")
+    rows.add_row("parameters", f"{manifest.parameters:,}, in {manifest.precision['decoder.onnx']}{shortlist}")
+    rows.add_row("size", human_bytes(model.nbytes))
+    for note in manifest.provenance.training.notes:
+        rows.add_row("note", note)
+    if cost is not None:
+        measured = cost.measured
+        rows.add_row(
+            "speed",
+            f"{measured.ms_per_sentence:.1f} ms per sentence of {measured.tokens_per_sentence:.0f} tokens "
+            f"({len(measured.sample)} sentences one by one)",
+        )
+        for sentence, translation in measured.sample[:EXAMPLES]:
+            rows.add_row(sentence, translation)
+    out.print(rows)
+    if cost is None:
+        out.print(f"`{model.name}` is there already, in {model.path}.")
+    else:
+        memory = "" if cost.peak_memory_mb is None else f", at most {human_bytes(1e6 * cost.peak_memory_mb)} of memory"
+        downloaded = human_bytes(cost.downloaded_bytes)
+        out.print(f"Wrote {model.path}. It took {cost.seconds:.0f} s, {downloaded} of downloads{memory}.")
+    name = model.name if find_bundle(model.name).resolve() == model.path.resolve() else model.path
+    text = cost.measured.sample[0][0] if cost is not None else "TEXT"
+    out.print(f"Next: edgeformer translate {name} {shlex.quote(text)}")
