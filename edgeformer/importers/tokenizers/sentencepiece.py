@@ -176,15 +176,12 @@ def _unigram(model: SentencePieceModel, pieces: Sequence[Piece], vocabulary: Seg
 
 
 def _bpe(model: SentencePieceModel, pieces: Sequence[Piece], vocabulary: Segmentation) -> BPE:
-    """Describe a BPE model.
-
-    Raises:
-        ValueError: pieces have equal scores.
-    """
+    """Describe a BPE model."""
     parts = {piece.text for piece in pieces if piece.kind in _MERGED} | {
         text for text in vocabulary.ids if len(text) == 1
     }
     merges: list[tuple[str, str]] = []
+    tied: list[int] = []
     before: Piece | None = None
     for piece in sorted((piece for piece in pieces if piece.kind in _MERGED), key=lambda piece: -piece.score):
         pairs = [(piece.text[:cut], piece.text[cut:]) for cut in range(1, len(piece.text))]
@@ -192,12 +189,13 @@ def _bpe(model: SentencePieceModel, pieces: Sequence[Piece], vocabulary: Segment
         if not pairs:
             continue
         if before and before.score == piece.score:
-            raise ValueError(f"its pieces `{before.text}` and `{piece.text}` have equal scores")
+            tied.append(len(merges))
         merges += pairs
         before = piece
     return BPE(
         vocab=dict(vocabulary.ids),
         merges=merges,
+        tied=tied,
         unk_token=vocabulary.unk_token,
         byte_fallback=model.byte_fallback,
         size=vocabulary.size,
