@@ -14,8 +14,8 @@ import transformers
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.folder import open_folder
-from edgeformer.importers.hugging_face.languages import tags, with_tags
 from edgeformer.importers.hugging_face.read import read_folder
+from edgeformer.importers.languages import tags, with_tags
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.sample import sample_text
 from edgeformer_runtime.errors import OptionError

@@ -13,10 +13,10 @@ from edgeformer.importers.hugging_face.checkpoint import Checkpoint, open_checkp
 from edgeformer.importers.hugging_face.entries import Vocabulary
 from edgeformer.importers.hugging_face.folder import has_config, open_folder
 from edgeformer.importers.hugging_face.generation import Search, read_search
-from edgeformer.importers.hugging_face.languages import tags
 from edgeformer.importers.hugging_face.network import Network
 from edgeformer.importers.hugging_face.settings import shown
 from edgeformer.importers.hugging_face.vocabularies import VOCABULARIES
+from edgeformer.importers.languages import tags
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import Importer
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat

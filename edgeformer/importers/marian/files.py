@@ -33,16 +33,17 @@ class Files:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Content of the decoder's configuration file."""
 
-    def generation(self, *, beam_size: int, max_length_factor: float) -> Generation:
+    def generation(self, *, beam_size: int, normalize: float, max_length_factor: float) -> Generation:
         """Decoding defaults, as far as Marian's have an equivalent.
 
         Args:
             beam_size: used if the configuration file does not state one.
+            normalize: likewise, the exponent of the length that scores are divided by.
             max_length_factor: likewise, the length limit in multiples of the source length.
         """
         return Generation(
             beam_size=int(self.settings.get("beam-size", beam_size)),
-            length_penalty=float(self.settings.get("normalize", 1)),
+            length_penalty=float(self.settings.get("normalize", normalize)),
             max_len_a=float(self.settings.get("max-length-factor", max_length_factor)),
             beam_shrinks=True,
         )

@@ -39,7 +39,7 @@ def read_marian(path: Path) -> ImportedModel:
         ImporterError: a file is missing or damaged, or the model has an option that the families cannot represent.
     """
     files = find_files(path, has_options, ".npz")
-    return _imported(read_npz(files.model), files, files.generation(beam_size=4, max_length_factor=3))
+    return _imported(read_npz(files.model), files, files.generation(beam_size=4, normalize=0, max_length_factor=3))
 
 
 def read_bergamot(path: Path) -> ImportedModel:
@@ -52,7 +52,7 @@ def read_bergamot(path: Path) -> ImportedModel:
         ImporterError: as for :func:`read_marian`.
     """
     files = find_files(path, is_marian_binary, ".bin")
-    return _imported(read_binary(files.model), files, files.generation(beam_size=1, max_length_factor=2))
+    return _imported(read_binary(files.model), files, files.generation(beam_size=1, normalize=1, max_length_factor=2))
 
 
 def _imported(items: Mapping[str, Item], files: Files, generation: Generation) -> ImportedModel:
