@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 @click.option("--source-language", default="", help="BCP 47 tag of the language to translate from.")
 @click.option("--target-language", default="", help="BCP 47 tag of the language to translate to.")
 @click.option(
+    "--tokenizer",
+    "tokenizers",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    help="SentencePiece model, if SOURCE has none; may be repeated, for the source first.",
+)
+@click.option(
     "--text",
     type=click.Path(path_type=Path),
     help="Sentences of the source language, one per line, for calibrating quantization and for examples.",
@@ -33,6 +40,7 @@ def import_model(
     format_name: str | None,
     source_language: str,
     target_language: str,
+    tokenizers: tuple[Path, ...],
     text: Path | None,
     license: str,
     as_json: bool,
@@ -61,8 +69,15 @@ def import_model(
         sentences = [line for line in read_lines(text) if line.strip()]
         if not sentences:
             raise DataError(f"`{text}` has no text.")
+    if len(tokenizers) > 2:
+        raise click.UsageError("--tokenizer may be given twice at most, for the source and for the target.")
     found = read_model(
-        source, format_name, source_language=source_language, target_language=target_language, license=license
+        source,
+        format_name,
+        source_language=source_language,
+        target_language=target_language,
+        license=license,
+        tokenizers=tokenizers,
     )
     with stages({"translate": "Translating a sample"}, quiet=as_json) as progress:
         run = write_run(

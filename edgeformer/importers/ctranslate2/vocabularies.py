@@ -14,7 +14,7 @@ from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.ctranslate2.settings import Settings
 from edgeformer.importers.languages import MARIAN, codes, with_tags
-from edgeformer.importers.tokenizers import moses_tokenizer, sentencepiece_tokenizer, start_token, word_tokenizer
+from edgeformer.importers.tokenizers import start_token, text_tokenizer
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE, TextFormat
 
 MAX_BYTES = 64 << 20
@@ -129,7 +129,13 @@ def read_vocabularies(
     added = [tuple(token for token in special if token not in side) for side in (source, target)]
     text, notes = _text_format(settings, start, source, zero_start=zero_start)
     contents = [
-        _tokenizer([*side, *extra], piece, language, [*special, *text.languages.values()], settings.unk_token)
+        text_tokenizer(
+            {token: index for index, token in enumerate([*side, *extra])},
+            [*special, *text.languages.values()],
+            settings.unk_token,
+            pieces=piece,
+            language=language,
+        )
         for side, extra, piece, language in zip(
             (source, target), added, files.pieces or (None, None), files.languages or (None, None), strict=True
         )
@@ -226,14 +232,3 @@ def _languages(tokens: Sequence[str]) -> dict[str, str]:
     """Tokens of languages by their codes; empty if there is only one."""
     found = (codes(tokens, pattern) for pattern in LANGUAGES)
     return next((languages for languages in found if len(languages) > 1), {})
-
-
-def _tokenizer(
-    tokens: Sequence[str], pieces: Path | None, language: str | None, special: Sequence[str], unk_token: str
-) -> str:
-    ids = {token: index for index, token in enumerate(tokens)}
-    if pieces is None:
-        return word_tokenizer(ids, special_tokens=special, unk_token=unk_token)
-    if language is not None:
-        return moses_tokenizer(pieces, ids=ids, special_tokens=special, unk_token=unk_token, language=language)
-    return sentencepiece_tokenizer(pieces, ids=ids, special_tokens=special, unk_token=unk_token)

@@ -13,7 +13,7 @@ from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.languages import MARIAN, codes, with_tags
 from edgeformer.importers.marian.files import Files
-from edgeformer.importers.tokenizers import sentencepiece_tokenizer, start_token, word_tokenizer
+from edgeformer.importers.tokenizers import sentencepiece_tokenizer, start_token, text_tokenizer
 from edgeformer.importers.tokenizers.model_file import read_model
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
 
@@ -58,8 +58,10 @@ def read_vocabularies(files: Files) -> Vocabularies:
     start = start_token({name for ids in entries for name in ids})
     languages = with_tags(codes(entries[0], MARIAN)) if files.pieces is not None else {}
     contents = [
-        _tokenizer(file, ids, pieces, start)
-        for file, ids, pieces in zip(files.vocabularies, entries, files.pieces or (None, None), strict=True)
+        _tokenizer(file, ids, start, pieces, language)
+        for file, ids, pieces, language in zip(
+            files.vocabularies, entries, files.pieces or (None, None), files.languages or (None, None), strict=True
+        )
     ]
     text = TextFormat(
         pad=EOS_TOKEN,
@@ -72,7 +74,7 @@ def read_vocabularies(files: Files) -> Vocabularies:
     return Vocabularies(contents[0], contents[1], (len(entries[0]) + 1, len(entries[1]) + 1), text)
 
 
-def _tokenizer(file: Path, ids: Mapping[str, int], pieces: Path | None, start: str) -> str:
+def _tokenizer(file: Path, ids: Mapping[str, int], start: str, pieces: Path | None, language: str | None) -> str:
     """Return a tokenizer's content, with the start token as its last entry."""
     if file.suffix == ".spm":
         return sentencepiece_tokenizer(file, special_tokens=(start,))
@@ -81,9 +83,7 @@ def _tokenizer(file: Path, ids: Mapping[str, int], pieces: Path | None, start: s
             raise ImporterError(f"Vocabulary `{file}` lacks `{token}`.")
     ids = {**ids, start: max(ids.values()) + 1}
     special = (start, EOS_TOKEN, *codes(ids, MARIAN).values())
-    if pieces is None:
-        return word_tokenizer(ids, special_tokens=special, unk_token=UNK_TOKEN)
-    return sentencepiece_tokenizer(pieces, ids=ids, special_tokens=special, unk_token=UNK_TOKEN)
+    return text_tokenizer(ids, special, UNK_TOKEN, pieces=pieces, language=language, rules="perl")
 
 
 def read_vocabulary(file: Path) -> dict[str, int]:

@@ -46,6 +46,8 @@ class Piece:
 class SentencePieceModel:
     """A SentencePiece model."""
 
+    path: Path
+    """Where it was read."""
     pieces: tuple[Piece, ...]
     """By id."""
     is_bpe: bool
@@ -79,7 +81,7 @@ def read_model(path: str | Path) -> SentencePieceModel:
     if len(data) > MAX_BYTES:
         raise DataError(f"SentencePiece model `{path}` has more than {MAX_BYTES:,} bytes; is it one?")
     try:
-        return _model(_parsed(data))
+        return _model(path, _parsed(data))
     except (ValueError, UnicodeDecodeError) as error:
         raise DataError(f"SentencePiece model `{path}` is damaged or not supported: {error}.") from None
 
@@ -103,7 +105,7 @@ def _parsed(data: bytes) -> Any:
         raise ValueError("it is not a SentencePiece model") from None
 
 
-def _model(proto: Any) -> SentencePieceModel:
+def _model(path: Path, proto: Any) -> SentencePieceModel:
     """Take from a model file what encoding and decoding need.
 
     Raises:
@@ -135,6 +137,7 @@ def _model(proto: Any) -> SentencePieceModel:
         raise ValueError("it has pieces for bytes, but does not use them")
     suffix = trainer.treat_whitespace_as_suffix
     return SentencePieceModel(
+        path=path,
         pieces=pieces,
         is_bpe=trainer.model_type == trainer.BPE,
         byte_fallback=trainer.byte_fallback,
