@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from edgeformer.train.run import Run
 
 
+def _at_most_two(_: click.Context, __: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...] | None:
+    if len(files) > 2:
+        raise click.BadParameter("give at most two, for the source and for the target.")
+    return files or None
+
+
 reading = options.group(
     "reading",
     format_name=click.option(
@@ -21,6 +27,14 @@ reading = options.group(
     ),
     source_language=click.option("--source-language", help="BCP 47 tag of the language to translate from."),
     target_language=click.option("--target-language", help="BCP 47 tag of the language to translate to."),
+    tokenizers=click.option(
+        "--tokenizer",
+        "tokenizers",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        multiple=True,
+        callback=_at_most_two,
+        help="SentencePiece model, if SOURCE has none; may be repeated, for the source first.",
+    ),
     license=click.option("--license", help="License of the weights, for the card. Default: what the model states."),
 )
 """How to read a model; see :func:`~edgeformer.importers.read.read_model`."""
@@ -37,7 +51,7 @@ text_option = click.option(
 @reading
 @text_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def import_model(source: str, out: Path, reading: dict[str, str], text: Path | None, as_json: bool) -> None:
+def import_model(source: str, out: Path, reading: dict[str, Any], text: Path | None, as_json: bool) -> None:
     """Import a model of another toolkit.
 
     Reads SOURCE, a file, folder or zip file of another toolkit, and writes a run folder, on which everything else

@@ -14,7 +14,7 @@ from edgeformer.importers.archive import MAX_MEMBERS, read_bytes, sha256_of, unp
 from edgeformer.importers.ctranslate2.importer import MODEL, is_ctranslate2, read_ctranslate2
 from edgeformer.importers.ctranslate2.vocabularies import checked
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import Importer
+from edgeformer.importers.registry import NOTHING, Given, Importer
 from edgeformer_runtime.bundle.generation import Generation
 
 METADATA, PIECES, SUBWORDS, FOLDER = "metadata.json", "sentencepiece.model", "bpe.model", "model"
@@ -38,11 +38,12 @@ class Metadata(msgspec.Struct, frozen=True):
     type: str = "translate"
 
 
-def read_argos(path: Path) -> ImportedModel:
-    """Read a package of Argos Translate.
+def read_argos(path: Path, given: Given = NOTHING) -> ImportedModel:
+    """Read a package of Argos Translate, which has all that it needs.
 
     Args:
         path: the ``.argosmodel`` file, or the folder that it unpacks to.
+        given: not used.
 
     Raises:
         ImporterError: it is damaged, or has something that the family cannot represent.
@@ -59,10 +60,10 @@ def _from_folder(folder: Path) -> ImportedModel:
         raise ImporterError(f"The package is of the type `{metadata.type}`, and not for translation.")
     pieces, subwords = folder / PIECES, folder / SUBWORDS
     if pieces.is_file():
-        imported = read_ctranslate2(folder / FOLDER, pieces=(pieces, pieces))
+        imported = read_ctranslate2(folder / FOLDER, Given(tokenizers=(pieces,)))
     elif subwords.is_file():
         languages = metadata.from_code, metadata.to_code
-        imported = read_ctranslate2(folder / FOLDER, pieces=(subwords, subwords), languages=languages)
+        imported = read_ctranslate2(folder / FOLDER, Given(tokenizers=(subwords,)), languages)
     else:
         raise ImporterError(f"The package has no tokenizer: neither `{PIECES}` nor `{SUBWORDS}`.")
     text = imported.text

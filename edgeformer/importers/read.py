@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
 from typing import Any
 
-from edgeformer.errors import ConfigError, EdgeformerError, ImporterError
+from edgeformer.errors import ConfigError, DataError, ImporterError
 from edgeformer.importers.archive import sha256_of, unpacked
 from edgeformer.importers.downloads import Downloaded, download_model, is_model_name
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import Importer, choose_importer, importers
+from edgeformer.importers.registry import Given, Importer, choose_importer, importers
 from edgeformer.traceback_summary import describe
+from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.bundle.provenance import TextOrigin
+
+MAX_MESSAGE = 1000
+"""Characters of an error."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ def read_model(
     source_language: str = "",
     target_language: str = "",
     license: str = "",
+    tokenizers: Sequence[Path] = (),
 ) -> Found:
     """Read a model with the importer of its format.
 
@@ -55,24 +61,26 @@ def read_model(
         source_language: BCP 47 tag; by default, what the model states.
         target_language: BCP 47 tag; by default, what the model states.
         license: license of the weights; by default, what the model states.
+        tokenizers: SentencePiece model of both sides, or one for each; by default, what is in the folder.
 
     Raises:
-        ConfigError: the format is unknown, or the name malformed.
+        ConfigError: the format is unknown, the name malformed, or a tokenizer not one that the model needs.
         DataError: the model cannot be downloaded.
         ImporterError: the model is damaged, or has something that the families cannot represent.
     """
+    given = Given(source_language=source_language, target_language=target_language, tokenizers=tuple(tokenizers))
     downloaded = source if isinstance(source, Downloaded) else fetch(source)
     path = downloaded.path
     is_zip = path.is_file() and path.suffix.lower() == ".zip"
     if is_zip and not any(known.recognizes(path) for known in importers()):
         with unpacked(path) as folder:
             try:
-                importer, model = _read(folder, format_name)
+                importer, model = _read(folder, format_name, given)
             except (ConfigError, ImporterError) as error:
                 raise type(error)(str(error).replace(str(folder), str(path))) from error
-        model = replace(model, hashes=sha256_of([path]))
+        model = replace(model, hashes=sha256_of([path, *tokenizers]))
     else:
-        importer, model = _read(path, format_name)
+        importer, model = _read(path, format_name, given)
     model = replace(
         model,
         source_language=source_language or model.source_language or downloaded.languages[0],
@@ -103,11 +111,16 @@ def is_record_of(origin: TextOrigin, downloaded: Downloaded) -> bool:
     return bool(sha256) and sha256_of(files) == sha256
 
 
-def _read(path: Path, format_name: str | None) -> tuple[Importer, ImportedModel]:
+def _read(path: Path, format_name: str | None, given: Given) -> tuple[Importer, ImportedModel]:
     importer = choose_importer(path, format_name)
     try:
-        return importer, importer.read(path)
-    except EdgeformerError:
-        raise
+        model = importer.read(path, given)
+    except (ConfigError, DataError, ImporterError) as error:  # the message may have names from files
+        raise type(error)(shortened(error, MAX_MESSAGE)) from error
     except Exception as error:  # what a damaged file makes libraries raise
-        raise ImporterError(f"`{path}` is damaged, or not of the format {importer.name}: {describe(error)}.") from error
+        raise ImporterError(
+            f"`{path}` is damaged, or not of the format {importer.name}: {shortened(describe(error))}."
+        ) from error
+    if unused := [file for file in given.tokenizers if file.name not in model.hashes]:
+        raise ConfigError(f"`--tokenizer {unused[0]}` is not needed: the model has a tokenizer of its own.")
+    return importer, model

@@ -13,6 +13,27 @@ from edgeformer.traceback_summary import describe
 
 
 @dataclass(frozen=True, kw_only=True)
+class Given:
+    """What users state about a model whose files do not."""
+
+    source_language: str = ""
+    """BCP 47 tag."""
+    target_language: str = ""
+    """BCP 47 tag."""
+    tokenizers: tuple[Path, ...] = ()
+    """SentencePiece models: one, or one for each side."""
+
+    @property
+    def pieces(self) -> tuple[Path, Path] | None:
+        """SentencePiece models of the source and of the target."""
+        return (self.tokenizers[0], self.tokenizers[-1]) if self.tokenizers else None
+
+
+NOTHING = Given()
+"""Users state nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Importer:
     """Reads the models of another toolkit."""
 
@@ -22,8 +43,9 @@ class Importer:
     """What it reads, for lists."""
     recognizes: Callable[[Path], bool]
     """Whether a file or folder is of this format, judged by its content; raises nothing."""
-    read: Callable[[Path], ImportedModel]
-    """Reads a file or folder; raises ``ImporterError`` with a sentence about what it cannot represent."""
+    read: Callable[[Path, Given], ImportedModel]
+    """Reads a file or folder, with what users state about it; raises ``ImporterError`` with a sentence about what it
+    cannot represent."""
 
 
 def importers() -> list[Importer]:

@@ -56,7 +56,7 @@ class Wanted:
     """Precision of the bundle; ``None`` for :data:`DEFAULT_PRECISION`."""
     shortlists: Sequence[str] = ()
     """Text to learn a shortlist from; by default, the model's own lists."""
-    reading: Mapping[str, str] = field(default_factory=dict)
+    reading: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of :func:`~edgeformer.importers.read.read_model`."""
     text: Path | None = None
     """Sentences of the source language; see :func:`~edgeformer.importers.run_folder.write_run`."""
@@ -186,7 +186,8 @@ def _check(model: Model) -> None:
 def _digest(wanted: Wanted, downloaded: Downloaded) -> str:
     """Everything that an imported run depends on."""
     source = [sorted(downloaded.origin.items())] if downloaded.origin else _stamps(downloaded.path)
-    parts = [edgeformer.__version__, source, sorted(wanted.reading.items()), _stamps(wanted.text)]
+    given = [_stamps(file) for file in (wanted.text, *wanted.reading.get("tokenizers", ()))]
+    parts = [edgeformer.__version__, source, sorted(wanted.reading.items()), given]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 

@@ -33,6 +33,7 @@ from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
 from edgeformer_runtime.tokenizer import Tokenizer
+from tests.importers import hugging_face_models
 from tests.importers.ctranslate2_models import SHARED, arrays_file, fill, marian, save, write_model_file
 from tests.importers.ctranslate2_oracle import compare, sources
 
@@ -209,6 +210,29 @@ def test_marian_models_of_transformers_end_sources_too(tmp_path: Path) -> None:
     assert (imported.text.source_suffix, imported.text.bos, imported.text.suppress) == (("</s>",), "<s>", ("<s>",))
     assert not imported.weights["target_embedding.tokens.weight"][-1].any()
     assert len(imported.notes) == 1
+
+
+def test_target_languages_are_chosen_as_in_the_original(tmp_path: Path) -> None:
+    """A model of OPUS-MT with several, from ``transformers`` directly and by way of CTranslate2's converter."""
+    pytest.importorskip("sentencepiece")
+    from ctranslate2.converters import TransformersConverter
+
+    hugging_face_models.marian(tmp_path / "original")
+    converter = TransformersConverter(str(tmp_path / "original"), copy_files=["source.spm", "target.spm"])
+    converter.convert(str(tmp_path / "converted"))
+    original, converted = (
+        read_model(tmp_path / name, None, source_language="en", target_language="fr")
+        for name in ("original", "converted")
+    )
+    assert (original.importer, converted.importer) == ("huggingface", "ctranslate2")
+    assert converted.model.text.languages == original.model.text.languages
+    encoded = []
+    for found in (original, converted):
+        tokenizer = Tokenizer.from_json(found.model.source_tokenizer, "t", found.model.text).for_sources("en", "fr")
+        texts = ["July", ">>deu<< July", "Ghana </s>"]
+        encoded.append([tokenizer.tokens(ids) for ids in tokenizer.encode_batch(texts, special_tokens=True)])
+    assert encoded[0] == encoded[1]
+    assert all((tokens[0], tokens[-1]) == (">>fra<<", "</s>") for tokens in encoded[0])
 
 
 def test_epsilon_is_that_of_the_settings(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -36,9 +37,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ARCHITECTURES[name](root / name)
         file = root / name / "generation_config.json"
         write_json(root / name, file.name, {**json.loads(file.read_text(encoding="utf-8")), "max_length": 20})
-    shutil.copytree(root / "t5", root / "pickled")
-    torch.save(load_file(root / "t5" / "model.safetensors"), root / "pickled" / "pytorch_model.bin")
-    (root / "pickled" / "model.safetensors").unlink()
+    for name, is_archive in {"pickled": True, "pickled-before-torch-1.6": False}.items():
+        shutil.copytree(root / "t5", root / name)
+        (root / name / "model.safetensors").unlink()
+        weights = load_file(root / "t5" / "model.safetensors")
+        torch.save(weights, root / name / "pytorch_model.bin", _use_new_zipfile_serialization=is_archive)
     return {folder.name: folder for folder in root.iterdir()}
 
 
@@ -228,6 +231,13 @@ class Exploit:
 
     def __reduce__(self) -> Any:
         return Path.touch, (self.file,)
+
+
+@pytest.mark.parametrize("name", ["pickled", "pickled-before-torch-1.6"])
+def test_pickled_weights_are_the_same(folders: dict[str, Path], name: str) -> None:
+    expected, imported = read_folder(folders["t5"]).weights, read_folder(folders[name]).weights
+    assert imported.keys() == expected.keys()
+    assert all(np.array_equal(imported[key], expected[key]) for key in expected)
 
 
 def test_pickles_of_anything_but_weights_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:

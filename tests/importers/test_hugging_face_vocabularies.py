@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,18 @@ import pytest
 import sentencepiece
 import tokenizers
 import transformers
+from click.testing import CliRunner
 
-from edgeformer.errors import ImporterError
+from edgeformer.cli import main
+from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.hugging_face.folder import open_folder
-from edgeformer.importers.hugging_face.languages import tags, with_tags
 from edgeformer.importers.hugging_face.read import read_folder
+from edgeformer.importers.hugging_face.vocabularies import VOCABULARIES
+from edgeformer.importers.languages import tags, with_tags
 from edgeformer.importers.model import ImportedModel
+from edgeformer.importers.read import read_model
 from edgeformer.importers.sample import sample_text
+from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests.importers.hugging_face_models import ARCHITECTURES, LANGUAGES, write_json
@@ -95,6 +101,104 @@ def test_split_marian_has_a_vocabulary_for_each_side(folder: Callable[[str], Pat
     model = read_folder(folder("split_marian"))
     check(source(model), lambda text: reference(text).input_ids, TEXTS + EDGE_CASES)
     check(target(model), lambda text: reference(text_target=text).input_ids, TEXTS + EDGE_CASES)
+
+
+SAVED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "t5": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
+    "mt5": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
+    "madlad": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
+    "nllb": ("NllbTokenizer", "sentencepiece.bpe.model", {"extra_special_tokens": ["eng_Latn", "fra_Latn"]}),
+    "mbart_50": ("MBart50Tokenizer", "sentencepiece.bpe.model", {}),
+}
+"""Classes whose tokenizers ``transformers`` saves without the SentencePiece model, the model, and options."""
+
+
+def saved_again(name: str, folder: Path, to: Path) -> tuple[Path, int]:
+    """Write a folder whose tokenizer ``transformers`` has saved; return its SentencePiece model, which is elsewhere
+    then, and its number of entries."""
+    class_name, pieces, options = SAVED[name]
+    model = to.with_name(pieces)
+    shutil.copyfile(folder / pieces, model)
+    shutil.copytree(folder, to, ignore=shutil.ignore_patterns(pieces, "tokenizer*", "special_tokens_map.json"))
+    tokenizer = getattr(transformers, class_name).from_pretrained(str(model), **options)
+    tokenizer.save_pretrained(to)
+    assert not list(to.glob("*.model"))
+    return model, len(tokenizer)
+
+
+@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.filterwarnings("ignore:Calling")  # with a file
+def test_a_tokenizer_that_transformers_saved_is_rebuilt(
+    folder: Callable[[str], Path], name: str, tmp_path: Path
+) -> None:
+    model, rows = saved_again(name, folder(name), tmp_path / "saved")
+    folders = open_folder(tmp_path / "saved"), open_folder(tmp_path / "saved", (model,))
+    alone, given = (VOCABULARIES[opened.config["model_type"]](opened, (rows, rows)) for opened in folders)
+    assert (alone.languages, alone.prefix, alone.suffix) == (given.languages, given.prefix, given.suffix)
+    assert alone.source.names == given.source.names
+    text = TextFormat(pad="<pad>", unk=alone.unk, bos="<pad>", eos="</s>")
+    rebuilt, original = (Tokenizer.from_json(found.source.content, "t.json", text) for found in (alone, given))
+    assert rebuilt.encode_batch(TEXTS + EDGE_CASES + SPECIAL) == original.encode_batch(TEXTS + EDGE_CASES + SPECIAL)
+
+
+def without_rules(tree: dict[str, Any]) -> None:
+    tree["normalizer"] = None
+
+
+def with_others(tree: dict[str, Any]) -> None:
+    tree["normalizer"] = {"type": "Sequence", "normalizers": [tree["normalizer"], {"type": "Lowercase"}]}
+
+
+def with_other_unknown(tree: dict[str, Any]) -> None:
+    tree["model"]["unk_id"] = 1
+
+
+def with_words(tree: dict[str, Any]) -> None:
+    tree["model"] = {"type": "WordLevel", "vocab": {}, "unk_token": "<unk>"}
+
+
+def without_space(tree: dict[str, Any]) -> None:
+    tree["pre_tokenizer"] = None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_rules, "lacks the rules for characters"),
+        (with_others, "lacks the rules for characters, or has others"),
+        (with_other_unknown, "its unknown piece is '</s>'"),
+        (with_words, "neither scores nor merges"),
+        (without_space, "does not add a space"),
+        (lambda tree: tree.pop("model"), "it is damaged"),
+    ],
+)
+def test_where_a_part_is_missing_the_option_is_named(
+    folder: Callable[[str], Path], change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path
+) -> None:
+    model, _ = saved_again("t5", folder("t5"), tmp_path / "saved")
+    path = tmp_path / "saved" / "tokenizer.json"
+    tree = json.loads(path.read_text(encoding="utf-8"))
+    change(tree)
+    write_json(path.parent, path.name, tree)
+    with pytest.raises(ImporterError, match=rf"{message}.*\. Give the model itself with --tokenizer"):
+        read_folder(path.parent)
+    path.unlink()
+    with pytest.raises(ImporterError, match=r"lacks spiece\.model or .*; give it with --tokenizer"):
+        read_folder(path.parent)
+    result = CliRunner().invoke(
+        main,
+        ["import", str(path.parent), "--out", str(tmp_path / "run"), "--tokenizer", str(model), "--json"],
+    )
+    assert result.exit_code == 0, result.output
+    record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    assert "spiece.model" in record["provenance"]["sha256"]
+
+
+def test_a_tokenizer_that_is_not_needed_is_refused(folder: Callable[[str], Path]) -> None:
+    pieces = folder("t5") / "spiece.model"
+    with pytest.raises(ConfigError, match="is not needed: the model has a tokenizer of its own"):
+        read_model(folder("bart"), None, tokenizers=[pieces])
+    assert read_model(folder("t5"), None, tokenizers=[pieces]).importer == "huggingface"
 
 
 def test_m2m_encodes_as_its_slow_tokenizer(folder: Callable[[str], Path]) -> None:

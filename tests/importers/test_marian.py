@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import yaml
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -282,14 +284,20 @@ def test_words_are_split_at_spaces_without_sentencepiece(tmp_path: Path) -> None
     )
     imported = read_marian(folder)
     assert '"WhitespaceSplit"' in imported.source_tokenizer
-    assert imported.generation.beam_size == 4
+    assert (imported.generation.beam_size, imported.generation.length_penalty) == (4, 0)  # Marian's `normalize`
 
 
-def test_target_languages_are_chosen_by_a_token(tmp_path: Path) -> None:
+def split_vocabulary(folder: Path, change: Callable[[list[str]], object]) -> Path:
+    """A copy of the model as OPUS-MT publishes it: ids in ``vocab.yml``, and a SentencePiece model for each side.
+
+    Args:
+        folder: where to write it.
+        change: renames entries.
+    """
     spm = pytest.importorskip("sentencepiece").SentencePieceProcessor(model_file=str(MODEL / "vocab.spm"))
-    folder = copied(tmp_path / "m")
     pieces = [spm.id_to_piece(index) for index in range(spm.vocab_size())]
-    pieces[-2:] = [">>fra<<", ">>deu<<"]
+    change(pieces)
+    copied(folder)
     (folder / "vocab.yml").write_text(
         "".join(f"{json.dumps(piece, ensure_ascii=False)}: {index}\n" for index, piece in enumerate(pieces)),
         encoding="utf-8",
@@ -297,15 +305,23 @@ def test_target_languages_are_chosen_by_a_token(tmp_path: Path) -> None:
     for side in ("source", "target"):
         shutil.copyfile(folder / "vocab.spm", folder / f"{side}.spm")
     (folder / "vocab.spm").unlink()
-    (folder / "decoder.yml").write_text("vocabs: [vocab.json, vocab.json]\nbeam-size: 6\n", encoding="utf-8")
+    (folder / "decoder.yml").write_text("vocabs: [vocab.yml, vocab.yml]\nbeam-size: 6\n", encoding="utf-8")
+    return folder
+
+
+def test_target_languages_are_chosen_by_a_token(tmp_path: Path) -> None:
+    def rename(pieces: list[str]) -> None:
+        pieces[-2:] = [">>fra<<", ">>deu<<"]
+
+    folder = split_vocabulary(tmp_path / "m", rename)
     imported = read_marian(folder)
-    assert imported.text.languages == {"fra": ">>fra<<", "deu": ">>deu<<"}
+    assert imported.text.languages == {"fra": ">>fra<<", "deu": ">>deu<<", "fr": ">>fra<<", "de": ">>deu<<"}
     assert imported.generation.beam_size == 6
     tokenizer = Tokenizer.from_json(imported.source_tokenizer, "t", imported.text)
     (ids,) = tokenizer.for_sources("en", "deu").encode_batch(["Hello >>fra<<"], special_tokens=True)
     assert tokenizer.tokens([ids[0], ids[-1]]) == [">>deu<<", "</s>"]
     assert ">>fra<<" not in tokenizer.tokens(ids)
-    with pytest.raises(OptionError, match="`target_language` must be one of deu, fra, but is `ita`"):
+    with pytest.raises(OptionError, match="`target_language` must be one of de, deu, fr, fra, but is `ita`"):
         tokenizer.for_sources("en", "ita")
     found = read_model(folder, "marian", source_language="en", target_language="deu")
     run = write_run(found.model, tmp_path / "run", found.origin, text=["Tom is here."])
@@ -315,6 +331,58 @@ def test_target_languages_are_chosen_by_a_token(tmp_path: Path) -> None:
     assert french.translate(["Tom is here."])[0].source.ids[0] == tokenizer.ids([">>fra<<"])[0]
     with pytest.raises(OptionError, match="but is `ita`"):
         german.with_languages("en", "ita")
+
+
+def renamed_in_yaml(folder: Path, index: int) -> Path:
+    return split_vocabulary(folder, lambda pieces: pieces.__setitem__(index, "<s>"))
+
+
+def renamed_in_pieces(folder: Path, index: int) -> Path:
+    protobuf = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
+    message = protobuf.ModelProto.FromString((copied(folder) / "vocab.spm").read_bytes())
+    message.pieces[index].piece, message.pieces[index].type = "<s>", 3
+    (folder / "vocab.spm").write_bytes(message.SerializeToString())
+    return folder
+
+
+@pytest.mark.parametrize("rename", [renamed_in_yaml, renamed_in_pieces])
+def test_an_entry_with_the_name_of_the_start_token_is_another_entry(
+    rename: Callable[[Path, int], Path], marian_run: Run, tmp_path: Path
+) -> None:
+    """The vocabularies of ``spm_train`` have an entry ``<s>``, OPUS-MT's tc-big among them. No text has it."""
+    original = marian_run.source_tokenizer
+    cases = expected("ssru")[:60]
+    used = {index for case in cases for text in (case.source, case.beam1) for index in original.encode(text)}
+    entry = next(index for index in range(1400, original.vocab_size) if index not in used)
+    found = read_model(rename(tmp_path / "m", entry), None)
+    run = write_run(found.model, tmp_path / "run", found.origin, text=["Tom is here."])
+    assert (found.model.text.bos, run.target_tokenizer.bos_id) == ("<start>", original.bos_id)
+    assert run.source_tokenizer.tokens([entry]) == ["<s>"]
+    assert entry not in run.source_tokenizer.encode("<s> <start>")
+    translations = open_translator(run.path).translate([case.source for case in cases], beam_size=1, length_penalty=1.0)
+    assert [translation.text for translation in translations] == [case.beam1 for case in cases]
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_embeddings_are_scaled_where_sinusoids_are_added(trained: bool, tmp_path: Path) -> None:
+    """Marian's formula; its option alone, without the array, changes nothing."""
+    rows = np.random.default_rng(0).normal(size=(40, 64)).astype(np.float32)
+    option = {"transformer-train-position-embeddings": True}
+
+    def change(arrays: Arrays) -> Arrays:
+        options = yaml.safe_dump({**options_of_model(), **option}).encode()
+        return {**arrays, "special:model.yml": np.frombuffer(options, np.int8), **({"Wpos": rows} if trained else {})}
+
+    pytest.importorskip("sentencepiece")
+    folder = rewritten(tmp_path / "m", change)
+    found = read_model(folder, None)
+    model = write_run(found.model, tmp_path / "run", found.origin, text=["Tom is here."]).load_model()
+    table = read_npz(folder / "model.npz")["Wemb"]
+    signal = halves(3, 64, denominator=31)
+    marian = table[[5, 6, 7]] + rows[:3] if trained else table[[5, 6, 7]] * 8 + signal
+    ours = model.get_submodule("source_embedding")(torch.tensor([[5, 6, 7]])).detach().numpy()[0]
+    np.testing.assert_allclose(ours, marian, rtol=1e-6, atol=1e-6)
+    assert model.max_source_length == (40 if trained else 512)
 
 
 # Damaged files.

@@ -18,7 +18,7 @@ from edgeformer.importers.ctranslate2.settings import read_settings
 from edgeformer.importers.ctranslate2.vocabularies import find_files, read_vocabularies
 from edgeformer.importers.ctranslate2.weights import OUTPUT_TABLE, SOURCE_TABLE, TARGET_TABLE, converted
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import Importer
+from edgeformer.importers.registry import NOTHING, Given, Importer
 from edgeformer_runtime.bundle.generation import Generation
 
 MODEL = "model.bin"
@@ -26,15 +26,13 @@ GENERATION = Generation(beam_size=2, length_penalty=1.0, length_includes_end=Tru
 """CTranslate2's defaults."""
 
 
-def read_ctranslate2(
-    path: Path, pieces: tuple[Path, Path] | None = None, languages: tuple[str, str] | None = None
-) -> ImportedModel:
+def read_ctranslate2(path: Path, given: Given = NOTHING, languages: tuple[str, str] | None = None) -> ImportedModel:
     """Read a model of CTranslate2.
 
     Args:
         path: the folder of the model, or its ``model.bin``.
-        pieces: SentencePiece models of both sides, if they are not in that folder, or BPE codes.
-        languages: codes of both languages, if ``pieces`` are BPE codes, which are applied to what Moses' rules for
+        given: tokenizers, if they are not in that folder.
+        languages: codes of both languages, if the tokenizers are BPE codes, which are applied to what Moses' rules for
             these languages make of text.
 
     Raises:
@@ -49,7 +47,7 @@ def read_ctranslate2(
     config, weights = converted(arrays, settings.layer_norm_epsilon)
     shared = SOURCE_TABLE not in weights
     rows = len(weights[TARGET_TABLE if shared else SOURCE_TABLE]), len(weights[TARGET_TABLE])
-    files = find_files(folder, pieces, languages)
+    files = find_files(folder, given.pieces, languages)
     vocabularies = read_vocabularies(files, settings, rows, shared=shared, zero_start=zero_start)
     added = dict(zip((SOURCE_TABLE, TARGET_TABLE), vocabularies.added, strict=True))
     added |= dict.fromkeys((OUTPUT_TABLE, "projection.bias"), added[TARGET_TABLE])

@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.ctranslate2.settings import Settings
-from edgeformer.importers.tokenizers import moses_tokenizer, sentencepiece_tokenizer, word_tokenizer
+from edgeformer.importers.languages import MARIAN, codes, with_tags
+from edgeformer.importers.tokenizers import start_token, text_tokenizer
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE, TextFormat
 
 MAX_BYTES = 64 << 20
 """Size of a vocabulary file."""
-LANGUAGES = (r"__([a-z]{2,3})__", r"([a-z]{3}_[A-Z][a-z]{3})", r"([a-z]{2}_[A-Z]{2})")
+LANGUAGES = tuple(map(re.compile, (r"__([a-z]{2,3})__", r"([a-z]{3}_[A-Z][a-z]{3})", r"([a-z]{2}_[A-Z]{2})")))
 """Tokens of languages in M2M-100, NLLB and mBART, with the code as a group."""
 
 
@@ -118,7 +119,8 @@ def read_vocabularies(
         raise ImporterError(f"Vocabulary `{files.vocabularies[1]}` lacks the end token `{settings.eos_token}`.")
     if shared and source != target:
         raise ImporterError("Both sides have the same embeddings, but different vocabularies.")
-    start = _start(settings, {*source, *target}) if zero_start else settings.decoder_start_token
+    taken = {*source, *target, settings.unk_token, settings.eos_token}
+    start = start_token(taken) if zero_start else settings.decoder_start_token
     if start is None:
         raise ImporterError("The model leaves the decoder's start token to the caller, which is not supported.")
     if start not in target and not zero_start:
@@ -127,7 +129,13 @@ def read_vocabularies(
     added = [tuple(token for token in special if token not in side) for side in (source, target)]
     text, notes = _text_format(settings, start, source, zero_start=zero_start)
     contents = [
-        _tokenizer([*side, *extra], piece, language, [*special, *text.languages.values()], settings.unk_token)
+        text_tokenizer(
+            {token: index for index, token in enumerate([*side, *extra])},
+            [*special, *text.languages.values()],
+            settings.unk_token,
+            pieces=piece,
+            language=language,
+        )
         for side, extra, piece, language in zip(
             (source, target), added, files.pieces or (None, None), files.languages or (None, None), strict=True
         )
@@ -180,12 +188,6 @@ def _sized(tokens: list[str], file: Path, rows: int, unk_token: str) -> list[str
     return [token if first[token] == index else f"<unused {index}>" for index, token in enumerate(tokens)]
 
 
-def _start(settings: Settings, taken: set[str]) -> str:
-    """A name for the zero vector that the decoder starts from."""
-    names = ("<s>", "<start>", *(f"<start {number}>" for number in range(2, len(taken) + 3)))
-    return next(name for name in names if name not in {*taken, settings.unk_token, settings.eos_token})
-
-
 def _text_format(
     settings: Settings, start: str, source: Sequence[str], *, zero_start: bool
 ) -> tuple[TextFormat, tuple[str, ...]]:
@@ -197,11 +199,13 @@ def _text_format(
     """
     eos, unk = settings.eos_token, settings.unk_token
     text = TextFormat(pad=eos, unk=unk, bos=start, eos=eos, suppress=(), source_suffix=())
+    if tokens := codes(source, MARIAN):
+        text = replace(text, source_prefix=(TARGET_LANGUAGE,), languages=with_tags(tokens))
     if settings.add_source_bos or settings.add_source_eos:
         prefix, suffix = (token if token in source else unk for token in (settings.bos_token, eos))
         return replace(
             text,
-            source_prefix=(prefix,) * settings.add_source_bos,
+            source_prefix=(prefix,) * settings.add_source_bos + text.source_prefix,
             source_suffix=(suffix,) * settings.add_source_eos,
         ), ()
     languages = _languages(source)
@@ -226,19 +230,5 @@ def _text_format(
 
 def _languages(tokens: Sequence[str]) -> dict[str, str]:
     """Tokens of languages by their codes; empty if there is only one."""
-    for pattern in LANGUAGES:
-        found = {match[1]: token for token in tokens if (match := re.fullmatch(pattern, token))}
-        if len(found) > 1:
-            return found
-    return {}
-
-
-def _tokenizer(
-    tokens: Sequence[str], pieces: Path | None, language: str | None, special: Sequence[str], unk_token: str
-) -> str:
-    ids = {token: index for index, token in enumerate(tokens)}
-    if pieces is None:
-        return word_tokenizer(ids, special_tokens=special, unk_token=unk_token)
-    if language is not None:
-        return moses_tokenizer(pieces, ids=ids, special_tokens=special, unk_token=unk_token, language=language)
-    return sentencepiece_tokenizer(pieces, ids=ids, special_tokens=special, unk_token=unk_token)
+    found = (codes(tokens, pattern) for pattern in LANGUAGES)
+    return next((languages for languages in found if len(languages) > 1), {})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,6 @@ FloatArray = NDArray[np.float32]
 SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 """Types of numbers that are converted to float32."""
-MAX_SHARING = 4
-"""Size of all tensors of a pickle, in multiples of the size of the file: tied tables are there under several names."""
 
 
 class Checkpoint:
@@ -89,7 +86,7 @@ def open_checkpoint(folder: Folder, prefix: str = "") -> Checkpoint:
             continue
         tensors: dict[str, Callable[[], torch.Tensor]] = {}
         for file in files:
-            for key, read in load(file):
+            for key, read in load(file).items():
                 if key in tensors or len(tensors) >= MAX_ARRAYS:
                     raise ImporterError(
                         f"`{file}` has the weight `{key[:80]}` again, or more weights than a model has."
@@ -120,7 +117,7 @@ def _files(folder: Folder, name: str) -> list[Path]:
     return files
 
 
-def _safe_tensors(file: Path) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
+def _safe_tensors(file: Path) -> dict[str, Callable[[], torch.Tensor]]:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -139,34 +136,13 @@ def _safe_tensors(file: Path) -> Iterator[tuple[str, Callable[[], torch.Tensor]]
 
         return read
 
-    return ((key, reader(key)) for key in keys)
+    return {key: reader(key) for key in keys}
 
 
-def _pickled_tensors(file: Path) -> Iterator[tuple[str, Callable[[], torch.Tensor]]]:
-    """Tensors of a file of ``torch.save``, by torch's loader that creates tensors and plain containers only."""
-    import torch
+def _pickled_tensors(file: Path) -> dict[str, Callable[[], torch.Tensor]]:
+    from edgeformer.importers.hugging_face.pickled import read_pickled  # imports torch
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about unusual pickles, which are refused if they are not readable
-            state: Any = torch.load(file, map_location="cpu", mmap=True, weights_only=True)
-    except Exception as error:  # torch and pickle raise many types for damaged files
-        raise ImporterError(
-            f"`{file}` cannot be read as weights only: {describe(error)[:300]}. Save the model as {SAFE}."
-        ) from None
-    if not isinstance(state, dict):
-        raise ImporterError(f"`{file}` has no mapping from names to weights. Save the model as {SAFE}.")
-    tensors = {}
-    for key, tensor in state.items():
-        if not isinstance(key, str) or not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
-            raise ImporterError(f"`{file}` has something else than weights under {str(key)[:80]!r}.")
-        if tensor.device.type != "cpu" or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-            raise ImporterError(f"Weight `{key[:80]}` of `{file}` is larger than what is stored.")
-        tensors[key] = tensor.detach()
-    if sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()) > MAX_SHARING * file.stat().st_size:
-        raise ImporterError(f"`{file}` has weights that share memory. Save the model as {SAFE}.")
+    def reader(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+        return lambda: tensor.clone() if tensor.data_ptr() % tensor.itemsize else tensor  # libraries expect alignment
 
-    def reader(key: str) -> Callable[[], torch.Tensor]:
-        return lambda: tensors[key]
-
-    return ((key, reader(key)) for key in tensors)
+    return {key: reader(tensor) for key, tensor in read_pickled(file).items()}

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgeformer.errors import DataError, ImporterError
+from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.folder import read_json
 from edgeformer.importers.tokenizers import sentencepiece_tokenizer
+from edgeformer.importers.tokenizers.model_file import SentencePieceModel
 from edgeformer_runtime.limits import MAX_ADDED_TOKENS
 
 MAX_UNUSED = 1024
@@ -98,29 +99,27 @@ def names_of(ids: Mapping[str, int]) -> list[str]:
     return sorted(ids, key=ids.__getitem__)
 
 
-def sentencepiece_side(file: Path, ids: Mapping[str, int], rows: int, special: Iterable[str], unk: str) -> Side:
+def sentencepiece_side(
+    model: SentencePieceModel, ids: Mapping[str, int], rows: int, special: Iterable[str], unk: str
+) -> Side:
     """Convert a SentencePiece model whose pieces have other ids.
 
     Args:
-        file: the model file.
+        model: the SentencePiece model.
         ids: ids of all entries.
         rows: entries of the embedding.
         special: entries that no text is encoded to.
         unk: the unknown token.
 
     Raises:
-        ConfigError: ``sentencepiece`` is not installed.
-        ImporterError: the file is damaged, or does not fit the ids.
+        DataError: the model is not supported.
+        ImporterError: it does not fit the ids.
     """
     if unk not in ids:
-        raise ImporterError(f"The vocabulary of `{file.parent}` lacks `{unk}`.")
+        raise ImporterError(f"The vocabulary of `{model.path.parent}` lacks `{unk}`.")
     ids = padded(ids, rows)
     special = [name for name in dict.fromkeys(special) if name in ids]
     unused = [name for name in ids if name.startswith("<unused ")]
     if len(special) + len(unused) < MAX_ADDED_TOKENS - 8:
         special += unused
-    try:
-        content = sentencepiece_tokenizer(file, ids=ids, special_tokens=special, unk_token=unk)
-    except DataError as error:
-        raise ImporterError(str(error)) from None
-    return Side(content, names_of(ids))
+    return Side(sentencepiece_tokenizer(model, ids=ids, special_tokens=special, unk_token=unk), names_of(ids))

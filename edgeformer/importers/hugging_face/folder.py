@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.tokenizers.library_file import read_library_file
+from edgeformer.importers.tokenizers.model_file import SentencePieceModel, read_model
 
 MAX_JSON = 64 << 20
 """Size of a JSON file, in bytes; the largest are tokenizers."""
@@ -29,6 +31,10 @@ class Folder:
     ``config.json``."""
     tokenizer: Mapping[str, Any]
     """Content of ``tokenizer_config.json``; empty without it."""
+    tokenizers: tuple[Path, ...] = ()
+    """SentencePiece models that users give: one, or one for each side."""
+    opened: list[Path] = field(default_factory=list)
+    """Files that SentencePiece models were read from."""
 
     def file(self, *names: str) -> Path | None:
         """Return the first of these files that exists."""
@@ -44,6 +50,29 @@ class Folder:
         if file is None:
             raise ImporterError(f"`{self.path}` lacks {' or '.join(names)}, {why}.")
         return file
+
+    def pieces(self, *names: str, side: int | None = None) -> SentencePieceModel:
+        """Read the SentencePiece model of a tokenizer: the one that users give, one of these files, or what
+        ``tokenizer.json`` has of it.
+
+        Args:
+            names: names of the file.
+            side: 0 for the source and 1 for the target, if each side has one; ``tokenizer.json`` is for both.
+
+        Raises:
+            DataError: it is damaged or not supported.
+            ImporterError: there is none.
+        """
+        file = self.tokenizers[-1 if side else 0] if self.tokenizers else self.file(*names)
+        rebuilt = self.file("tokenizer.json") if side is None else None
+        if file is None and rebuilt is None:
+            raise ImporterError(
+                f"`{self.path}` lacks {' or '.join(names)}, the SentencePiece model of its tokenizer; give it with "
+                "--tokenizer."
+            )
+        model = read_model(file) if file is not None else read_library_file(self.path / "tokenizer.json")
+        self.opened.append(model.path)
+        return model
 
     def added_tokens(self) -> dict[str, int | None]:
         """Names of tokens beside the tokenizer's own vocabulary, and their ids where they are stated, in order.
@@ -81,8 +110,8 @@ class Folder:
         return ", ".join(name for name in names if isinstance(name, str))[:200]
 
 
-def open_folder(path: Path) -> Folder:
-    """Read the settings of a model folder.
+def open_folder(path: Path, tokenizers: tuple[Path, ...] = ()) -> Folder:
+    """Read the settings of a model folder; see :class:`Folder` for the tokenizers.
 
     Raises:
         ImporterError: the folder lacks ``config.json``, or a file is damaged.
@@ -98,6 +127,7 @@ def open_folder(path: Path) -> Folder:
         config,
         read_json(generation) if generation.is_file() else config,
         _optional(path / "tokenizer_config.json"),
+        tokenizers,
     )
 
 

@@ -13,12 +13,12 @@ from edgeformer.importers.hugging_face.checkpoint import Checkpoint, open_checkp
 from edgeformer.importers.hugging_face.entries import Vocabulary
 from edgeformer.importers.hugging_face.folder import has_config, open_folder
 from edgeformer.importers.hugging_face.generation import Search, read_search
-from edgeformer.importers.hugging_face.languages import tags
 from edgeformer.importers.hugging_face.network import Network
 from edgeformer.importers.hugging_face.settings import shown
 from edgeformer.importers.hugging_face.vocabularies import VOCABULARIES
+from edgeformer.importers.languages import tags
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import Importer
+from edgeformer.importers.registry import NOTHING, Given, Importer
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
 
 NETWORKS: Mapping[str, tuple[Callable[[Mapping[str, Any], Checkpoint], Network], str]] = {
@@ -30,22 +30,26 @@ _HEADS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
 """Ends of the names of classes that write text; others have heads for other tasks."""
 _BARE = {"BartModel", "MBartModel", "M2M100Model", "MarianModel"}
 """Classes whose output layer is tied to the embedding."""
-_FILES = ("vocab.json", "target_vocab.json", "merges.txt", "source.spm", "target.spm", "spiece.model", "tokenizer.json")
-_SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json", "sentencepiece.bpe.model")
+_FILES = ("vocab.json", "target_vocab.json", "merges.txt", "tokenizer.json")
+_SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json")
 MARIAN_NOTE = (
     "Positions are those of the transformers library, which differ slightly from those of the training; an import of "
     "Marian's own model.npz is exact."
 )
 
 
-def read_folder(path: Path) -> ImportedModel:
+def read_folder(path: Path, given: Given = NOTHING) -> ImportedModel:
     """Read a model folder.
+
+    Args:
+        path: the folder.
+        given: SentencePiece models, if they are not in the folder.
 
     Raises:
         ConfigError: a package of the extra ``import`` is missing.
         ImporterError: a file is missing or damaged, or the model has something that the families cannot represent.
     """
-    folder = open_folder(path)
+    folder = open_folder(path, given.tokenizers)
     model_type = folder.config.get("model_type")
     if not isinstance(model_type, str) or model_type not in NETWORKS:
         raise ImporterError(
@@ -75,7 +79,7 @@ def read_folder(path: Path) -> ImportedModel:
         source_language=vocabulary.source_language,
         target_language=vocabulary.target_language or _forced_language(vocabulary, search),
         license=folder.license(),
-        hashes=sha256_of([*checkpoint.files, *files]),
+        hashes=sha256_of([*checkpoint.files, *files, *folder.opened]),
         notes=(*marian, *network.notes, *vocabulary.notes, *search.notes),
     )
 

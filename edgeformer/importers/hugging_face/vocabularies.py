@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
-from edgeformer.errors import DataError, ImporterError
+import msgspec
+
+from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.byte_level import BYT5_SPECIAL, byt5_side, byte_level_side
 from edgeformer.importers.hugging_face.entries import (
     Side,
@@ -18,75 +19,73 @@ from edgeformer.importers.hugging_face.entries import (
     with_added,
 )
 from edgeformer.importers.hugging_face.folder import Folder
-from edgeformer.importers.hugging_face.languages import tags, with_tags
-from edgeformer.importers.tokenizers import fairseq_ids
-from edgeformer.importers.tokenizers.model_file import read_model
+from edgeformer.importers.languages import MARIAN, codes, tags, with_tags
+from edgeformer.importers.tokenizers import fairseq_ids, sentencepiece_tokenizer
+from edgeformer.importers.tokenizers.model_file import SentencePieceModel
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
+from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
+from edgeformer_runtime.tokenizer.sentencepiece_file import SentencePieceFile
 
 Rows = tuple[int, int]
 """Entries of the source and of the target embedding."""
 EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
-_MARIAN_CODE = re.compile(r">>(.+)<<")
 _M2M_CODE = re.compile(r"__(.+)__")
 _NLLB_CODE = re.compile(r"([a-z]{3}_[A-Z][a-z]{3})")
 _MBART_CODE = re.compile(r"([a-z]{2,3}_[A-Z]{2})")
 _MADLAD_CODE = re.compile(r"<2(.+)>")
-_WHY = (
-    "the SentencePiece model of its tokenizer, whose place tokenizer.json cannot take: it segments some text otherwise"
-)
 
 
 def marian_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     """``source.spm`` and ``target.spm``, with ids in ``vocab.json``, and ``target_vocab.json`` if they differ."""
-    files = [folder.needed(f"{side}.spm", why=_WHY) for side in ("source", "target")]
+    models = [folder.pieces(f"{side}.spm", side=index) for index, side in enumerate(("source", "target"))]
     vocabularies = [folder.needed("vocab.json", why="with the ids of its tokens")] * 2
     if folder.tokenizer.get("separate_vocabs") is True:
         vocabularies[1] = folder.needed("target_vocab.json", why="with the ids of target tokens")
     sides = []
-    for file, vocabulary, count in zip(files, vocabularies, rows, strict=True):
+    for model, vocabulary, count in zip(models, vocabularies, rows, strict=True):
         ids = read_ids(vocabulary)
-        special = [EOS, PAD, *(name for name in ids if _MARIAN_CODE.fullmatch(name))]
-        sides.append(sentencepiece_side(file, ids, count, special, UNK))
-    codes = _codes(sides[0].names, _MARIAN_CODE)
+        special = [EOS, PAD, *codes(ids, MARIAN).values()]
+        sides.append(sentencepiece_side(model, ids, count, special, UNK))
+    tokens = codes(sides[0].names, MARIAN)
     languages = {side: _tag(folder.tokenizer.get(f"{side}_lang")) for side in ("source", "target")}
     return Vocabulary(
         source=sides[0],
         target=sides[1],
         unk=UNK,
-        prefix=(TARGET_LANGUAGE,) if codes else (),
+        prefix=(TARGET_LANGUAGE,) if tokens else (),
         suffix=(EOS,),
-        languages=with_tags(codes),
+        languages=with_tags(tokens),
         source_language=languages["source"],
-        target_language="" if codes else languages["target"],
+        target_language="" if tokens else languages["target"],
     )
 
 
 def m2m_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     """M2M-100 has ids in ``vocab.json``; NLLB numbers its pieces as fairseq does."""
-    file = folder.needed("sentencepiece.bpe.model", "spm.model", why=_WHY)
+    model = folder.pieces("sentencepiece.bpe.model", "spm.model")
     vocabulary = folder.file("vocab.json")
     if vocabulary is not None:
         pattern, ids = _M2M_CODE, read_ids(vocabulary)
         prefixed = True
     else:
-        pattern, ids = _NLLB_CODE, _numbered(file)
+        pattern, ids = _NLLB_CODE, fairseq_ids(model)
         prefixed = folder.tokenizer.get("legacy_behaviour") is not True
-    side, codes = _multilingual(folder, file, ids, rows[0], pattern)
+    side, tokens = _multilingual(folder, model, ids, rows[0], pattern)
     return Vocabulary(
         source=side,
         target=side,
         unk=UNK,
         prefix=(SOURCE_LANGUAGE,) if prefixed else (),
         suffix=(EOS,) if prefixed else (EOS, SOURCE_LANGUAGE),
-        languages=with_tags(codes),
+        languages=with_tags(tokens),
         forces_target=True,
     )
 
 
 def mbart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     """Pieces numbered as fairseq does. mBART-50 has the language before a text, mBART-25 after it."""
-    file = folder.needed("sentencepiece.bpe.model", why=_WHY)
-    side, codes = _multilingual(folder, file, _numbered(file), rows[0], _MBART_CODE)
+    model = folder.pieces("sentencepiece.bpe.model")
+    side, tokens = _multilingual(folder, model, fairseq_ids(model), rows[0], _MBART_CODE)
     start = folder.generation.get("decoder_start_token_id", folder.config.get("decoder_start_token_id"))
     stated = str(folder.tokenizer.get("tokenizer_class", ""))
     if stated.startswith("MBart50"):
@@ -95,7 +94,7 @@ def mbart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
         is_50 = False
     else:
         is_50 = type(start) is int and start == folder.config.get("eos_token_id", 2)
-    if not is_50 and not (type(start) is int and start < len(side.names) and side.names[start] in codes.values()):
+    if not is_50 and not (type(start) is int and start < len(side.names) and side.names[start] in tokens.values()):
         raise ImporterError(
             "`decoder_start_token_id` of config.json must be the language that this model translates to; a model that "
             "was only pretrained cannot translate."
@@ -106,7 +105,7 @@ def mbart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
         unk=UNK,
         prefix=(SOURCE_LANGUAGE,) if is_50 else (),
         suffix=(EOS,) if is_50 else (EOS, SOURCE_LANGUAGE),
-        languages=with_tags(codes),
+        languages=with_tags(tokens),
         forces_target=is_50,
         target_language="" if is_50 else _tag(side.names[int(start)]),
     )
@@ -127,27 +126,22 @@ def t5_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
         side = byt5_side(rows[0])
         _, eos, unk = BYT5_SPECIAL
         return Vocabulary(source=side, target=side, unk=unk, suffix=(eos,))
-    file = folder.needed("spiece.model", "spm.model", "sentencepiece.model", why=_WHY)
-    try:
-        model = read_model(file)
-    except DataError as error:
-        raise ImporterError(str(error)) from None
+    model = folder.pieces("spiece.model", "spm.model", "sentencepiece.model")
     ids = {piece.text: index for index, piece in enumerate(model.pieces)}
     added = folder.added_tokens()
     ids = with_added(ids, ((name, index) for name, index in added.items() if index is not None and index < rows[0]))
-    codes = _codes(names_of(padded(ids, rows[0])), _MADLAD_CODE)
-    before = (
-        _before_language(file, next(iter(codes.values()))) if codes and added.keys().isdisjoint(codes.values()) else ()
-    )
-    special = [PAD, EOS, *(name for name in added if name in ids), *codes.values()]
-    side = sentencepiece_side(file, ids, rows[0], special, model.unk_piece)
+    tokens = codes(names_of(padded(ids, rows[0])), _MADLAD_CODE)
+    is_piece = tokens and added.keys().isdisjoint(tokens.values())
+    before = _before_language(model, next(iter(tokens.values()))) if is_piece else ()
+    special = [PAD, EOS, *(name for name in added if name in ids), *tokens.values()]
+    side = sentencepiece_side(model, ids, rows[0], special, model.unk_piece)
     return Vocabulary(
         source=side,
         target=side,
         unk=model.unk_piece,
-        prefix=(*before, TARGET_LANGUAGE) if codes else (),
+        prefix=(*before, TARGET_LANGUAGE) if tokens else (),
         suffix=(EOS,),
-        languages=with_tags(codes),
+        languages=with_tags(tokens),
         notes=_task_prefixes(folder),
     )
 
@@ -164,15 +158,8 @@ VOCABULARIES: Mapping[str, Callable[[Folder, Rows], Vocabulary]] = {
 """Readers of vocabularies by ``model_type``. Each raises ``ImporterError``: a file is missing or damaged."""
 
 
-def _numbered(file: Path) -> dict[str, int]:
-    try:
-        return fairseq_ids(file)
-    except DataError as error:
-        raise ImporterError(str(error)) from None
-
-
 def _multilingual(
-    folder: Folder, file: Path, ids: Mapping[str, int], rows: int, pattern: re.Pattern[str]
+    folder: Folder, model: SentencePieceModel, ids: Mapping[str, int], rows: int, pattern: re.Pattern[str]
 ) -> tuple[Side, dict[str, str]]:
     """A vocabulary to which languages are added, and their tokens by code.
 
@@ -183,20 +170,14 @@ def _multilingual(
     languages = {name: index for name, index in added.items() if pattern.fullmatch(name)}
     others = {name: index for name, index in added.items() if name == "<mask>" and pattern is not _M2M_CODE}
     ids = with_added(ids, [*languages.items(), *others.items()])
-    codes = _codes(names_of(ids), pattern)
-    if not codes:
+    tokens = codes(names_of(ids), pattern)
+    if not tokens:
         raise ImporterError(
             f"`{folder.path}` does not list the languages of the model; download tokenizer_config.json and "
             "special_tokens_map.json."
         )
-    side = sentencepiece_side(file, ids, rows, [BOS, PAD, EOS, UNK, *others, *codes.values()], UNK)
-    return side, codes
-
-
-def _codes(names: list[str] | tuple[str, ...] | object, pattern: re.Pattern[str]) -> dict[str, str]:
-    """Tokens of languages by their code."""
-    assert isinstance(names, list | tuple)
-    return {match[1]: name for name in names if (match := pattern.fullmatch(name))}
+    side = sentencepiece_side(model, ids, rows, [BOS, PAD, EOS, UNK, *others, *tokens.values()], UNK)
+    return side, tokens
 
 
 def _tag(code: object) -> str:
@@ -205,11 +186,10 @@ def _tag(code: object) -> str:
     return found[-1] if found else ""
 
 
-def _before_language(file: Path, token: str) -> tuple[str, ...]:
+def _before_language(model: SentencePieceModel, token: str) -> tuple[str, ...]:
     """Pieces before a language token that is itself a piece: the space that SentencePiece adds in front of a text."""
-    from sentencepiece import SentencePieceProcessor
-
-    pieces = SentencePieceProcessor(model_file=str(file)).encode(f"{token} a", out_type=str)
+    tokenizer = SentencePiece(msgspec.json.decode(sentencepiece_tokenizer(model), type=SentencePieceFile))
+    pieces = [str(tokenizer.token(index)) for index in tokenizer.encode([f"{token} a"])[0]]
     return tuple(pieces[: pieces.index(token)]) if token in pieces else ()
 
 

@@ -13,7 +13,9 @@ from typing import Any
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.marian.options import MAX_OPTIONS, OPTIONS, read_yaml
+from edgeformer.importers.marian.preprocessing import moses_languages
 from edgeformer.importers.marian.shortlist import is_shortlist
+from edgeformer.importers.registry import Given
 from edgeformer_runtime.bundle.generation import Generation
 
 
@@ -26,23 +28,26 @@ class Files:
     vocabularies: tuple[Path, Path]
     """Source and target vocabulary; the same path if they share one."""
     pieces: tuple[Path, Path] | None = None
-    """SentencePiece models whose pieces have the ids of the vocabularies; ``None`` if the vocabularies are
+    """SentencePiece models whose pieces the vocabularies give ids to, or BPE codes; ``None`` if the vocabularies are
     SentencePiece models themselves, or split text at spaces."""
+    languages: tuple[str, str] | None = None
+    """Codes of the languages by whose rules text is split before BPE codes are applied."""
     shortlist: Path | None = None
     """Bergamot's lexical shortlist."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Content of the decoder's configuration file."""
 
-    def generation(self, *, beam_size: int, max_length_factor: float) -> Generation:
+    def generation(self, *, beam_size: int, normalize: float, max_length_factor: float) -> Generation:
         """Decoding defaults, as far as Marian's have an equivalent.
 
         Args:
             beam_size: used if the configuration file does not state one.
+            normalize: likewise, the exponent of the length that scores are divided by.
             max_length_factor: likewise, the length limit in multiples of the source length.
         """
         return Generation(
             beam_size=int(self.settings.get("beam-size", beam_size)),
-            length_penalty=float(self.settings.get("normalize", 1)),
+            length_penalty=float(self.settings.get("normalize", normalize)),
             max_len_a=float(self.settings.get("max-length-factor", max_length_factor)),
             beam_shrinks=True,
         )
@@ -62,13 +67,14 @@ def has_options(file: Path) -> bool:
         return False
 
 
-def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str) -> Files:
+def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, given: Given) -> Files:
     """Find the model, its vocabularies and the decoder's configuration.
 
     Args:
         path: the model, or the folder it is in.
         is_model: judges a file by its content.
         suffix: suffix of models.
+        given: tokenizers, if they are elsewhere, and languages.
 
     Raises:
         ImporterError: a file is missing, or there are several that it could be.
@@ -88,13 +94,18 @@ def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str) -> Fil
         found = vocabularies[0], vocabularies[1]
     else:
         found = _vocabularies(folder)
-    pieces = None
+    pieces, languages = None, None
     if ".spm" not in {file.suffix for file in found}:
-        sides = [folder / f"{side}.spm" for side in ("source", "target")]
-        if all(file.is_file() for file in sides):
-            pieces = sides[0], sides[1]
+        pieces = given.pieces or _sides(folder, "spm")
+        if pieces is None and (pieces := _sides(folder, "bpe")):
+            languages = moses_languages(folder, given)
     lists = [file for file in sorted(folder.glob("*.bin")) if is_shortlist(file)]
-    return Files(model, found, pieces, lists[0] if len(lists) == 1 else None, settings)
+    return Files(model, found, pieces, languages, lists[0] if len(lists) == 1 else None, settings)
+
+
+def _sides(folder: Path, suffix: str) -> tuple[Path, Path] | None:
+    source, target = (folder / f"{side}.{suffix}" for side in ("source", "target"))
+    return (source, target) if source.is_file() and target.is_file() else None
 
 
 def _vocabularies(folder: Path) -> tuple[Path, Path]:
@@ -116,8 +127,7 @@ def _vocabularies(folder: Path) -> tuple[Path, Path]:
                 "source first."
             )
         return files[0], files[1]
-    sides_of_text = folder / "source.spm", folder / "target.spm"
-    if not files and all(file.is_file() for file in sides_of_text):
+    if not files and (sides_of_text := _sides(folder, "spm")):
         return sides_of_text
     names = ", ".join(file.name for file in files) or "none"
     raise ImporterError(f"`{folder}` must have one vocabulary or two, beside the model, but has {names}.")

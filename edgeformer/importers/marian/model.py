@@ -21,7 +21,7 @@ from edgeformer.importers.marian.shortlist import read_shortlist
 from edgeformer.importers.marian.vocabularies import read_vocabularies
 from edgeformer.importers.marian.weights import convert_weights
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import Importer
+from edgeformer.importers.registry import NOTHING, Given, Importer
 from edgeformer_runtime.bundle.generation import Generation
 
 PRE_NORM_NOTE = (
@@ -33,30 +33,34 @@ _PAIR = re.compile(r"model\.([a-z]{2})([a-z]{2})\.")
 """How the names of Firefox's files begin; those of languages with longer tags do not tell where the first one ends."""
 
 
-def read_marian(path: Path) -> ImportedModel:
+def read_marian(path: Path, given: Given = NOTHING) -> ImportedModel:
     """Read a model in Marian's own format.
 
     Args:
         path: the ``.npz`` file, or a folder that has one, with its vocabularies beside it.
+        given: SentencePiece models whose pieces have the ids of the vocabularies, if they are elsewhere; languages.
 
     Raises:
         ImporterError: a file is missing or damaged, or the model has an option that the families cannot represent.
     """
-    files = find_files(path, has_options, ".npz")
-    return _imported(read_npz(files.model), files, files.generation(beam_size=4, max_length_factor=3))
+    files = find_files(path, has_options, ".npz", given)
+    return _imported(read_npz(files.model), files, files.generation(beam_size=4, normalize=0, max_length_factor=3))
 
 
-def read_bergamot(path: Path) -> ImportedModel:
+def read_bergamot(path: Path, given: Given = NOTHING) -> ImportedModel:
     """Read a model in Marian's binary format.
 
     Args:
         path: the ``.bin`` file, or a folder that has one, with its vocabularies beside it.
+        given: as for :func:`read_marian`.
 
     Raises:
         ImporterError: as for :func:`read_marian`.
     """
-    files = find_files(path, is_marian_binary, ".bin")
-    imported = _imported(read_binary(files.model), files, files.generation(beam_size=1, max_length_factor=2))
+    files = find_files(path, is_marian_binary, ".bin", given)
+    imported = _imported(
+        read_binary(files.model), files, files.generation(beam_size=1, normalize=1, max_length_factor=2)
+    )
     pair = _PAIR.match(files.model.name)
     return replace(imported, source_language=pair[1], target_language=pair[2]) if pair else imported
 

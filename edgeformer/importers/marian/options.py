@@ -97,7 +97,8 @@ def model_config(arrays: Mapping[str, Any], options: Mapping[str, Any]) -> dict[
     depth = {side: int(options[f"{side}-depth"]) for side in ("enc", "dec")}
     ssru = options.get("transformer-decoder-autoreg") == "rnn"
     norm, has_top_norm = _norms(options)
-    positions = len(arrays["Wpos"]) if "Wpos" in arrays else MAX_LENGTH
+    positions = _positions(arrays, options)
+    length = len(arrays["Wpos"]) if positions == "learned" else MAX_LENGTH
     return {
         "family": "ssru" if ssru else "transformer",
         "d_model": int(options["dim-emb"]),
@@ -106,9 +107,9 @@ def model_config(arrays: Mapping[str, Any], options: Mapping[str, Any]) -> dict[
         "heads": int(options["transformer-heads"]),
         "encoder_layers": depth["enc"],
         "decoder_layers": depth["dec"],
-        "positions": _positions(options),
-        # Without positions, Marian does not scale embeddings either.
-        "scale_embeddings": _positions(options) != "none",
+        "positions": positions,
+        # Marian scales embeddings where it adds sinusoids, and only there.
+        "scale_embeddings": positions == "table",
         "embedding_norm": "n" in str(options.get("transformer-postprocess-emb", "d")),
         "norm": norm,
         "norm_epsilon": NORM_EPSILON,
@@ -117,16 +118,17 @@ def model_config(arrays: Mapping[str, Any], options: Mapping[str, Any]) -> dict[
         "tied_embeddings": _tying(arrays, options),
         "output_bias": not options.get("output-omit-bias", False),
         "dropout": 0.1,
-        "max_source_length": positions,
-        "max_target_length": positions,
+        "max_source_length": length,
+        "max_target_length": length,
     }
 
 
-def _positions(options: Mapping[str, Any]) -> str:
+def _positions(arrays: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     if options.get("transformer-disable-position-embeddings"):
         return "none"
     trained = ("transformer-train-position-embeddings", "transformer-train-positions")
-    return "learned" if any(options.get(name) for name in trained) else "table"
+    # Marian's Transformer ignores the first option, and then adds sinusoids.
+    return "learned" if "Wpos" in arrays and any(options.get(name) for name in trained) else "table"
 
 
 def _norms(options: Mapping[str, Any]) -> tuple[str, bool]:

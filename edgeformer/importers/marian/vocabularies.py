@@ -5,26 +5,21 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes
+from edgeformer.importers.languages import MARIAN, codes, with_tags
 from edgeformer.importers.marian.files import Files
-from edgeformer.importers.tokenizers import sentencepiece_tokenizer, word_tokenizer
+from edgeformer.importers.tokenizers import sentencepiece_tokenizer, start_token, text_tokenizer
+from edgeformer.importers.tokenizers.model_file import read_model
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
-from edgeformer_runtime.tokenizer import Tokenizer
 
 MAX_VOCABULARY = 64 << 20
 """Size of a vocabulary file, in bytes."""
-START_TOKEN = "<s>"
-"""Marian has no start token; the decoder's first input is a zero vector. Here, it is the last entry of a table."""
 EOS_TOKEN, UNK_TOKEN = "</s>", "<unk>"
-TEXT = TextFormat(pad=EOS_TOKEN, bos=START_TOKEN, suppress=(START_TOKEN,), forbid=(UNK_TOKEN,))
-LANGUAGE_TOKEN = re.compile(r">>[^<>\s]+<<")
-"""Target language of a model with several, as the first token of a source."""
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
 _ESCAPES = {
     "0": "\0",
@@ -42,7 +37,7 @@ _ESCAPES = {
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """Both tokenizers, each with the start token as its last entry."""
+    """Both tokenizers. Marian's decoder starts from a zero vector, which is the last entry of each."""
 
     source: str
     """Content of its ``tokenizer.json``."""
@@ -59,52 +54,48 @@ def read_vocabularies(files: Files) -> Vocabularies:
     Raises:
         ImporterError: a vocabulary is missing, damaged, or lacks the end or the unknown token.
     """
-    converted: dict[tuple[Path, Path | None], tuple[str, int]] = {}
-    for key in _sides(files):
-        if key not in converted:
-            converted[key] = _vocabulary(*key)
-    (source, source_size), (target, target_size) = (converted[key] for key in _sides(files))
-    languages = {}
-    if files.pieces is not None:
-        names = [name for name in read_vocabulary(files.vocabularies[0]) if LANGUAGE_TOKEN.fullmatch(name)]
-        languages = {name[2:-2]: name for name in names}
-    text = replace(TEXT, source_prefix=(TARGET_LANGUAGE,), languages=languages) if languages else TEXT
-    return Vocabularies(source, target, (source_size, target_size), text)
+    entries = [read_vocabulary(file) for file in files.vocabularies]
+    start = start_token({name for ids in entries for name in ids})
+    languages = with_tags(codes(entries[0], MARIAN)) if files.pieces is not None else {}
+    contents = [
+        _tokenizer(file, ids, start, pieces, language)
+        for file, ids, pieces, language in zip(
+            files.vocabularies, entries, files.pieces or (None, None), files.languages or (None, None), strict=True
+        )
+    ]
+    text = TextFormat(
+        pad=EOS_TOKEN,
+        bos=start,
+        suppress=(start,),
+        forbid=(UNK_TOKEN,),
+        source_prefix=(TARGET_LANGUAGE,) if languages else (),
+        languages=languages,
+    )
+    return Vocabularies(contents[0], contents[1], (len(entries[0]) + 1, len(entries[1]) + 1), text)
 
 
-def _sides(files: Files) -> tuple[tuple[Path, Path | None], tuple[Path, Path | None]]:
-    """Vocabulary and SentencePiece model of each side."""
-    (source, target), pieces = files.vocabularies, files.pieces or (None, None)
-    return (source, pieces[0]), (target, pieces[1])
-
-
-def _vocabulary(file: Path, pieces: Path | None) -> tuple[str, int]:
-    """Return a tokenizer's content and the number of its entries, the start token included."""
+def _tokenizer(file: Path, ids: Mapping[str, int], start: str, pieces: Path | None, language: str | None) -> str:
+    """Return a tokenizer's content, with the start token as its last entry."""
     if file.suffix == ".spm":
-        content = sentencepiece_tokenizer(file, special_tokens=(START_TOKEN,))
-        return content, Tokenizer.from_json(content, file, TEXT).vocab_size
-    ids = read_vocabulary(file)
+        return sentencepiece_tokenizer(file, special_tokens=(start,))
     for token in (EOS_TOKEN, UNK_TOKEN):
         if token not in ids:
             raise ImporterError(f"Vocabulary `{file}` lacks `{token}`.")
-    if START_TOKEN in ids:
-        raise ImporterError(f"Vocabulary `{file}` has an entry `{START_TOKEN}`, which Marian does not use.")
-    ids[START_TOKEN] = max(ids.values()) + 1
-    if pieces is not None:
-        special = [START_TOKEN, EOS_TOKEN, *(name for name in ids if LANGUAGE_TOKEN.fullmatch(name))]
-        return sentencepiece_tokenizer(pieces, ids=ids, special_tokens=special, unk_token=UNK_TOKEN), len(ids)
-    words = word_tokenizer(ids, special_tokens=(START_TOKEN, EOS_TOKEN), unk_token=UNK_TOKEN)
-    return words, len(ids)
+    ids = {**ids, start: max(ids.values()) + 1}
+    special = (start, EOS_TOKEN, *codes(ids, MARIAN).values())
+    return text_tokenizer(ids, special, UNK_TOKEN, pieces=pieces, language=language, rules="perl")
 
 
 def read_vocabulary(file: Path) -> dict[str, int]:
-    """Read a vocabulary in one of Marian's text formats: YAML, JSON, or one entry per line.
+    """Read a vocabulary in one of Marian's formats: YAML, JSON, one entry per line, or a SentencePiece model.
 
     Marian's YAML has one entry per line, whose control characters may be unescaped, which YAML does not allow.
 
     Raises:
         ImporterError: the file cannot be read, or is damaged.
     """
+    if file.suffix == ".spm":
+        return {piece.text: index for index, piece in enumerate(read_model(file).pieces)}
     try:
         text = read_bytes(file, MAX_VOCABULARY).decode("utf-8")
         if file.suffix == ".json":

@@ -16,6 +16,9 @@ from edgeformer_runtime.tokenizer.normalizer import Spaces
 MAX_BYTES = 2**25
 """Maximum size of a model file; the largest vocabularies, of 256,000 pieces, have five megabytes."""
 
+_CASE_FIELDS = {7: "encode_case", 8: "decode_case"}
+"""Options that Marian's SentencePiece adds to the rules for normalization, by the number of the field."""
+
 
 class Kind(Enum):
     """What a piece is for. The values are SentencePiece's."""
@@ -43,6 +46,8 @@ class Piece:
 class SentencePieceModel:
     """A SentencePiece model."""
 
+    path: Path
+    """Where it was read."""
     pieces: tuple[Piece, ...]
     """By id."""
     is_bpe: bool
@@ -76,7 +81,7 @@ def read_model(path: str | Path) -> SentencePieceModel:
     if len(data) > MAX_BYTES:
         raise DataError(f"SentencePiece model `{path}` has more than {MAX_BYTES:,} bytes; is it one?")
     try:
-        return _model(_parsed(data))
+        return _model(path, _parsed(data))
     except (ValueError, UnicodeDecodeError) as error:
         raise DataError(f"SentencePiece model `{path}` is damaged or not supported: {error}.") from None
 
@@ -100,7 +105,7 @@ def _parsed(data: bytes) -> Any:
         raise ValueError("it is not a SentencePiece model") from None
 
 
-def _model(proto: Any) -> SentencePieceModel:
+def _model(path: Path, proto: Any) -> SentencePieceModel:
     """Take from a model file what encoding and decoding need.
 
     Raises:
@@ -115,8 +120,12 @@ def _model(proto: Any) -> SentencePieceModel:
         raise ValueError("models that do not escape spaces are not supported")
     if proto.denormalizer_spec.precompiled_charsmap:
         raise ValueError("models that change decoded text are not supported")
-    if len(UnknownFieldSet(normalizer)):
-        raise ValueError("it has rules for normalization that SentencePiece itself does not know")
+    for field in UnknownFieldSet(normalizer):
+        # Marian's `spm_train` always states its two options for case, which SentencePiece does not know.
+        if field.field_number not in _CASE_FIELDS:
+            raise ValueError("it has rules for normalization that SentencePiece itself does not know")
+        if field.data != 0:
+            raise ValueError(f"it marks capitals (Marian's option `{_CASE_FIELDS[field.field_number]}`)")
     pieces = tuple(map(_piece, proto.pieces))
     if len({piece.text for piece in pieces}) < len(pieces):
         raise ValueError("it has a piece twice")
@@ -128,6 +137,7 @@ def _model(proto: Any) -> SentencePieceModel:
         raise ValueError("it has pieces for bytes, but does not use them")
     suffix = trainer.treat_whitespace_as_suffix
     return SentencePieceModel(
+        path=path,
         pieces=pieces,
         is_bpe=trainer.model_type == trainer.BPE,
         byte_fallback=trainer.byte_fallback,

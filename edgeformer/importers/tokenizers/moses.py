@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -17,7 +18,13 @@ MAX_BYTES = 2**25
 
 
 def moses_tokenizer(
-    path: str | Path, *, ids: Mapping[str, int], special_tokens: Iterable[str], unk_token: str, language: str
+    path: str | Path,
+    *,
+    ids: Mapping[str, int],
+    special_tokens: Iterable[str],
+    unk_token: str,
+    language: str,
+    rules: Literal["sacremoses", "perl"] = "sacremoses",
 ) -> str:
     """Return the content of a ``tokenizer.json`` that segments text as sacremoses and subword-nmt do.
 
@@ -27,6 +34,7 @@ def moses_tokenizer(
         special_tokens: entries that no text is encoded to, and that are dropped when decoding.
         unk_token: the unknown token.
         language: code of the language of the text.
+        rules: those of sacremoses, or those of Moses' scripts as OPUS-MT calls them.
 
     Raises:
         DataError: the file is damaged, or a code of more characters than bundles may have.
@@ -37,6 +45,7 @@ def moses_tokenizer(
         version, merges = _codes(read_bytes(path, MAX_BYTES).decode("utf-8"))
         file = MosesFile(
             language=language,
+            rules=rules,
             vocabulary=sorted(ids, key=ids.__getitem__),
             unk_token=unk_token,
             special_tokens=list(dict.fromkeys(special_tokens)),

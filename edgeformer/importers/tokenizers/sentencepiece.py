@@ -27,7 +27,7 @@ _FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 def sentencepiece_tokenizer(
-    path: str | Path,
+    file: str | Path | SentencePieceModel,
     *,
     ids: Mapping[str, int] | None = None,
     special_tokens: Iterable[str] = (),
@@ -40,7 +40,7 @@ def sentencepiece_tokenizer(
     except in a unigram model for text that is unknown to it and an entry as a whole.
 
     Args:
-        path: the model file (``.model``, ``.spm``).
+        file: the model file (``.model``, ``.spm``), or what was read from it.
         ids: the translation model's vocabulary, if its ids are not those of the file.
         special_tokens: tokens beside the control pieces of the file that no text is encoded to, and that are dropped
             when decoding, such as ``<pad>`` or language codes. Those without an id are appended to the vocabulary.
@@ -50,7 +50,7 @@ def sentencepiece_tokenizer(
         ConfigError: the arguments do not fit each other or the file.
         DataError: the file cannot be read, is damaged, or uses what is not supported.
     """
-    model, special_tokens = read_model(path), tuple(special_tokens)
+    model, special_tokens = _read(file), tuple(special_tokens)
     vocabulary = _vocabulary(model, ids, special_tokens)
     unk_token = unk_token or model.unk_piece
     if unk_token not in vocabulary:
@@ -59,27 +59,31 @@ def sentencepiece_tokenizer(
     special = {text for text in vocabulary if kinds.get(text) in (Kind.CONTROL, Kind.UNKNOWN)}
     special |= {unk_token, *special_tokens}
     try:
-        file = _file(model, vocabulary, special, unk_token, surfaces=ids is not None)
-        content = msgspec.json.encode(file).decode("utf-8")
+        described = _file(model, vocabulary, special, unk_token, surfaces=ids is not None)
+        content = msgspec.json.encode(described).decode("utf-8")
         SentencePiece(msgspec.json.decode(content, type=SentencePieceFile))
     except (msgspec.DecodeError, ValueError) as error:
-        raise DataError(f"SentencePiece model `{path}` cannot be converted: {error}.") from None
+        raise DataError(f"SentencePiece model `{model.path}` cannot be converted: {error}.") from None
     return content
 
 
-def fairseq_ids(path: str | Path, after: Sequence[str] = ()) -> dict[str, int]:
+def fairseq_ids(file: str | Path | SentencePieceModel, after: Sequence[str] = ()) -> dict[str, int]:
     """Number the pieces of a SentencePiece model as fairseq does, for mBART, M2M-100 and NLLB.
 
     Args:
-        path: the model file.
+        file: the model file, or what was read from it.
         after: tokens that follow the pieces, such as language codes.
 
     Raises:
         ConfigError: ``sentencepiece`` is not installed.
         DataError: the file cannot be read, is damaged, or uses what is not supported.
     """
-    pieces = (piece.text for piece in read_model(path).pieces if piece.kind not in (Kind.CONTROL, Kind.UNKNOWN))
+    pieces = (piece.text for piece in _read(file).pieces if piece.kind not in (Kind.CONTROL, Kind.UNKNOWN))
     return {token: index for index, token in enumerate([*_FAIRSEQ, *pieces, *after])}
+
+
+def _read(file: str | Path | SentencePieceModel) -> SentencePieceModel:
+    return file if isinstance(file, SentencePieceModel) else read_model(file)
 
 
 def _vocabulary(
@@ -176,15 +180,12 @@ def _unigram(model: SentencePieceModel, pieces: Sequence[Piece], vocabulary: Seg
 
 
 def _bpe(model: SentencePieceModel, pieces: Sequence[Piece], vocabulary: Segmentation) -> BPE:
-    """Describe a BPE model.
-
-    Raises:
-        ValueError: pieces have equal scores.
-    """
+    """Describe a BPE model."""
     parts = {piece.text for piece in pieces if piece.kind in _MERGED} | {
         text for text in vocabulary.ids if len(text) == 1
     }
     merges: list[tuple[str, str]] = []
+    tied: list[int] = []
     before: Piece | None = None
     for piece in sorted((piece for piece in pieces if piece.kind in _MERGED), key=lambda piece: -piece.score):
         pairs = [(piece.text[:cut], piece.text[cut:]) for cut in range(1, len(piece.text))]
@@ -192,12 +193,13 @@ def _bpe(model: SentencePieceModel, pieces: Sequence[Piece], vocabulary: Segment
         if not pairs:
             continue
         if before and before.score == piece.score:
-            raise ValueError(f"its pieces `{before.text}` and `{piece.text}` have equal scores")
+            tied.append(len(merges))
         merges += pairs
         before = piece
     return BPE(
         vocab=dict(vocabulary.ids),
         merges=merges,
+        tied=tied,
         unk_token=vocabulary.unk_token,
         byte_fallback=model.byte_fallback,
         size=vocabulary.size,

@@ -42,7 +42,7 @@ def get(
     name: str,
     precision: Precision | None,
     shortlists: tuple[str, ...],
-    reading: dict[str, str],
+    reading: dict[str, Any],
     text: Path | None,
     folder: Path | None,
     overwrite: bool,

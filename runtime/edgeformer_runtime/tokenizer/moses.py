@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterable
 from functools import lru_cache
 
+import regex
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 
@@ -15,6 +16,9 @@ from edgeformer_runtime.tokenizer.moses_file import MosesFile
 CONTINUED = "@@ "
 """What is between tokens of the same word."""
 _CACHED_WORDS, _CACHED_CHARACTERS = 2**14, 64
+_CONTROL = regex.compile(r"\p{C}")
+_ENGLISH_OR_CZECH, _GERMAN = ("en", "cs", "cz"), ("de", "es", "fr")
+"""Languages for which Moses' own script, and sacremoses, leaves or moves commas and periods at quotation marks."""
 
 
 class Moses:
@@ -40,8 +44,11 @@ class Moses:
         self._unk_id = self._ids[file.unk_token]
         self._special = {self._ids[name] for name in special}
         self._matched = {name: index for name, index in self._ids.items() if name not in special}
-        self._normalizer = MosesPunctNormalizer(file.language)
+        self._is_perl = file.rules == "perl"
+        self._normalizer = MosesPunctNormalizer(file.language, perl_parity=self._is_perl)
         self._tokenizer = MosesTokenizer(file.language)
+        if self._is_perl:
+            self._follow_perl(file.language)
         # The same result; sacremoses builds the set of all letters again for every word with periods.
         self._tokenizer.isanyalpha = frozenset(self._tokenizer.IsAlpha).intersection
         self._detokenizer = MosesDetokenizer(file.language)
@@ -81,12 +88,22 @@ class Moses:
 
     def pieces(self, text: str) -> list[str]:
         """Return the names of a text's tokens, whether or not the vocabulary has them."""
-        words = self._tokenizer.tokenize(self._normalizer.normalize(text))
+        if self._is_perl:
+            text = _CONTROL.sub(" ", self._normalizer.replace_unicode_punct(text))
+        words = self._tokenizer.tokenize(self._normalizer.normalize(text), aggressive_dash_splits=self._is_perl)
         return [
             name
             for word in words
             for name in (self._cached(word) if len(word) <= _CACHED_CHARACTERS else self._segment(word))
         ]
+
+    def _follow_perl(self, language: str) -> None:
+        """Undo what sacremoses does otherwise than Moses' scripts: it moves quotation marks in three languages only,
+        and takes marks that join letters in Indic scripts for letters."""
+        if language not in (*_ENGLISH_OR_CZECH, *_GERMAN):
+            self._normalizer.substitutions[-1:-1] = self._normalizer.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
+        self._tokenizer.PAD_NOT_ISALNUM = regex.compile(r"([^\p{Alnum}\s.'`,\-])"), r" \1 "
+        self._tokenizer.AGGRESSIVE_HYPHEN_SPLIT = regex.compile(r"(\p{Alnum})-(?=\p{Alnum})"), r"\1 @-@ "
 
     def _segment(self, word: str) -> list[str]:
         names: list[str] = self._bpe.segment_tokens([word])

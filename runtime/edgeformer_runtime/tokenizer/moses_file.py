@@ -24,6 +24,9 @@ class MosesFile(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
     version: Literal["1.0"] = "1.0"
     language: Affix
     """Code of the language, whose rules are followed; those of English, if Moses has none for it."""
+    rules: Literal["sacremoses", "perl"] = "sacremoses"
+    """Whose rules: those of sacremoses, as Argos Translate follows them, or those of Moses' scripts as OPUS-MT calls
+    them, which also replace punctuation and control characters of other scripts, and split words at hyphens."""
     vocabulary: Annotated[list[Piece], msgspec.Meta(max_length=MAX_VOCAB_SIZE)]
     """Entries by id. Those with ``@@`` at the end are continued by the next token."""
     unk_token: Piece

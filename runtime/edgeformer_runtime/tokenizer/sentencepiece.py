@@ -117,17 +117,21 @@ class SentencePiece:
 
     def pieces(self, text: str) -> list[str]:
         """Return the part of a text that each of its tokens stands for, with a space before it if it begins a word."""
-        normalized, (ids,) = self._normalize(text), self.encode([text])
-        names = [None if index == self._unk_id else self._names[index] for index in ids]
-        pieces, place = [], 0
-        for name, after in zip(names, [*names[1:], ""], strict=True):
+        normalized = self._normalize(text)
+        (ids,) = self._segment([normalized])
+        pieces, start, pending = [], 0, 0
+        for index, following in zip(ids, [*ids[1:], None], strict=False):
             end = len(normalized)
-            if name is not None:
-                end = place + len(name)
-            elif after:  # unknown text ends where the next piece begins
-                end = normalized.find(after, place + 1)
-            pieces.append(normalized[place:end].replace(SPACE, " "))
-            place = end
+            if index in self._bytes:  # the last byte of a character stands for it
+                pending += 1
+                is_last = pending == len(normalized[start].encode("utf-8"))
+                end, pending = start + is_last, 0 if is_last else pending
+            elif index != self._unk_id:
+                end = start + len(self._names[index])
+            elif following is not None:  # unknown text ends where the next piece begins
+                end = normalized.find(self._names[following], start + 1)
+            pieces.append(normalized[start:end].replace(SPACE, " "))
+            start = end
         return pieces
 
     def _unigram(self, model: Unigram, unmatched: set[int]) -> Callable[[list[str]], list[list[int]]]:
@@ -172,8 +176,10 @@ class SentencePiece:
     ) -> Callable[[list[str]], list[list[int]]]:
         """Return a function that segments normalized texts."""
         ranks: dict[str, int] = {}
-        for rank, pair in enumerate(model.merges):
-            ranks.setdefault("".join(pair), rank)
+        rank, tied = 0, set(model.tied)
+        for number, pair in enumerate(model.merges):
+            if (piece := "".join(pair)) not in ranks:
+                ranks[piece] = rank = rank if number in tied else number
         if any(ids.get(piece, self._unk_id) in reserved for piece in ranks):
             raise ValueError("a merge makes no entry, or one that text must not match")
         unmatched = {self._names[index] for index in model.unmatched}

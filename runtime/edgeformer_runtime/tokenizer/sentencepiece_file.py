@@ -1,8 +1,8 @@
 """The ``tokenizer.json`` of a SentencePiece model.
 
 It is a file of the ``tokenizers`` library, whose components come close to what SentencePiece does; other readers can
-use it. The runtime takes the rules from it and follows them exactly. Three fields of the model, ``size``, ``unmatched``
-and ``surfaces``, are its own; the library ignores them.
+use it. The runtime takes the rules from it and follows them exactly. Four fields of the model, ``size``, ``unmatched``,
+``surfaces`` and ``tied``, are its own; the library ignores them.
 """
 
 # ruff: noqa: D101 - components have the names, and the meaning, that they have in the library.
@@ -93,6 +93,8 @@ class BPE(_Model, kw_only=True, frozen=True, tag="BPE"):
     """Ids, in any order, without gaps."""
     merges: list[tuple[Piece, Piece]]
     """Pairs whose concatenation is an entry, the best first. The first pair of an entry ranks it."""
+    tied: list[Id] = []
+    """Indices of the merges with the score of the one before: of pairs with equal scores, the leftmost is merged."""
     unk_token: str
     fuse_unk: Literal[True] = True
     dropout: None = None

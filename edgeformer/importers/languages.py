@@ -8,8 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from babel.core import get_global
 
 _CODE = re.compile(r"([A-Za-z]{2,3})(?:[_-]([A-Za-z]{4}))?(?:[_-]([A-Za-z]{2}|[0-9]{3}))?")
+MARIAN = re.compile(r">>([^<>\s]+)<<")
+"""Token of a target language before a source, in OPUS-MT's models with several."""
 _NO_REGION = "XX"
 """Region of mBART's languages without one."""
+
+
+def codes(names: Iterable[str], pattern: re.Pattern[str]) -> dict[str, str]:
+    """Tokens of languages by their code, which is the group of the pattern."""
+    return {match[1]: name for name in names if (match := pattern.fullmatch(name))}
 
 
 def with_tags(tokens: Mapping[str, str]) -> dict[str, str]:

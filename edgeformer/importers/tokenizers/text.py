@@ -1,0 +1,58 @@
+"""Tokenizers for vocabularies, by the program that divides text into their entries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from edgeformer.errors import ImporterError
+from edgeformer.importers.tokenizers.moses import moses_tokenizer
+from edgeformer.importers.tokenizers.sentencepiece import sentencepiece_tokenizer
+
+_PART = re.compile("\u2581.+|.+@@|\uffed.+|.+\uffed", re.DOTALL)
+"""Part of a word, as SentencePiece, subword-nmt and OpenNMT's tokenizer mark it."""
+
+
+def text_tokenizer(
+    ids: Mapping[str, int],
+    special_tokens: Iterable[str],
+    unk_token: str,
+    *,
+    pieces: Path | None,
+    language: str | None,
+    rules: Literal["sacremoses", "perl"] = "sacremoses",
+) -> str:
+    """Return the content of a ``tokenizer.json``.
+
+    Args:
+        ids: the vocabulary.
+        special_tokens: entries that no text is encoded to, and that are dropped when decoding.
+        unk_token: the unknown token.
+        pieces: a SentencePiece model, or BPE codes if there is a language; without either, text is split at spaces.
+        language: code of the language by whose rules text is split before BPE codes are applied.
+        rules: see :func:`moses_tokenizer`.
+
+    Raises:
+        DataError: the file is damaged or not supported.
+        ImporterError: entries are parts of words, but there is no file that says how words are divided.
+    """
+    if pieces is not None and language is not None:
+        return moses_tokenizer(
+            pieces, ids=ids, special_tokens=special_tokens, unk_token=unk_token, language=language, rules=rules
+        )
+    if pieces is not None:
+        return sentencepiece_tokenizer(pieces, ids=ids, special_tokens=special_tokens, unk_token=unk_token)
+    parts = [name for name in ids if _PART.fullmatch(name)]
+    if len(parts) > len(ids) / 100:
+        raise ImporterError(
+            f"The vocabulary has parts of words, such as `{parts[0][:40]}`, but there is no tokenizer beside it; give "
+            "the SentencePiece model with --tokenizer."
+        )
+    tokenizer = Tokenizer(models.WordLevel(dict(ids), unk_token=unk_token))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([*special_tokens, unk_token])
+    return tokenizer.to_str()
