@@ -21,7 +21,7 @@ def lists_of(run: Run, always: int, per_token: int = 12) -> Shortlist:
         np.random.default_rng(0),
         (run.source_tokenizer.vocab_size, run.target_tokenizer.vocab_size),
     )
-    special = run.target_tokenizer.special
+    special = run.special
     never = never_generated(special)
     first = [special.eos] if special.unk is None else [special.eos, special.unk]
     allowed = np.setdiff1d(np.arange(targets), [*never, *first])

@@ -104,3 +104,26 @@ def test_no_function_is_long() -> None:
         if isinstance(node, Function)
     }
     assert not {name: lines for name, lines in functions.items() if lines > MAX_LINES}
+
+
+MAY_NAME_THE_START_TOKEN = (
+    "edgeformer_runtime.bundle.",
+    "edgeformer_runtime.tokenizer.",
+    "edgeformer_runtime.target",
+    "edgeformer.importers.",
+    "edgeformer_export.shortlist.lists",
+    "edgeformer_bench.",
+)
+"""What defines formats or lists special tokens; all others take :attr:`SpecialTokens.start`, which is more than one
+token in multilingual models."""
+
+
+def test_targets_begin_with_what_special_tokens_say() -> None:
+    wrong = [
+        f"{name}:{node.lineno}"
+        for name, tree in TREES.items()
+        if not name.startswith(MAY_NAME_THE_START_TOKEN)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in {"bos", "bos_id"}
+    ]
+    assert not wrong

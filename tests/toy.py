@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
+from msgspec.structs import replace as replace_field
 from numpy.typing import NDArray
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
@@ -70,6 +72,10 @@ class ToySession:
         values = generator.normal(scale=2.0, size=self.vocab_size)
         values[self.special.eos] += self.end_bias
         return values.astype(np.float32)
+
+    def with_prefix(self, prefix: Ids) -> Self:
+        """See :class:`~edgeformer_runtime.decoding.session.StepSession`."""
+        return replace(self, special=replace_field(self.special, prefix=prefix))
 
     def start(self, source: IntArray, source_length: IntArray) -> ToyState:
         """See :class:`~edgeformer_runtime.decoding.session.StepSession`."""

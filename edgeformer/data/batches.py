@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import DataError
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.tokenizer import Tokenizer
 
 Ids = NDArray[np.int64]
 
 
 NO_LABEL = -1
-"""Label where a batch has padding."""
+"""Label of tokens that do not count in the loss."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Batch:
     target: Ids
     """Decoder input: the start token, then the target, ``(N, T)``."""
     labels: Ids
-    """Target with its end token, ``(N, T)``; :data:`NO_LABEL` behind it."""
+    """Target with its end token, ``(N, T)``; :data:`NO_LABEL` after it, and for tokens that every target begins with,
+    which are never chosen."""
     update_tokens: int
     """Labels of the whole update without padding, over all its batches and processes; its loss is divided by this."""
 
@@ -71,13 +73,13 @@ class EncodedPairs:
     source: Ragged
     """Each source with its end token."""
     target: Ragged
-    """Each target between its start token and its end token."""
+    """Each target from its start token to its end token."""
     kept: Ids
     """Index of each pair in the text that was encoded."""
     too_long: int
     """Pairs dropped because a side has more tokens than the model accepts."""
-    pad_id: int = 0
-    """Token id of padding."""
+    special: SpecialTokens
+    """What targets begin with, and what pads the sources."""
 
     @classmethod
     def encode(
@@ -88,7 +90,7 @@ class EncodedPairs:
         *,
         max_source_length: int,
         max_target_length: int,
-        target_prefix: Sequence[int] = (),
+        special: SpecialTokens,
     ) -> EncodedPairs:
         """Tokenize pairs and drop those that are too long for the model, counting the end token.
 
@@ -98,14 +100,14 @@ class EncodedPairs:
             target_tokenizer: adds the end token.
             max_source_length: in tokens.
             max_target_length: in tokens.
-            target_prefix: ids that every target begins with.
+            special: ids of the special tokens, and what every target begins with.
 
         Raises:
             DataError: no pair fits.
         """
         sources = source_tokenizer.encode_batch([source for source, _ in pairs], special_tokens=True)
         encoded = target_tokenizer.encode_batch([target for _, target in pairs], special_tokens=True)
-        targets = [[target_tokenizer.bos_id, *target_prefix, *ids] for ids in encoded]
+        targets = [[*special.start, *ids] for ids in encoded]
         kept = [
             index
             for index, (source, target) in enumerate(zip(sources, targets, strict=True))
@@ -121,7 +123,7 @@ class EncodedPairs:
             target=Ragged.from_sequences([targets[index] for index in kept]),
             kept=np.array(kept),
             too_long=len(pairs) - len(kept),
-            pad_id=source_tokenizer.pad_id,
+            special=special,
         )
 
     def __len__(self) -> int:
@@ -129,17 +131,17 @@ class EncodedPairs:
 
     def collate(self, rows: Ids, update_tokens: int) -> Batch:
         """Pad the given pairs into one batch."""
-        whole = self.target.padded(rows, NO_LABEL)  # not padding, which may be the end token
-        labels = whole[:, 1:]
-        # The end token is never an input: where it would be, the input is padding.
-        target = np.where(labels == NO_LABEL, self.pad_id, whole[:, :-1])
+        whole = self.target.padded(rows, NO_LABEL)
+        labels = np.ascontiguousarray(whole[:, 1:])
+        target = np.where(labels == NO_LABEL, self.special.eos, whole[:, :-1])  # no true token depends on padding
+        labels[:, : len(self.special.prefix)] = NO_LABEL
         return Batch(
-            self.source.padded(rows, self.pad_id),
-            self.source.length[rows],
-            target,
-            np.ascontiguousarray(labels),
-            update_tokens,
+            self.source.padded(rows, self.special.pad), self.source.length[rows], target, labels, update_tokens
         )
+
+    def labels(self, rows: Ids) -> int:
+        """Number of labels of the given pairs."""
+        return int((self.target.length[rows] - len(self.special.start)).sum())
 
 
 class BatchStream:
@@ -194,8 +196,7 @@ class BatchStream:
         step = index // self.accumulate
         per_update = self.accumulate * self.world_size
         update_tokens = sum(
-            int((self.pairs.target.length[self._rows(number)] - 1).sum())
-            for number in range(step * per_update, (step + 1) * per_update)
+            self.pairs.labels(self._rows(number)) for number in range(step * per_update, (step + 1) * per_update)
         )
         return self.pairs.collate(self._rows(index * self.world_size + self.rank), update_tokens)
 
@@ -226,7 +227,7 @@ def in_order(pairs: EncodedPairs, batch_tokens: int) -> Iterator[Batch]:
     cuts = length_cuts(pairs, rows, batch_tokens)
     for begin, end in pairwise(cuts.tolist()):
         chosen = rows[begin:end]
-        yield pairs.collate(chosen, int((pairs.target.length[chosen] - 1).sum()))
+        yield pairs.collate(chosen, pairs.labels(chosen))
 
 
 def evenly_spaced(total: int, count: int) -> Ids:

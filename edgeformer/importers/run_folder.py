@@ -19,7 +19,7 @@ from edgeformer.quality.evaluation import translate_all
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run, RunInfo, library_versions, refuse_used
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
 from edgeformer_runtime.translator import Translator
 
 SHORTLIST_FILE = "shortlist.npz"
@@ -55,8 +55,8 @@ def write_run(
     target = Tokenizer.from_json(imported.target_tokenizer, "of the target", imported.text)
     model = _model(recipe, imported, source.vocab_size, target.vocab_size)
     sources = list(text or sample_text(imported.source_language))[:SENTENCES]
-    session = TorchSession(model, target.special)
     languages = imported.source_language, imported.target_language
+    session = TorchSession(model, special_tokens(source, target, target.target_prefix(*languages)))
     translator = Translator(session, source, target, FOR_SAMPLE, truncate=True, languages=languages)
     translations = translate_all(translator, sources, translator.defaults, progress=progress)
     info = RunInfo(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from edgeformer.model.base import EncoderDecoder, State
@@ -77,6 +78,11 @@ class TorchSession:
         self.max_target_length = model.max_target_length
         self.best_tokens = best_tokens
         self._device = next(model.parameters()).device
+
+    def with_prefix(self, prefix: tuple[int, ...]) -> TorchSession:
+        """Return a session that shares the model; see
+        :meth:`~edgeformer_runtime.decoding.session.StepSession.with_prefix`."""
+        return TorchSession(self.model, replace(self.special, prefix=prefix))
 
     @torch.inference_mode()
     def start(self, source: IntArray, source_length: IntArray) -> TorchState:

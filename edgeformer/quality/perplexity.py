@@ -9,6 +9,7 @@ import msgspec
 
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.decoding.scoring import score_batches
+from edgeformer_runtime.decoding.session import longest_target
 from edgeformer_runtime.translator import AnyTranslator
 
 
@@ -44,11 +45,11 @@ def perplexity(
     session = translator.session
     sources = [source.ids for source in translator.encode(texts)]
     targets = translator.target_tokenizer.encode_batch(references, special_tokens=True)
-    # The start token takes the first step, so a reference takes as many steps as it has tokens with its end token.
+    longest = longest_target(session)
     pairs = [
         (source, target)
         for source, target in zip(sources, targets, strict=True)
-        if source and 1 < len(target) <= session.max_target_length
+        if source and 1 < len(target) <= longest
     ]
     if not pairs:
         raise ConfigError("No pair has text on both sides and a reference short enough for the model.")

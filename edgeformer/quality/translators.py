@@ -82,7 +82,7 @@ def run_translator(run: Run, model: EncoderDecoder, *, truncate: bool = False) -
     from edgeformer.model.session import TorchSession
 
     defaults = DecodeOptions(**asdict(run.info.generation))
-    session = TorchSession(model, run.target_tokenizer.special)
+    session = TorchSession(model, run.special)
     tokenizers = run.source_tokenizer, run.target_tokenizer
     return Translator(session, *tokenizers, defaults, truncate=truncate, languages=run.languages)
 

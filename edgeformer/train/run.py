@@ -24,7 +24,7 @@ from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
 
 RECIPE_FILE = "recipe.json"
 INFO_FILE = "run.json"
@@ -142,6 +142,9 @@ class Run:
             source = Tokenizer.from_file(self.source_tokenizer_path, info.text)
             self.source_tokenizer = source.for_sources(*self.languages)
             self.target_tokenizer = Tokenizer.from_file(self.target_tokenizer_path, info.text)
+            prefix = self.target_tokenizer.target_prefix(*self.languages)
+            self.special = special_tokens(self.source_tokenizer, self.target_tokenizer, prefix)
+            """Ids of the special tokens, and what targets in the recipe's language begin with."""
         except (BundleError, OptionError) as error:
             raise CheckpointError(f"Run `{path}` is damaged. {error} Train again into a new folder.") from None
 

@@ -237,7 +237,7 @@ def _encode(run: Run, corpus: ParallelCorpus, model: EncoderDecoder) -> tuple[En
             run.target_tokenizer,
             max_source_length=model.max_source_length,
             max_target_length=model.max_target_length,
-            target_prefix=run.target_tokenizer.target_prefix(*run.languages),
+            special=run.special,
         )
         for part in (corpus.train, corpus.valid)
     )
@@ -263,6 +263,7 @@ def _validator(run: Run, corpus: ParallelCorpus, pairs: EncodedPairs) -> Validat
         encoded=pairs,
         references=[corpus.valid[index][1] for index in pairs.kept],
         target_tokenizer=run.target_tokenizer,
+        special=run.special,
         batch_tokens=config.batch_tokens,
         sentences=config.validate_sentences,
         label_smoothing=config.label_smoothing,

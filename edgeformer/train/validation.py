@@ -15,6 +15,7 @@ from edgeformer.model.session import TorchSession
 from edgeformer.quality.scores import score
 from edgeformer.train.loss import smoothed_cross_entropy
 from edgeformer.train.run import Validation
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.tokenizer import Tokenizer
@@ -30,6 +31,8 @@ class Validator:
     """Target text of each pair."""
     target_tokenizer: Tokenizer
     """Converts output to text."""
+    special: SpecialTokens
+    """Ids of the special tokens, and what every target begins with."""
     batch_tokens: int
     """Maximum batch size for the loss, in tokens."""
     sentences: int
@@ -85,7 +88,7 @@ class Validator:
         # An untrained model does not end its sentences; twice the longest reference is enough to see that.
         longest = 2 * int(self.encoded.target.length[rows].max())
         options = DecodeOptions(beam_size=1, max_length=longest, return_scores=False)
-        outputs = decode(TorchSession(model, self.target_tokenizer.special), sources, options)
+        outputs = decode(TorchSession(model, self.special), sources, options)
         texts = [self.target_tokenizer.decode(best.ids) for best, *_ in outputs]
         references = [self.references[row] for row in rows]
         if self.lowercase:

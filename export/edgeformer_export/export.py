@@ -290,7 +290,7 @@ def _write_golden(
     """Write the golden file: examples, without and with shortlist, and the inner tensors of the graphs."""
     model, pairs, special = model_graphs.model, model_graphs.pairs, model_graphs.special
     middle = pairs[len(pairs) // 2]
-    fed = Trace(source=tuple(middle.source), target=(special.bos, *middle.target)[:MATCHED_STEPS])
+    fed = Trace(source=tuple(middle.source), target=(*special.start, *middle.target)[:MATCHED_STEPS])
     modules = match_modules(model, model_graphs.optimized(precision).graphs, model_graphs.traced.table, special, fed)
     golden = make_golden(translator, _golden_texts(pairs))
     if listing is not None:

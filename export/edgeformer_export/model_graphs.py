@@ -94,7 +94,7 @@ class ModelGraphs:
     ) -> None:
         self.run, self.target, self.shortlist = run, target, shortlist
         self._for_cuda, self._progress = for_cuda, progress
-        self.special = run.target_tokenizer.special
+        self.special = run.special
         self.model = run.load_model()
         check_model(self.model, full_length=True)
         self.pairs = sample_pairs(run, self.model)

@@ -30,10 +30,11 @@ def sample_pairs(run: Run, model: EncoderDecoder) -> list[SamplePair]:
     """
     sources = run.source_tokenizer.encode_batch([source for source, _ in run.sample], special_tokens=True)
     targets = run.target_tokenizer.encode_batch([target for _, target in run.sample])
+    longest = model.max_target_length - len(run.special.prefix)
     pairs = [
         SamplePair(text, source, target)
         for (text, _), source, target in zip(run.sample, sources, targets, strict=True)
-        if text.strip() and len(source) <= model.max_source_length and len(target) < model.max_target_length
+        if text.strip() and len(source) <= model.max_source_length and len(target) < longest
     ]
     if not pairs:
         raise ExportError(f"Run `{run.path}` has no sample of its training text; train it again with this version.")

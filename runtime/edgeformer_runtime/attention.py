@@ -13,7 +13,7 @@ import numpy as np
 
 from edgeformer_runtime.decoding.batching import single_row_batches
 from edgeformer_runtime.decoding.forced_steps import forced_attention, forced_batch
-from edgeformer_runtime.decoding.session import AttentiveSession, FloatArray
+from edgeformer_runtime.decoding.session import AttentiveSession, FloatArray, longest_target
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ def attention_weights(
     Args:
         session: the model.
         sources: token ids of each sentence, end token included.
-        targets: token ids of each translation, without the start token; include the end token to get its weights.
+        targets: token ids of each translation, without what every target begins with; include the end token to get
+            its weights.
         max_batch_tokens: maximum batch size in tokens: sentences times the longest source.
 
     Returns:
@@ -58,13 +59,14 @@ def attention_weights(
         BundleError: the model has no attention weights.
         ValueError: a target has more tokens than the model can produce.
     """
-    if (longest := max(map(len, targets), default=0)) > session.max_target_length:
-        raise ValueError(f"a target has {longest} tokens, more than the model's {session.max_target_length}")
+    if (longest := max(map(len, targets), default=0)) > longest_target(session):
+        raise ValueError(f"a target has {longest} tokens, more than the model's {longest_target(session)}")
+    given = len(session.special.prefix)
     results: list[FloatArray] = [np.empty((0, 0), np.float32)] * len(sources)
     for indices in single_row_batches(session, [len(source) for source in sources], max_batch_tokens):
         # The step that produces a token is fed the preceding token, so the last token is never fed.
         batch = forced_batch([(sources[index], targets[index][:-1]) for index in indices], session.special)
         weights = forced_attention(session.start(batch.source, batch.source_length), batch.target)  # (N, T, S)
         for row, index in enumerate(indices):
-            results[index] = weights[row, : len(targets[index]), : batch.source_length[row]]
+            results[index] = weights[row, given : given + len(targets[index]), : batch.source_length[row]]
     return results

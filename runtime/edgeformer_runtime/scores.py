@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeformer_runtime.decoding.scoring import score_batches
-from edgeformer_runtime.decoding.session import StepSession
+from edgeformer_runtime.decoding.session import StepSession, longest_target
 from edgeformer_runtime.errors import InputError
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.tokenizer import Tokenizer
@@ -61,7 +61,7 @@ def score_targets(
             write.
     """
     end = (session.special.eos,) if end_token else ()
-    limit = session.max_target_length
+    limit = longest_target(session)
     ids = [(*target, *end) if source.ids else () for source, target in zip(sources, targets, strict=True)]
     for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
         if target and not source.ids:

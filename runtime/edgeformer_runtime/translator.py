@@ -30,7 +30,7 @@ from edgeformer_runtime.scores import Score, score_targets
 from edgeformer_runtime.source import Source, encode_sources
 from edgeformer_runtime.target import prefix_ids, target_ids, with_ids
 from edgeformer_runtime.token_stream import TokenStep, token_steps
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose default makes `Translator` short for `Translator[OnnxSession]`
@@ -53,9 +53,9 @@ class TextHypothesis:
     text: str
     """Detokenized text."""
     tokens: tuple[str, ...]
-    """Tokens as the vocabulary writes them, without start and end token."""
+    """Tokens as the vocabulary writes them, without the end token and what every target begins with."""
     ids: tuple[int, ...]
-    """Token ids, without start and end token."""
+    """Their ids."""
     score: float | None
     """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if scores were not requested."""
     finished: bool
@@ -149,13 +149,12 @@ class Translator(Generic[SessionT_co]):
         languages: tuple[str, str] = ("", ""),
     ) -> None:
         check_count("workers", workers, 1, MAX_WORKERS)
-        self.session = session
+        self.session = session.with_prefix(target_tokenizer.target_prefix(*languages))
+        """The model; its targets begin as those in the target language do."""
         self.source_tokenizer = source_tokenizer.for_sources(*languages)
         self.target_tokenizer = target_tokenizer
         self.languages = languages
         """Codes of the languages to translate from and to; empty if they are not known."""
-        self.target_prefix = target_tokenizer.target_prefix(*languages)
-        """Ids of the tokens that every target begins with."""
         self.defaults, self.workers, self.truncate = defaults, workers, truncate
 
     @staticmethod
@@ -206,9 +205,9 @@ class Translator(Generic[SessionT_co]):
         session = OnnxSession(bundle, device=device, threads=threads, shortlist=shortlist)
         source = bundle_tokenizer(bundle, files.source)
         target = source if files.target == files.source else bundle_tokenizer(bundle, files.target)
+        manifest = bundle.manifest
         _check_tokenizers(bundle, source, target)
         defaults = DecodeOptions(**asdict(generation))
-        manifest = bundle.manifest
         languages = source_language or manifest.source_language, target_language or manifest.target_language
         return Translator(session, source, target, defaults, workers=workers, truncate=truncate, languages=languages)
 
@@ -380,10 +379,9 @@ class Translator(Generic[SessionT_co]):
         options = with_ids(self.target_tokenizer, _changed(defaults, changes))
         options.verify()
         (given,) = prefix_ids(self.target_tokenizer, [target_prefix], 1)
-        prefix = (*self.target_prefix, *given)
-        (source,) = self._encoded([text], [prefix], 0, options, "raise")
+        (source,) = self._encoded([text], [given], 0, options, "raise")
         if isinstance(source, Source) and source.ids:
-            yield from token_steps(self.session, self.target_tokenizer, source.ids, prefix, options)
+            yield from token_steps(self.session, self.target_tokenizer, source.ids, given, options)
 
     def _translated(
         self,
@@ -402,8 +400,7 @@ class Translator(Generic[SessionT_co]):
             self.session, OnnxSession
         ):
             self.session.open_attention()  # a bundle without attention is an error before any work
-        given = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
-        prefixes = [(*self.target_prefix, *prefix) for prefix in given]
+        prefixes = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
         sources = self._encoded(texts, prefixes, first, options, on_error)
         read = [
             (source.ids, prefix)
@@ -605,7 +602,9 @@ def _changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:
 def _check_tokenizers(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> None:
     manifest = bundle.manifest
     sizes = {"source": manifest.source_vocab_size, "target": manifest.target_vocab_size}
-    own = target.special if manifest.special.unk is not None else replace_field(target.special, unk=None)
+    own = special_tokens(source, target, manifest.special.prefix)
+    if manifest.special.unk is None:
+        own = replace_field(own, unk=None)
     for side, tokenizer in (("source", source), ("target", target)):
         if tokenizer.vocab_size > sizes[side] or (tokenizer is target and own != manifest.special):
             raise BundleError(

@@ -22,7 +22,7 @@ from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
 from edgeformer.train.run import Run
 from edgeformer_bench.peers.base import PeerError
-from edgeformer_bench.peers.converted import token_names
+from edgeformer_bench.peers.converted import side_names
 from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer
 from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_bench.peers.own_loop import LoopPeer
@@ -73,11 +73,8 @@ def compare(run: Run, folder: Path, texts: list[str], *, length: int | None, bea
 @torch.inference_mode()
 def compare_log_probabilities(run: Run, folder: Path, sources: list[list[int]]) -> None:
     """Check log-probabilities of random targets, which also differ where the most probable tokens are the same."""
-    special, model = run.target_tokenizer.special, run.load_model()
-    names = [
-        token_names(tokenizer.vocab_size, tokenizer.special)
-        for tokenizer in (run.source_tokenizer, run.target_tokenizer)
-    ]
+    special, model = run.special, run.load_model()
+    names = [side_names(tokenizer) for tokenizer in (run.source_tokenizer, run.target_tokenizer)]
     ordinary = [index for index, name in enumerate(names[1]) if not name.startswith("<")]
     targets = np.random.default_rng(0).choice(ordinary, (len(sources), LENGTH))
     theirs = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1, inter_threads=1)

@@ -32,7 +32,7 @@ from tests import factory
 @torch.inference_mode()
 def test_logits(model: dict[str, Any], tmp_path: Path) -> None:
     run = factory.small_run(tmp_path / "run", model=model)
-    ours, special = run.load_model(), run.target_tokenizer.special
+    ours, special = run.load_model(), run.special
     theirs = marian(ours, special)
     source, target = torch.tensor([[9, 40, 7, special.eos]]), torch.tensor([[special.bos, 5, 99, 12]])
     expected = ours(source, torch.tensor([4]), target)

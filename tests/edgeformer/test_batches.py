@@ -11,7 +11,8 @@ from edgeformer.config import TokenizerConfig
 from edgeformer.data.batches import NO_LABEL, Batch, BatchStream, EncodedPairs, Ragged, evenly_spaced, in_order
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import DataError
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
 
 BOS, EOS = 2, 3
 
@@ -25,6 +26,7 @@ def pairs_of(lengths: list[tuple[int, int]]) -> EncodedPairs:
         ),
         kept=np.arange(len(lengths)),
         too_long=0,
+        special=SpecialTokens(bos=BOS, eos=EOS),
     )
 
 
@@ -77,7 +79,7 @@ def test_collate_shifts_and_pads() -> None:
     batch = pairs.collate(np.array([0, 1]), 6)
     assert batch.source.tolist() == [[4, 4, EOS], [5, EOS, 0]]
     assert batch.source_length.tolist() == [3, 2]
-    assert batch.target.tolist() == [[BOS, 4, 0, 0], [BOS, 5, 5, 5]]
+    assert batch.target.tolist() == [[BOS, 4, EOS, EOS], [BOS, 5, 5, 5]]
     assert batch.labels.tolist() == [[4, EOS, NO_LABEL, NO_LABEL], [5, 5, 5, EOS]]
     assert {array.dtype for array in (batch.source, batch.source_length, batch.target, batch.labels)} == {
         np.dtype("int64")
@@ -129,10 +131,11 @@ def test_encode_adds_special_tokens_and_drops_what_is_too_long() -> None:
     text = [("a b", "c"), ("a b c d e f", "c"), ("b", "c d e f g h"), ("c", "d e")]
     library = train_tokenizers(text, TokenizerConfig(kind="word", vocab_size=50))[0]
     tokenizer = Tokenizer(library)
-    pairs = EncodedPairs.encode(text, tokenizer, tokenizer, max_source_length=4, max_target_length=4)
+    special = special_tokens(tokenizer, tokenizer, ())
+    pairs = EncodedPairs.encode(text, tokenizer, tokenizer, max_source_length=4, max_target_length=4, special=special)
     assert pairs.kept.tolist() == [0, 3]
     assert pairs.too_long == 2
     assert pairs.target.padded(np.array([0]), 0).tolist() == [[BOS, *tokenizer.encode("c"), EOS]]
     assert pairs.source.padded(np.array([0]), 0).tolist() == [[*tokenizer.encode("a b"), EOS]]
     with pytest.raises(DataError, match="None of 4 sentence pairs fits `max_source_length` = 1"):
-        EncodedPairs.encode(text, tokenizer, tokenizer, max_source_length=1, max_target_length=4)
+        EncodedPairs.encode(text, tokenizer, tokenizer, max_source_length=1, max_target_length=4, special=special)

@@ -86,7 +86,7 @@ def random_sources(lengths: list[int], seed: int = 0) -> list[list[int]]:
 
 
 def test_graphs_run_there(case: Opened) -> None:
-    for graph in (case.cuda.session._encoder, case.cuda.session.step_graph.session):
+    for graph in (case.cuda.session._graphs.encoder, case.cuda.session.step_graph.session):
         assert graph.get_providers()[0] == PROVIDERS["cuda"]
         assert graph.get_provider_options()[PROVIDERS["cuda"]]["use_tf32"] == "0"
 

@@ -204,7 +204,7 @@ def test_imported_lists_become_those_of_the_bundle(store: Store, taught: RunSett
     tokens = np.array([token for tokens in lists for token in tokens], np.int32)
     ImportedShortlist(5, offsets, tokens).save(copied / SHORTLIST_FILE)
     shortlist = make_shortlist(Run.open(copied), ["imported"], None).shortlist
-    special = run.target_tokenizer.special
+    special = run.special
     always = {*range(5), special.eos} - {*never_generated(special)}
     assert set(np.flatnonzero(shortlist.usable([0])).tolist()) == always | {5, 6, 7}
     assert set(np.flatnonzero(shortlist.usable([1])).tolist()) == always

@@ -42,7 +42,8 @@ def compare(
     given = [[*before, *source, *after] if around else source for source in tokens]
     texts = [" ".join(source) for source in tokens]
     for beam_size, shortest, limit in ((1, 0, longest), (4, 0, longest), (4, 8, 8)):
-        found = ours.translate(texts, beam_size=beam_size, min_length=shortest, max_length=limit, return_scores=True)
+        least, most = max(0, shortest - len(prefix)), limit - len(prefix)
+        found = ours.translate(texts, beam_size=beam_size, min_length=least, max_length=most, return_scores=True)
         limits = {"min_decoding_length": shortest, "max_decoding_length": limit}
         expected = theirs.translate_batch(
             given, [prefix] * len(given), beam_size=beam_size, return_scores=True, **limits
@@ -54,7 +55,7 @@ def compare(
             if beam_size == 1 or shortest == limit or len(other.hypotheses[0]) < limit
         ]
         for translation, other in compared:
-            assert target.tokens(translation.best.ids) == other.hypotheses[0]
+            assert [*prefix, *target.tokens(translation.best.ids)] == other.hypotheses[0]
             assert translation.best.score == pytest.approx(other.scores[0], abs=SCORE_TOLERANCE)
         assert len({translation.best.ids for translation in found}) > 10
         assert len(compared) > len(found) // 20

@@ -69,6 +69,7 @@ def test_the_end_token_is_learned_although_it_is_padding(marian_run: Run, tuned:
         tokenizer,
         max_source_length=99,
         max_target_length=99,
+        special=tuned.special,
     )
     batch = encoded.collate(torch.arange(2).numpy(), 0)
     lengths = (batch.labels >= 0).sum(1)

@@ -79,10 +79,13 @@ def differences(
         forced_bos_token_id=model.prefix[0] if model.prefix else None,
     )
     assert len({tuple(output) for output in expected}) >= len(texts) / 8, "the outputs do not depend on the inputs"
+    given = len(model.prefix)
+    assert all(tuple(output[:given]) == model.prefix for output in expected)
     translations = translator.translate(
-        texts, beam_size=beam_size, length_penalty=1.0, max_length=MAX_STEPS, early_stopping=early_stopping
+        texts, beam_size=beam_size, length_penalty=1.0, max_length=MAX_STEPS - given, early_stopping=early_stopping
     )
-    results = zip(texts, (list(translation.best.ids) for translation in translations), expected, strict=True)
+    outputs = [list(translation.best.ids) for translation in translations]
+    results = zip(texts, outputs, (output[given:] for output in expected), strict=True)
     return [result for result in results if result[1] != result[2]]
 
 
@@ -114,7 +117,7 @@ def check_beam_search(
         (text, ours, theirs)
         for text, ours, theirs in found
         if not (
-            len(theirs) == MAX_STEPS or tuple(theirs) == model.prefix or is_tie(translator, model, text, ours, theirs)
+            len(theirs) == MAX_STEPS - len(model.prefix) or not theirs or is_tie(translator, model, text, ours, theirs)
         )
     ]
     assert unexplained == []
@@ -123,9 +126,8 @@ def check_beam_search(
 
 def is_tie(translator: AnyTranslator, model: Imported, text: str, ours: list[int], theirs: list[int]) -> bool:
     """Whether two finished hypotheses have the same score, as far as single precision can tell."""
-    first = len(model.prefix)
     one, other = (
-        sum(score.token_scores[first:]) / len(score.token_scores)
+        sum(score.token_scores) / (len(model.prefix) + len(score.token_scores))
         for score in translator.score([text] * 2, [ours, theirs])
     )
     return abs(one - other) < 1e-5

@@ -12,12 +12,12 @@ from tests.toy import ToySession
 PAIRS = [((5, 6, 3), (7,)), ((8, 3), (9, 4, 5)), ((3,), ())]
 
 
-def test_targets_begin_with_the_start_token_and_are_padded() -> None:
-    batch = forced_batch(PAIRS, SpecialTokens())
+def test_targets_begin_with_what_all_begin_with_and_are_padded() -> None:
+    batch = forced_batch(PAIRS, SpecialTokens(prefix=(6,)))
     assert batch.source.tolist() == [[5, 6, 3], [8, 3, 0], [3, 0, 0]]
     assert batch.source_length.tolist() == [3, 2, 1]
-    assert batch.target.tolist() == [[2, 7, 0, 0], [2, 9, 4, 5], [2, 0, 0, 0]]
-    assert batch.target_length.tolist() == [2, 4, 1]
+    assert batch.target.tolist() == [[2, 6, 7, 3, 3], [2, 6, 9, 4, 5], [2, 6, 3, 3, 3]]
+    assert batch.target_length.tolist() == [3, 5, 2]
     assert {array.dtype for array in batch} == {np.dtype(np.int64)}
 
 

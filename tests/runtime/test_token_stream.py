@@ -62,7 +62,9 @@ def test_what_cannot_be_streamed_is_refused(translator: Translator) -> None:
 
 def test_what_a_model_forces_comes_first(translator: Translator) -> None:
     forcing = copy(translator)
-    forcing.target_prefix = tuple(translator.target_tokenizer.encode("green dog"))
-    *_, last = forcing.translate_tokens(TEXT)
+    forcing.session = translator.session.with_prefix(tuple(translator.target_tokenizer.encode("green dog")))
+    *steps, last = forcing.translate_tokens(TEXT)
     assert last.text == forcing.translate([TEXT], beam_size=1)[0].text
-    assert last.text.startswith("green dog")
+    given = translator.translate([TEXT], beam_size=1, target_prefix="green dog")[0].best
+    prefix = translator.target_tokenizer.encode("green dog")
+    assert [*prefix, *(step.id for step in steps)] == list(given.ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from edgeformer_runtime.bundle.text_format import TextFormat
@@ -65,6 +68,18 @@ def test_text_cannot_inject_a_special_token(tokenizer: Tokenizer, token: str) ->
     ids = tokenizer.encode(text)
     assert not set(ids) & {0, 1, 2, 3}
     assert tokenizer.decode(ids) == text
+
+
+def test_a_pickled_tokenizer_encodes_alike() -> None:
+    tokenizer = Tokenizer(library_tokenizer())
+    copy = pickle.loads(pickle.dumps(tokenizer))
+
+    @given(st.lists(st.sampled_from(["</s>", "<s>", "<pad>", "<unk>", " ", "one", "é", "😀"])).map("".join))
+    def alike(text: str) -> None:
+        assert copy.encode(text) == tokenizer.encode(text)
+        assert copy.decode(tokenizer.encode(text)) == tokenizer.decode(tokenizer.encode(text))
+
+    alike()
 
 
 def test_decode_skips_specials(tokenizer: Tokenizer) -> None:

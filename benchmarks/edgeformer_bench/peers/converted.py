@@ -13,7 +13,7 @@ from edgeformer_bench.peers.base import PeerError
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.text_format import TextFormat
-from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN, Tokenizer
+from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN, Tokenizer, special_tokens
 
 if TYPE_CHECKING:
     from edgeformer.train.run import Run
@@ -46,14 +46,14 @@ class ConvertedModel:
         text, languages = self.rules.text, self.rules.languages
         self.source_tokenizer = Tokenizer.from_file(folder / SOURCE_TOKENIZER, text).for_sources(*languages)
         self.target_tokenizer = Tokenizer.from_file(folder / TARGET_TOKENIZER, text)
-        self.special = self.target_tokenizer.special
-        self.target_prefix = self.target_tokenizer.target_prefix(*languages)
+        prefix = self.target_tokenizer.target_prefix(*languages)
+        self.special = special_tokens(self.source_tokenizer, self.target_tokenizer, prefix)
 
     def limits(self, sources: Sequence[Sequence[int]]) -> list[int]:
-        """Return the maximum number of output tokens for each source, target prefix and end token included."""
-        factor, limit = self.rules.generation.max_len_a, self.rules.max_target_length
-        shortest = len(self.target_prefix) + 1
-        return [min(limit, max(shortest, int(factor * len(source)))) if factor else limit for source in sources]
+        """Return the maximum number of output tokens for each source, end token included, without what every target
+        begins with."""
+        factor, limit = self.rules.generation.max_len_a, self.rules.max_target_length - len(self.special.prefix)
+        return [min(limit, max(1, int(factor * len(source)))) if factor else limit for source in sources]
 
 
 def save_rules(run: Run, max_target_length: int, folder: Path) -> None:
@@ -71,6 +71,11 @@ def save_rules(run: Run, max_target_length: int, folder: Path) -> None:
     (folder / RULES_FILE).write_bytes(msgspec.json.encode(rules))
     shutil.copyfile(run.source_tokenizer_path, folder / SOURCE_TOKENIZER)
     shutil.copyfile(run.target_tokenizer_path, folder / TARGET_TOKENIZER)
+
+
+def side_names(tokenizer: Tokenizer) -> list[str]:
+    """Make a unique name for each id of a tokenizer's vocabulary; see :func:`token_names`."""
+    return token_names(tokenizer.vocab_size, special_tokens(tokenizer, tokenizer, ()))
 
 
 def token_names(vocab_size: int, special: SpecialTokens) -> list[str]:

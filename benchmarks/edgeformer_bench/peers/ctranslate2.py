@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgeformer_bench.peers.base import Spec, Weights
-from edgeformer_bench.peers.converted import ConvertedModel, token_names
+from edgeformer_bench.peers.converted import ConvertedModel, side_names
 from edgeformer_runtime.shortlist import Shortlist
 
 VOCABULARY_MAP = "vmap.txt"
@@ -64,14 +64,14 @@ class CTranslate2Peer:
         self._batch_tokens, self._use_vmap = batch_tokens, use_vmap
         self._model = ConvertedModel(folder)
         source, target = self._model.source_tokenizer, self._model.target_tokenizer
-        self._source_names = token_names(source.vocab_size, source.special)
-        self._target_names = token_names(target.vocab_size, target.special)
+        self._source_names, self._target_names = side_names(source), side_names(target)
         self._ids = {name: index for index, name in enumerate(self._target_names)}
 
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
         """See :meth:`Peer.translate`."""
         limits = [length] * len(sources) if length else self._model.limits(sources)
-        return self._translate(sources, limits, beam_size=beam_size, min_decoding_length=length or 0)
+        least = len(self._model.special.prefix) + length if length else 0
+        return self._translate(sources, limits, beam_size=beam_size, min_decoding_length=least)
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`TextPeer.translate_texts`; CTranslate2 sorts texts by length and forms batches."""
@@ -84,12 +84,12 @@ class CTranslate2Peer:
     def _translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int], **options: object) -> list[list[int]]:
         """Translate; CTranslate2 has one limit for all sentences, so those with a lower one are cut."""
         model = self._model
-        prefix = [self._target_names[index] for index in model.target_prefix]
+        prefix = [self._target_names[index] for index in model.special.prefix]
         results = self._translator.translate_batch(
             [[self._source_names[index] for index in source] for source in sources],
             [prefix] * len(sources) if prefix else None,
             max_input_length=0,
-            max_decoding_length=max(limits),
+            max_decoding_length=len(prefix) + max(limits),
             length_penalty=model.rules.generation.length_penalty,
             use_vmap=self._use_vmap,
             suppress_sequences=[
@@ -98,7 +98,7 @@ class CTranslate2Peer:
             **options,
         )
         return [
-            [self._ids[name] for name in result.hypotheses[0][:limit]]
+            [self._ids[name] for name in result.hypotheses[0][len(prefix) : len(prefix) + limit]]
             for result, limit in zip(results, limits, strict=True)
         ]
 
@@ -112,8 +112,7 @@ def write_vocabulary_map(shortlist: Shortlist, folder: Path) -> None:
         folder: output of :func:`convert`.
     """
     model = ConvertedModel(folder)
-    sources = token_names(model.source_tokenizer.vocab_size, model.source_tokenizer.special)
-    targets = token_names(model.target_tokenizer.vocab_size, model.target_tokenizer.special)
+    sources, targets = side_names(model.source_tokenizer), side_names(model.target_tokenizer)
     starts = [0, *shortlist.ends[:-1].tolist()]
     lists = {
         name: shortlist.tokens[start:end]

@@ -20,6 +20,7 @@ from edgeformer_bench.peers.base import PeerError, Weights
 from edgeformer_bench.peers.converted import save_rules, token_names
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
+from edgeformer_runtime.tokenizer import special_tokens
 
 _ACTIVATIONS = {
     "relu": Activation.RELU,
@@ -43,7 +44,8 @@ def convert_run(run: Run, out: Path, weights: Weights) -> None:
     """
     with staged_folder(out) as folder:
         model = run.load_model()
-        convert_model(model, folder, weights, run.source_tokenizer.special, run.target_tokenizer.special)
+        sides = (special_tokens(side, side, ()) for side in (run.source_tokenizer, run.target_tokenizer))
+        convert_model(model, folder, weights, *sides)
         save_rules(run, model.max_target_length, folder)
 
 

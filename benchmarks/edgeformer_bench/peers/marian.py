@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer_bench.peers.base import PeerError, Spec, Weights
-from edgeformer_bench.peers.converted import ConvertedModel, token_names
+from edgeformer_bench.peers.converted import ConvertedModel, side_names
 
 ONE_BATCH = {"mini_batch": 10_000, "maxi_batch": 1}
 SORTED_BATCHES = {"mini_batch": 32, "maxi_batch": 100, "maxi_batch_sort": "src"}
@@ -29,7 +29,7 @@ class MarianPeer:
         self.version = f"pymarian {pymarian.__version__}"
         self._model, self._folder, self._threads = ConvertedModel(folder), folder, threads
         sides = self._model.source_tokenizer, self._model.target_tokenizer
-        source, target = (token_names(side.vocab_size, side.special) for side in sides)
+        source, target = map(side_names, sides)
         self._names, self._ids = source, {name: index for index, name in enumerate(target)}
         self._translator = cache(self._open)
 

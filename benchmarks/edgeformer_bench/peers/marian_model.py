@@ -19,7 +19,7 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.train.run import Run
 from edgeformer_bench.peers.base import PeerError
-from edgeformer_bench.peers.converted import save_rules, token_names
+from edgeformer_bench.peers.converted import save_rules, side_names
 from edgeformer_runtime.files import staged_folder
 
 MODEL_FILE = "model.npz"
@@ -48,7 +48,7 @@ def convert_run(run: Run, out: Path) -> None:
         arrays: Any = marian_arrays(model, config)
         np.savez(folder / MODEL_FILE, **arrays)
         for file, tokenizer in zip(VOCABULARY_FILES, (run.source_tokenizer, run.target_tokenizer), strict=True):
-            names = token_names(tokenizer.vocab_size, tokenizer.special)[:-1]
+            names = side_names(tokenizer)[:-1]
             lines = [f"{json.dumps(name)}: {index}\n" for index, name in enumerate(names)]
             (folder / file).write_text("".join(lines), encoding="utf-8")
         save_rules(run, model.max_target_length, folder)

@@ -88,7 +88,7 @@ def convert(run: Path, out: Path, weights: Weights) -> None:
     opened = Run.open(run)
     if opened.info.text.target_prefix:
         raise PeerError("Optimum's Marian models do not support a `target_prefix`.")
-    special, length_penalty = opened.target_tokenizer.special, opened.info.generation.length_penalty
+    special, length_penalty = opened.special, opened.info.generation.length_penalty
     model = marian(opened.load_model(), special, length_penalty=length_penalty)
     with staged_folder(out) as result, TemporaryDirectory() as temporary:
         exported = result if weights == "float32" else Path(temporary)

@@ -28,8 +28,7 @@ class LoopPeer:
         )
         if length is not None:
             options = replace(options, min_length=length, max_length=length, max_len_a=0.0)
-        prefixes = [self._translator.target_prefix] * len(sources)
-        return [list(best.ids) for best, *_ in decode(self._translator.session, sources, options, prefixes=prefixes)]
+        return [list(best.ids) for best, *_ in decode(self._translator.session, sources, options)]
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`TextPeer.translate_texts`; the decode loop sorts texts by length and forms batches."""

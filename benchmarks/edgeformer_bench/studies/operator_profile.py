@@ -76,7 +76,7 @@ class ProfiledSession(OnnxSession):
 
     def end(self) -> tuple[Path, Path]:
         """End the profiles of encoder and decoder, and return their files. The search profile ends with the session."""
-        return Path(self._encoder.end_profiling()), Path(self.step_graph.session.end_profiling())
+        return Path(self._graphs.encoder.end_profiling()), Path(self.step_graph.session.end_profiling())
 
 
 def profile(bundle: Bundle, *, sentences: int, beam_size: int, threads: int = 1, repeat: int = 10) -> StepProfile:

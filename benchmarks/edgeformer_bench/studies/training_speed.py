@@ -42,7 +42,7 @@ from edgeformer_bench.timer import alternate
 from edgeformer_runtime.cli.output import console, plural, table
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.selfcheck.machine import machine_summary
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
 
 SIDES = ("edgeformer", "torch.nn.Transformer")
 
@@ -204,6 +204,7 @@ def _prepare(side: str, recipe: Recipe, data: Path | None, threads: int) -> None
         tokenizer,
         max_source_length=size.max_source_length,
         max_target_length=size.max_target_length,
+        special=special_tokens(tokenizer, tokenizer, ()),
     )
     stream = BatchStream(pairs, batch_tokens=train.batch_tokens, seed=train.seed, accumulate=train.accumulate)
     _run = (Ours if side == SIDES[0] else Plain)(recipe, stream, tokenizer.vocab_size).run

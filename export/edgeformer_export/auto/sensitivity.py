@@ -111,9 +111,10 @@ class _Probe:
 
     @cached_property
     def _predictions(self) -> list[list[tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.float32]]]]:
-        """Compute, for each batch and position, the rows whose target has not ended, their next tokens, and the
+        """Compute, for each batch and position, the rows whose next token is chosen, these tokens, and the
         log-probabilities ``(rows, V)``."""
         decoder, table = self._graphs[contract.DECODER_FILE], self._model_graphs.traced.table
+        given = len(self._model_graphs.special.prefix)
         predictions = []
         for batch, encoded in zip(self._batches, self._encoded, strict=True):
             # (N, T): the token that follows each input token
@@ -121,7 +122,7 @@ class _Probe:
             labels[np.arange(len(labels)), batch.target_length - 1] = self._model_graphs.special.eos
             of_batch = []
             for position, outputs in enumerate(run_decoder(decoder, encoded, table, batch.target)):
-                rows = np.flatnonzero(position < batch.target_length)
+                rows = np.flatnonzero((given <= position) & (position < batch.target_length))
                 of_batch.append((rows, labels[rows, position], log_softmax(outputs[contract.LOGITS].numpy()[rows])))
             predictions.append(of_batch)
         return predictions

@@ -18,7 +18,7 @@ from edgeformer_runtime.bundle.parity import Divergence, LogitParity, ParityRepo
 from edgeformer_runtime.decoding.forced_steps import ForcedBatch, Pair, forced_batch, forced_steps
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
+from edgeformer_runtime.decoding.session import AttentiveSession, StepSession, longest_target
 from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.selfcheck.golden import first_difference
 
@@ -68,7 +68,7 @@ def compare(
     logits = compare_logits(model, session, pairs)
     attention_difference = None
     if attention and model.has_attention:
-        ended = [(source, [*target, special.eos][: session.max_target_length]) for source, target in pairs]
+        ended = [(source, [*target, special.eos][: longest_target(session)]) for source, target in pairs]
         attention_difference = _attention_difference(reference, session, ended)
     report = ParityReport(
         precision=precision, logits=logits, tokens=tuple(tokens), attention_difference=attention_difference
@@ -135,7 +135,7 @@ def _batches(
     model: EncoderDecoder, pairs: Sequence[Pair], special: SpecialTokens
 ) -> Iterator[tuple[ForcedBatch, list[torch.Tensor]]]:
     """Yield batches of pairs, their targets cut to the model's maximum, and the arguments of its ``forward``."""
-    device, limit = next(model.parameters()).device, model.max_target_length
+    device, limit = next(model.parameters()).device, model.max_target_length - len(special.prefix)
     for start in range(0, len(pairs), BATCH):
         batch = forced_batch(
             [(source, target[: limit - 1]) for source, target in pairs[start : start + BATCH]], special

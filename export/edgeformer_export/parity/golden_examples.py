@@ -115,6 +115,6 @@ def _case(example: _Example, beam_size: int) -> GoldenCase:
 
 def _trace(translator: Translator, example: _Example) -> Trace:
     steps = min(STEPS, translator.session.max_target_length)
-    trace = Trace(source=example.source, target=(translator.session.special.bos, *example.best[1].ids)[:steps])
+    trace = Trace(source=example.source, target=(*translator.session.special.start, *example.best[1].ids)[:steps])
     stages = session_fingerprints(translator.session, translator.bundle.manifest.state, trace)
     return msgspec.structs.replace(trace, stages=stages)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
 from edgeformer_runtime.decoding.forced_steps import forced_batch, forced_steps
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import DecoderState, FloatArray, IntArray, StepSession
+from edgeformer_runtime.decoding.session import DecoderState, FloatArray, IntArray, StepSession, longest_target
 
 SEEDS = 4
 """Number of searches with different noise that must all give the same output."""
@@ -57,10 +58,15 @@ class NoisySession:
     """
 
     def __init__(self, session: StepSession, amplitude: float, seed: int) -> None:
-        self._session, self._amplitude, self._generator = session, np.float32(amplitude), np.random.default_rng(seed)
+        self._session, self._seed = session, seed
+        self._amplitude, self._generator = np.float32(amplitude), np.random.default_rng(seed)
         self.special, self.row_multiple = session.special, session.row_multiple
         self.max_source_length, self.max_target_length = session.max_source_length, session.max_target_length
         self.best_tokens = session.best_tokens
+
+    def with_prefix(self, prefix: tuple[int, ...]) -> NoisySession:
+        """See :meth:`~edgeformer_runtime.decoding.session.StepSession.with_prefix`."""
+        return NoisySession(self._session.with_prefix(prefix), float(self._amplitude), self._seed)
 
     def start(self, source: IntArray, source_length: IntArray) -> NoisyState:
         """See :meth:`~edgeformer_runtime.decoding.session.StepSession.start`."""
@@ -77,15 +83,16 @@ def greedy_margins(
         sources: source ids with end token.
         outputs: greedy outputs for the sources, without special tokens.
     """
-    special, limit = session.special, session.max_target_length
+    special, given = session.special, len(session.special.prefix)
+    never = [*special.suppress, *special.forbid]
     margins: list[float] = []
-    pairs = [(source, output[: limit - 1]) for source, output in zip(sources, outputs, strict=True)]
+    pairs = [(source, output[: longest_target(session) - 1]) for source, output in zip(sources, outputs, strict=True)]
     for start in range(0, len(pairs), BATCH):
         batch = forced_batch(pairs[start : start + BATCH], special)
         smallest = np.full(len(batch.target), np.inf)
         steps = forced_steps(session.start(batch.source, batch.source_length), batch.target)
-        for step, logits in enumerate(steps):
-            logits[:, list(special.suppress)] = -np.inf
+        for step, logits in islice(enumerate(steps), given, None):
+            logits[:, never] = -np.inf
             best = np.partition(logits, -2, axis=1)[:, -2:]
             gap = np.where(step < batch.target_length, best[:, 1] - best[:, 0], np.inf)
             smallest = np.minimum(smallest, gap)

@@ -105,7 +105,7 @@ def _sentence(parity: ParityReport) -> int:
 def _first_difference(model: EncoderDecoder, translator: Translator, source: Sequence[int]) -> Location | None:
     special = translator.session.special
     ((best,),) = decode(TorchSession(model, special), [source], DecodeOptions(beam_size=1, return_scores=False))
-    golden, target = read_golden(translator.bundle), (special.bos, *best.ids)[: model.max_target_length]
+    golden, target = read_golden(translator.bundle), (*special.start, *best.ids)[: model.max_target_length]
     return locate(model, translator.bundle, golden, translator.session.device, source, target)
 
 

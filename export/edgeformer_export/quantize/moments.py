@@ -191,5 +191,6 @@ def _loss(model: EncoderDecoder, pairs: Sequence[Pair], special: SpecialTokens) 
     batch = forced_batch([(source, [*target, special.eos]) for source, target in pairs], special)
     source, source_length, target = map(torch.from_numpy, (batch.source, batch.source_length, batch.target))
     logits = model(source, source_length, target[:, :-1])  # (N, T, V)
-    unpadded = torch.arange(logits.shape[1]) < torch.from_numpy(batch.target_length)[:, None] - 1
-    return functional.cross_entropy(logits[unpadded].float(), target[:, 1:][unpadded], reduction="sum")
+    step = torch.arange(logits.shape[1])
+    chosen = (len(special.prefix) <= step) & (step < torch.from_numpy(batch.target_length)[:, None] - 1)
+    return functional.cross_entropy(logits[chosen].float(), target[:, 1:][chosen], reduction="sum")

@@ -84,7 +84,7 @@ def make_shortlist(run: Run, given: Sequence[str], data_dir: Path | None) -> Mad
             strict=True,
         )
     )
-    shortlist = learned(ids, source.vocab_size, target.vocab_size, target.special)
+    shortlist = learned(ids, source.vocab_size, target.vocab_size, run.special)
     if run.recipe.tokenizer.lowercase:
         held_out = [(text, reference.lower()) for text, reference in held_out]
     return MadeShortlist(shortlist, origin, held_out, tokenize)
@@ -124,7 +124,7 @@ def learned(
 
 def never_generated(special: SpecialTokens) -> list[int]:
     """List the tokens that no search may generate."""
-    return sorted({special.bos, special.pad, *special.suppress, *special.forbid} - {special.eos})
+    return sorted({special.bos, *special.suppress, *special.forbid} - {special.eos})
 
 
 def by_frequency(counts: NDArray[np.int64], special: SpecialTokens) -> NDArray[np.int64]:
@@ -149,7 +149,7 @@ def _imported(run: Run) -> Shortlist:
         )
     with np.load(path, allow_pickle=False) as arrays:
         frequent, offsets, tokens = int(arrays["frequent"]), arrays["offsets"], arrays["tokens"]
-    special, size = run.target_tokenizer.special, run.target_tokenizer.vocab_size
+    special, size = run.special, run.target_tokenizer.vocab_size
     never = never_generated(special)
     allowed = ~np.isin(tokens, never)
     sizes = np.add.reduceat(np.append(allowed, False), offsets[:-1]) * (np.diff(offsets) > 0)

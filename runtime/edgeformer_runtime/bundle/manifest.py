@@ -52,10 +52,10 @@ Target = Literal["ort", "portable"]
 
 
 class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Ids of the special tokens."""
+    """Ids of the special tokens: those of the target vocabulary, but for ``pad``."""
 
     pad: Number = 0
-    """Pads the shorter sources of a batch."""
+    """Pads the shorter sources of a batch; an id of the source vocabulary."""
     unk: Number | None = 1
     """Represents words that a word-level vocabulary lacks; ``None`` if there is no such token."""
     bos: Number = 2
@@ -66,6 +66,15 @@ class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     """Never generated, and not part of the distribution: the probabilities of all others add up to 1."""
     forbid: tuple[Number, ...] = ()
     """Never generated, although part of the distribution."""
+    prefix: tuple[Number, ...] = ()
+    """Tokens that every target begins with after the start token, such as that of its language; in a manifest, between
+    the bundle's own languages."""
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """What every target begins with. These tokens are fed but not chosen, so no target, output or score contains
+        them; they count in a translation's length only where scores are divided by it."""
+        return self.bos, *self.prefix
 
 
 class TokenizerFiles(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -193,11 +202,14 @@ def manifest_problems(manifest: Manifest) -> list[str]:
     problems = [*state_problems(manifest.state), *_size_problems(manifest), *_file_problems(manifest)]
     if manifest.shortlist is not None and not 1 <= manifest.shortlist.width <= MAX_AXIS:
         problems.append(f"the width of the shortlist must be from 1 to {MAX_AXIS:,}, but is {manifest.shortlist.width}")
-    sizes = {"pad": min(manifest.source_vocab_size, manifest.target_vocab_size)}
     for name in ("bos", "eos", "pad", "unk"):
-        index, vocab_size = getattr(manifest.special, name), sizes.get(name, manifest.target_vocab_size)
+        index = getattr(manifest.special, name)
+        vocab_size = manifest.source_vocab_size if name == "pad" else manifest.target_vocab_size
         if index is not None and not 0 <= index < vocab_size:
             problems.append(f"special token `{name}` is outside the vocabulary")
+    prefix, vocab_size = manifest.special.prefix, manifest.target_vocab_size
+    if not all(0 <= index < vocab_size for index in prefix) or len(prefix) >= manifest.max_target_length:
+        problems.append("`prefix` must have tokens of the vocabulary, and fewer than a target may have")
     suppressed = {*manifest.special.suppress, *manifest.special.forbid}
     if not all(0 <= index < manifest.target_vocab_size for index in suppressed) or manifest.special.eos in suppressed:
         problems.append("`suppress` and `forbid` must have tokens of the vocabulary, and not the end token")

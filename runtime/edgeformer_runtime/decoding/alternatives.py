@@ -58,7 +58,8 @@ def decode_alternatives(
     def complete(request: Request, first: Hypothesis) -> Hypothesis:
         if len(first.ids) < request.limit:
             return next(continued)[0]
-        score = normalized_score(first.score or 0.0, len(first.ids), options.length_penalty)
+        length = len(special.prefix) + len(first.ids)
+        score = normalized_score(first.score or 0.0, length, options.length_penalty)
         return replace(first, score=score)
 
     return [

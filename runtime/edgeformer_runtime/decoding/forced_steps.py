@@ -12,7 +12,7 @@ from edgeformer_runtime.decoding.batching import pad
 from edgeformer_runtime.decoding.session import AttentiveState, DecoderState, FloatArray, IntArray
 
 Pair = tuple[Sequence[int], Sequence[int]]
-"""Source ids, end token included, and target ids without the start token."""
+"""Source ids, end token included, and target ids without what every target begins with."""
 
 
 class ForcedBatch(NamedTuple):
@@ -23,15 +23,16 @@ class ForcedBatch(NamedTuple):
     source_length: IntArray
     """True source lengths, ``(N,)``."""
     target: IntArray
-    """Tokens to feed, start token first, padded at the end, ``(N, T)``."""
+    """Tokens to feed, padded at the end, ``(N, T)``: those that every target begins with, then the target."""
     target_length: IntArray
     """Number of tokens to feed, padding excluded, ``(N,)``."""
 
 
 def forced_batch(pairs: Sequence[Pair], special: SpecialTokens) -> ForcedBatch:
-    """Pad pairs of source and target, and prepend the start token to each target."""
+    """Pad pairs of source and target, and prepend what every target begins with to each target."""
     source, source_length = pad([source for source, _ in pairs], special.pad)
-    target, target_length = pad([[special.bos, *target] for _, target in pairs], special.pad)
+    # Padding belongs to the vocabulary of its side; no true token depends on that of a target.
+    target, target_length = pad([[*special.start, *target] for _, target in pairs], special.eos)
     return ForcedBatch(source, source_length, target, target_length)
 
 
@@ -45,7 +46,7 @@ def forced_steps(state: DecoderState, target: IntArray) -> Iterator[FloatArray]:
 
     Args:
         state: a state before its first step; advanced in place.
-        target: tokens to feed, start token first, int64.
+        target: tokens to feed, those that every target begins with included, int64.
 
     Yields:
         Logits after each token, ``(R, V)``, float32; the next step overwrites them.
@@ -59,7 +60,7 @@ def forced_attention(state: AttentiveState, target: IntArray) -> FloatArray:
 
     Args:
         state: a state before its first step; advanced in place.
-        target: tokens to feed, start token first, int64; T is at least 1.
+        target: tokens to feed, those that every target begins with included, int64; T is at least 1.
 
     Returns:
         Weights of the source positions, ``(R, T, S)``, float32.

@@ -108,7 +108,8 @@ class DecodeOptions:
     :class:`~edgeformer_runtime.Translator` accepts text or tokens wherever options have token ids.
 
     The score of a hypothesis is ``log_probability / length ** length_penalty``, where ``length`` is its number of
-    tokens, end token included (Wu et al. 2016 without the offset; fairseq's ``--lenpen``; CTranslate2).
+    tokens, end token included (Wu et al. 2016 without the offset; fairseq's ``--lenpen``; CTranslate2). Tokens that the
+    model begins every target with, such as that of a language, count in it too, as in Transformers.
     """
 
     beam_size: int = _option(4, Whole(1, MAX_BEAM_SIZE))

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from edgeformer_runtime.decoding.batching import length_sorted_batches, single_row_batches
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import StepSession
+from edgeformer_runtime.decoding.session import StepSession, longest_target
 from edgeformer_runtime.errors import InputError, OptionError
 
 
@@ -47,10 +47,9 @@ def make_requests(
         ValueError: there are more or fewer prefixes than sources.
     """
     options.verify()
-    if options.min_length > session.max_target_length:
+    if options.min_length > (longest := longest_target(session)):
         raise OptionError(
-            f"`min_length` must be at most {session.max_target_length}, as many tokens as the model writes, but is "
-            f"{options.min_length}."
+            f"`min_length` must be at most {longest}, as many tokens as the model writes, but is {options.min_length}."
         )
     requests: list[Request] = []
     pairs = zip(sources, [()] * len(sources) if prefixes is None else prefixes, strict=True)
@@ -69,7 +68,8 @@ def make_requests(
 
 def length_limit(session: StepSession, options: DecodeOptions) -> int:
     """Return the maximum number of output tokens, end token included."""
-    return min(options.max_length or session.max_target_length, session.max_target_length)
+    longest = longest_target(session)
+    return min(options.max_length or longest, longest)
 
 
 def check_prefix(index: int, prefix: Sequence[int], limit: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ def score_batches(
     Args:
         session: the model.
         pairs: source ids, end token included, and the target ids to score, at least one and at most
-            ``session.max_target_length`` each; include the end token to score it.
+            :func:`~edgeformer_runtime.decoding.session.longest_target` each; include the end token to score it.
         max_batch_tokens: maximum batch size in tokens, those of the longer side.
 
     Yields:
@@ -38,10 +39,11 @@ def _scores(session: StepSession, pairs: Sequence[Pair]) -> NDArray[np.float64]:
     """Log-probabilities of the targets of one batch, ``(N, T)``, with arbitrary values behind the end of a target."""
     # The step that produces a token is fed the preceding token, so the last token is never fed.
     batch = forced_batch([(source, target[:-1]) for source, target in pairs], session.special)
-    labels, _ = pad([target for _, target in pairs], session.special.pad)
+    labels, _ = pad([target for _, target in pairs], session.special.eos)
     scores = np.empty(labels.shape)
-    rows = np.arange(len(pairs))
-    for step, logits in enumerate(forced_steps(session.start(batch.source, batch.source_length), batch.target)):
+    rows, given = np.arange(len(pairs)), len(session.special.prefix)
+    steps = forced_steps(session.start(batch.source, batch.source_length), batch.target)
+    for step, logits in enumerate(islice(steps, given, None)):
         values = logits.astype(np.float64)
         values[:, session.special.suppress] = -np.inf
         values -= values.max(axis=1, keepdims=True)

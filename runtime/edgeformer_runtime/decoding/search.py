@@ -28,7 +28,7 @@ class Hypothesis:
     """One possible output of one sentence."""
 
     ids: tuple[int, ...]
-    """Token ids without start and end token."""
+    """Token ids, without the end token and what every target begins with."""
     score: float | None
     """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if scores were not requested."""
     finished: bool
@@ -50,14 +50,15 @@ class Search(Protocol):
     """Holds the live rows of one batch and collects its hypotheses."""
 
     before: Sequence[IntArray]
-    """Tokens to feed before the search begins, ``(R,)`` each: the start token and the prefix without its last token;
-    none if there is no prefix."""
+    """Tokens to feed before the search begins, ``(R,)`` each: what every target begins with and the prefix, without the
+    last of these tokens."""
     token: IntArray
     """Last token of each live row, ``(R,)``."""
 
     @property
     def history(self) -> IntArray:
-        """Tokens of each live row so far, without the start token, ``(R, T)``; valid until the next step."""
+        """Tokens of each live row so far, without what every target begins with, ``(R, T)``; valid until the next
+        step."""
 
     @property
     def sentence(self) -> IntArray:
@@ -107,10 +108,12 @@ class _BatchSearch:
         self._shortest_limit = int(self._limit.min())
         prefix = np.array([request.prefix for request in requests], dtype=np.int64).reshape(len(requests), -1)
         self._tokens = _Columns(prefix.repeat(width, axis=0))
-        start = np.full(len(requests) * width, special.bos, dtype=np.int64)
-        self.before: Sequence[IntArray]
-        self.token: IntArray
-        *self.before, self.token = start, *np.ascontiguousarray(self.history.T)
+        start = [np.full(len(requests) * width, token, dtype=np.int64) for token in special.start]
+        columns: list[IntArray] = [*start, *np.ascontiguousarray(self.history.T)]
+        self.before: Sequence[IntArray] = columns[:-1]
+        self.token = columns[-1]
+        self._given_tokens = len(special.prefix)
+        """Number of tokens that count in the length of every output but are not part of it."""
         self._given = np.array([request.log_probability or 0.0 for request in requests])
         """Log-probability of each sentence before the search, ``(N,)``."""
         self._trail: _Columns | None = None
@@ -181,7 +184,7 @@ class _BatchSearch:
         options, ids = self._options, self.history[row]
         score = token_scores = None
         if options.needs_scores or options.beam_size > 1:
-            length = len(ids) + (finished and options.length_includes_end)
+            length = self._given_tokens + len(ids) + (finished and options.length_includes_end)
             score = normalized_score(log_probability, length, options.length_penalty)
         if self._trail is not None:
             token_scores = tuple(np.diff([0.0, *self._trail.values[row], *[log_probability] * finished]).tolist())
@@ -290,7 +293,7 @@ class BeamSearch(_BatchSearch):
         """The rows of a step in which all stay in place."""
         width = self._width if row_multiple > 1 else 1
         super().__init__(requests, options, special, width)
-        self._follows_prefix = self.history.shape[1] > 0 and requests[0].log_probability is None
+        self._follows_prefix = len(self.before) > 0 and requests[0].log_probability is None
         """Whether the next step is the first one after a prefix."""
         # (N, rows per sentence): all beams start alike, so only the first may be extended in the first step
         self._log_probability = np.full((len(requests), width), -np.inf, dtype=np.float64)
@@ -404,7 +407,8 @@ class BeamSearch(_BatchSearch):
         if options.early_stopping:
             return False
         worst = sorted((hypothesis.score or 0.0 for hypothesis in results), reverse=True)[options.places - 1]
-        return normalized_score(best, self._tokens.length, options.length_penalty) > worst
+        length = self._given_tokens + self._tokens.length
+        return normalized_score(best, length, options.length_penalty) > worst
 
     def _collect_if_room(self, sentence: int, row: int, log_probability: float, *, finished: bool) -> None:
         # With a coverage penalty, which comes later, any of those that end in one step may be the best.

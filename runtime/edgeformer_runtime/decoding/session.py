@@ -10,7 +10,7 @@ The loop is independent of model family and engine. State changes in place, and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +91,11 @@ class StepSession(Protocol):
 
     @property
     def special(self) -> SpecialTokens:
-        """Ids of the special tokens."""
+        """Ids of the special tokens, and what every target begins with."""
+
+    def with_prefix(self, prefix: tuple[int, ...]) -> Self:
+        """Return a session of the same model whose targets begin with other tokens, those after the start token. It
+        shares the model: closing one closes both."""
 
     @property
     def max_source_length(self) -> int:
@@ -99,7 +103,8 @@ class StepSession(Protocol):
 
     @property
     def max_target_length(self) -> int:
-        """Maximum number of steps."""
+        """Maximum number of steps, those of the tokens that every target begins with included; see
+        :func:`longest_target`."""
 
     def start(self, source: IntArray, source_length: IntArray) -> DecoderState:
         """Run the encoder.
@@ -153,3 +158,8 @@ class AttentiveSession(StepSession, Protocol):
 
     def start(self, source: IntArray, source_length: IntArray) -> AttentiveState:
         """See :meth:`StepSession.start`."""
+
+
+def longest_target(session: StepSession) -> int:
+    """Maximum number of tokens of a target, end token included, without those that every target begins with."""
+    return session.max_target_length - len(session.special.prefix)

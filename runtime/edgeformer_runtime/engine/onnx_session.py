@@ -6,10 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
+from typing import Self
+
+from msgspec.structs import replace as replace_field
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.graphs import check_graph
@@ -57,6 +60,18 @@ SETTINGS: dict[str, dict[str, str]] = {
 float16 norms in float16."""
 
 
+@dataclass
+class _Graphs:
+    """The opened graphs of a bundle, which all sessions of one model share."""
+
+    encoder: ort.InferenceSession
+    steps: dict[str, StepGraph]
+    """Opened step graphs by file."""
+    listing: Listing | None
+    lock: Lock = field(default_factory=Lock)
+    is_closed: bool = False
+
+
 class OnnxSession:
     """A bundle's two graphs, opened on one device. Thread-safe.
 
@@ -88,15 +103,16 @@ class OnnxSession:
         threads = threads or useful_threads(bundle.nbytes, available_cpus())
         options = self._session_options(threads)
         self.bundle, self._options = bundle, options
-        self._threads, self._process, self._is_closed = threads, os.getpid(), False
+        self._threads, self._process, self._special = threads, os.getpid(), bundle.manifest.special
         with huge_pages() if device == "cpu" and bundle.nbytes >= MIN_BYTES else nullcontext():
             # Open the larger graph first: while loading it, the engine holds three copies of the output projection.
             uses_shortlist = shortlist and device == "cpu" and bundle.manifest.shortlist is not None
             searcher = contract.SHORTLIST_DECODER_FILE if uses_shortlist else contract.DECODER_FILE
-            decoder, self._encoder = self._open(searcher, contract.ENCODER_FILE)
-        self._searcher, self._step_graphs = searcher, {searcher: self._step_graph(searcher, decoder)}
-        """The file of the step graph that searches use; opened step graphs by file."""
-        self._listing = self._open_listing() if uses_shortlist else None
+            decoder, encoder = self._open(searcher, contract.ENCODER_FILE)
+        self._searcher, self._uses_shortlist = searcher, uses_shortlist
+        """The file of the step graph that searches use, and whether it is that of the shortlist."""
+        listing = self._open_listing() if uses_shortlist else None
+        self._graphs = _Graphs(encoder, {searcher: self._step_graph(searcher, decoder)}, listing)
         self.make_tensors: Callable[..., StateTensors] = StateTensors
         """Creates the tensors of a new state; takes the arguments of :class:`StateTensors`."""
         if device != "cpu":
@@ -104,7 +120,6 @@ class OnnxSession:
             rows = DeviceRows(dtypes, device, options, [(PROVIDERS[device], SETTINGS[device])])
             self.make_tensors = partial(DeviceTensors, rows=rows)
         self._best_tokens = BestTokensGraphs(options)
-        self._lock = Lock()
 
     @property
     def device(self) -> str:
@@ -139,8 +154,15 @@ class OnnxSession:
 
     @property
     def special(self) -> SpecialTokens:
-        """Ids of the special tokens."""
-        return self._manifest.special
+        """Ids of the special tokens, and what every target begins with."""
+        return self._special
+
+    def with_prefix(self, prefix: tuple[int, ...]) -> Self:
+        """Return a session that shares the graphs; see
+        :meth:`~edgeformer_runtime.decoding.session.StepSession.with_prefix`."""
+        session = object.__new__(type(self))
+        vars(session).update(vars(self), _special=replace_field(self._special, prefix=prefix))
+        return session
 
     @property
     def max_source_length(self) -> int:
@@ -149,7 +171,8 @@ class OnnxSession:
 
     @property
     def max_target_length(self) -> int:
-        """Maximum number of steps."""
+        """Maximum number of steps; see
+        :attr:`~edgeformer_runtime.decoding.session.StepSession.max_target_length`."""
         return self._manifest.max_target_length
 
     def start(self, source: IntArray, source_length: IntArray) -> OnnxState:
@@ -170,10 +193,12 @@ class OnnxSession:
             ModelError: the engine fails.
             SessionError: the session is closed, or was opened before a fork.
         """
-        if self._listing is None:
+        listing = self._graphs.listing
+        if not self._uses_shortlist:
             return self.start(source, source_length)
         decoder = self.step_graph
-        listed, constants = self._listing(source, source_length)
+        assert listing is not None  # read before the graphs were found to be open
+        listed, constants = listing(source, source_length)
         return OnnxState(self._encoded(source, source_length, constants), decoder, self._opened_attention, listed)
 
     def _encoded(
@@ -186,7 +211,7 @@ class OnnxSession:
             source_length: ``(N,)``.
             constants: those of the shortlist's decoder; ``None`` for other step graphs.
         """
-        encoder = self._encoder
+        encoder = self._graphs.encoder
         self._verify_open()
         binding = encoder.io_binding()
         binding.bind_cpu_input(contract.SOURCE, source)
@@ -223,17 +248,18 @@ class OnnxSession:
 
     def close(self) -> None:
         """Free the graphs, once the batches that other threads have begun are done."""
-        self._is_closed = True
-        with self._lock:
-            self._encoder = self._listing = None
-            self._step_graphs.clear()
+        graphs = self._graphs
+        graphs.is_closed = True
+        with graphs.lock:
+            graphs.encoder = graphs.listing = None
+            graphs.steps.clear()
 
-    def __reduce__(self) -> tuple[Callable[..., OnnxSession], tuple[Bundle, str, int, bool]]:
+    def __reduce__(self) -> tuple[Callable[..., OnnxSession], tuple[Bundle, str, int, bool, tuple[int, ...]]]:
         bundle = replace(self.bundle, path=self.bundle.path.absolute())
-        return _reopened, (bundle, self._device, self._threads, self._listing is not None)
+        return _reopened, (bundle, self._device, self._threads, self._uses_shortlist, self._special.prefix)
 
     def _verify_open(self) -> None:
-        if self._is_closed:
+        if self._graphs.is_closed:
             raise SessionError(f"The translator of bundle `{self.bundle.path}` is closed; open it again.")
         if self._process != os.getpid():
             raise SessionError(
@@ -268,11 +294,12 @@ class OnnxSession:
     def _opened(self, file: str) -> StepGraph:
         """Return a step graph, which is opened now if it was not needed before."""
         self._verify_open()
-        with self._lock:
-            if file not in self._step_graphs:
+        graphs = self._graphs
+        with graphs.lock:
+            if file not in graphs.steps:
                 self.bundle.check(file, contract.WEIGHTS_FILE)
-                self._step_graphs[file] = self._step_graph(file, self._open(file)[0])
-            return self._step_graphs[file]
+                graphs.steps[file] = self._step_graph(file, self._open(file)[0])
+            return graphs.steps[file]
 
     def _step_graph(self, file: str, session: ort.InferenceSession) -> StepGraph:
         vocab_size = self._manifest.target_vocab_size
@@ -298,7 +325,7 @@ class OnnxSession:
         return graphs
 
 
-def _reopened(bundle: Bundle, device: str, threads: int, shortlist: bool) -> OnnxSession:
+def _reopened(bundle: Bundle, device: str, threads: int, shortlist: bool, prefix: tuple[int, ...]) -> OnnxSession:
     """Open a session that was pickled; see :class:`OnnxSession`.
 
     Raises:
@@ -307,7 +334,7 @@ def _reopened(bundle: Bundle, device: str, threads: int, shortlist: bool) -> Onn
     opened = open_bundle(bundle.path)
     if opened.manifest != bundle.manifest:
         raise BundleError(f"Bundle `{bundle.path}` has changed since it was opened; open it again.")
-    return OnnxSession(opened, device=device, threads=threads, shortlist=shortlist)
+    return OnnxSession(opened, device=device, threads=threads, shortlist=shortlist).with_prefix(prefix)
 
 
 def checked_device(device: str) -> str:

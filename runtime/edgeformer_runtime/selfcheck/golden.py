@@ -280,8 +280,7 @@ def _run_cases(
 def _decoded(translator: Translator, cases: Sequence[GoldenCase], beam_size: int) -> list[Hypothesis]:
     """Best output of each example, decoded from the recorded ids so that a wrong tokenizer cannot mask graph errors."""
     sources, options = [case.source for case in cases], translator.options(beam_size=beam_size)
-    prefixes = [translator.target_prefix] * len(sources)
-    outputs = decode(translator.session, sources, options, prefixes=prefixes, workers=translator.workers)
+    outputs = decode(translator.session, sources, options, workers=translator.workers)
     return [best for best, *_ in outputs]
 
 

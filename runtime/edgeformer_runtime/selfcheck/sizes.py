@@ -25,7 +25,7 @@ def size_problems(session: OnnxSession) -> list[str]:
         except ModelError as error:
             tokens = "token" if length == 1 else "tokens"
             problems.append(f"the encoder fails for {length} {tokens} with id {index}: {error}".removesuffix("."))
-    for position, index in ((last, session.special.bos), (0, manifest.target_vocab_size - 1)):
+    for position, index in ((last, session.special.start[-1]), (0, manifest.target_vocab_size - 1)):
         try:
             state = session.start(np.full((1, 1), session.special.eos), np.array([1]))
             state.skip(position)

@@ -22,6 +22,9 @@ _NOUNS_IN_CAPITALS = ("de", "deu", "lb", "ltz")
 """Languages in which the first letter depends on the word."""
 _UNIFORM = {"。": ".", "！": "!", "？": "?", "।": ".", "؟": "?", "۔": "."}
 _COPIES = re.compile(r"(\w[^\n]{0,80}?)(?:[\s,]+\1){2,}[.!?,]*", re.IGNORECASE)
+_SEPARATORS = re.compile(r"[\s,]+")
+_REPEATED = re.compile(r"(.{1,80}?)\1{2,}[.!?]*", re.IGNORECASE)
+"""Text without separators that consists of copies."""
 _ABBREVIATION = re.compile(r"(?:\w\.\w?|\betc|\bvs|\bNr|\bno|\bSt|\bMr|\bDr|\bCo|\bInc|\bLtd)\.$", re.IGNORECASE)
 _SEARCHED = 2000
 """Characters at the end of a text in which copies are searched for."""
@@ -97,7 +100,7 @@ def without_repeats(source: str, text: str, repeats: int) -> int:
         text: the translation.
         repeats: number of copies that are too many.
     """
-    if (whole := _COPIES.fullmatch(text.strip())) and not _COPIES.fullmatch(source.strip()):
+    if (whole := _COPIES.fullmatch(text.strip())) and not _REPEATED.fullmatch(_SEPARATORS.sub("", source)):
         return text.find(whole[1]) + len(whole[1])
     # A copy has at least two characters: numbers, dots and interjections repeat single ones.
     loop = re.compile(rf"(.{{2,80}}?)\1{{{repeats - 1},}}(?P<rest>.{{0,79}})$", re.DOTALL)

@@ -4,6 +4,13 @@ Most files are run by the ``tokenizers`` library. Those made from SentencePiece 
 SentencePiece does; see :mod:`edgeformer_runtime.tokenizer.sentencepiece`.
 """
 
-from edgeformer_runtime.tokenizer.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN, Tokenizer
+from edgeformer_runtime.tokenizer.tokenizer import (
+    BOS_TOKEN,
+    EOS_TOKEN,
+    PAD_TOKEN,
+    UNK_TOKEN,
+    Tokenizer,
+    special_tokens,
+)
 
-__all__ = ["BOS_TOKEN", "EOS_TOKEN", "PAD_TOKEN", "UNK_TOKEN", "Tokenizer"]
+__all__ = ["BOS_TOKEN", "EOS_TOKEN", "PAD_TOKEN", "UNK_TOKEN", "Tokenizer", "special_tokens"]

@@ -22,6 +22,9 @@ class Library:
         drop_cache(tokenizer.model)
         self._tokenizer = tokenizer
 
+    def __reduce__(self) -> tuple[type[Library], tuple[tokenizers.Tokenizer]]:
+        return Library, (self._tokenizer,)  # whose pickle lacks some of the settings
+
     def vocabulary(self) -> dict[str, int]:
         """Return all entries and their ids."""
         entries: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)

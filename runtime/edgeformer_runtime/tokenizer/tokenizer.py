@@ -119,7 +119,8 @@ class Tokenizer:
         return tokenizer
 
     def target_prefix(self, source_language: str = "", target_language: str = "") -> tuple[int, ...]:
-        """Ids of the tokens that every target begins with; the arguments are those of :meth:`for_sources`.
+        """Ids of the tokens that every target begins with after the start token; the arguments are those of
+        :meth:`for_sources`.
 
         Raises:
             BundleError: a token is not in the vocabulary.
@@ -136,12 +137,6 @@ class Tokenizer:
     def suffix_length(self) -> int:
         """Number of tokens that the model expects after a text."""
         return len(self._suffix)
-
-    @property
-    def special(self) -> SpecialTokens:
-        """Ids of the special tokens, if this is the tokenizer of the target side."""
-        ids = {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id}
-        return SpecialTokens(**ids, suppress=self.ids(self.text.suppress), forbid=self.ids(self.text.forbid))
 
     def ids(self, tokens: Sequence[str]) -> tuple[int, ...]:
         """Return the id of each vocabulary entry.
@@ -235,6 +230,29 @@ class Tokenizer:
                 raise ValueError(f"A token id must be between 0 and {self.vocab_size - 1}, got {index}.")
             tokens.append(token)
         return tokens
+
+
+def special_tokens(source: Tokenizer, target: Tokenizer, prefix: tuple[int, ...]) -> SpecialTokens:
+    """Ids of the special tokens of a model, and what its targets begin with.
+
+    Args:
+        source: tokenizer of the source side.
+        target: tokenizer of the target side.
+        prefix: what every target begins with after the start token; see :meth:`Tokenizer.target_prefix`.
+
+    Raises:
+        BundleError: a token is not in the vocabulary.
+    """
+    text = target.text
+    return SpecialTokens(
+        pad=source.pad_id,
+        unk=target.unk_id,
+        bos=target.bos_id,
+        eos=target.eos_id,
+        suppress=target.ids(text.suppress),
+        forbid=target.ids(text.forbid),
+        prefix=prefix,
+    )
 
 
 def _moses(file: MosesFile) -> Moses:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.errors import DataError
@@ -159,6 +159,7 @@ class TestMessageFormat:
         written = join(plan, lambda sentence: "l'{x} chien d'{name}" if "of" in sentence[:7] else sentence).text
         assert written == "The {n, plural, one {l’(x) chien d’{name}} other {dogs}} runs."
 
+    @example(text="a  one {a  one {a  one {")
     @given(
         text=st.lists(st.sampled_from(["{n, plural,", " one {", "# dog", "}", " other {", "{x}", "a ", "'"])).map(
             "".join
