@@ -250,7 +250,7 @@ def optimized_graphs(
 
 def copies(graphs: Graphs) -> Graphs:
     """Copy graphs, so that the copies can be modified."""
-    return {file: ir.from_proto(ir.to_proto(graph)) for file, graph in graphs.items()}
+    return {file: graph.clone() for file, graph in graphs.items()}
 
 
 def optimizations(

@@ -8,11 +8,13 @@ from unittest import mock
 import numpy as np
 import onnx_ir as ir
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from edgeformer_export.model_graphs import optimizations
-from edgeformer_export.passes import pipeline
+from edgeformer_export.passes import patterns, pipeline
 from edgeformer_export.passes.patterns import find_linears, find_lookups
 from edgeformer_export.passes.pipeline import SMALL_CONSTANTS, PassFailedError, node_count, run_passes, weight_bytes
 from edgeformer_export.passes.simplify import Simplify
@@ -20,10 +22,16 @@ from edgeformer_export.passes.strip import Strip
 from edgeformer_export.passes.structure import structure
 from edgeformer_export.quantize.blocks import QuantizeBlocks
 from edgeformer_export.quantize.calibration import Observer, QuantizationRange
-from edgeformer_export.quantize.static import QuantizeStatic, activations, projection_digests, quantize_columns
+from edgeformer_export.quantize.static import (
+    GivenScales,
+    QuantizeStatic,
+    activations,
+    projection_digests,
+    quantize_columns,
+)
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
-from tests.graphs import constant, linear_model, run
+from tests.graphs import constant, linear_model, run, run_all
 from tests.store import Store
 from tests.variants import traced_variants
 
@@ -53,6 +61,47 @@ def test_quantized_product_follows_integer_arithmetic_exactly(target: Target, op
     assert np.abs(found - unquantized).mean() < 0.02 * np.abs(unquantized).mean() + 0.02
     # A row's result is its own: the same bits alone and among others.
     np.testing.assert_array_equal(run(model, x=x[2:3]), found[2:3])
+
+
+@pytest.mark.parametrize("target", ["ort", "portable"])
+@settings(max_examples=25, deadline=None)
+@given(scales=st.lists(st.sampled_from([None, 0.5 / 127, 2 / 127, 4 / 127]), min_size=1, max_size=4))
+def test_products_of_one_activation_use_the_scales_stated_for_each(target: Target, scales: list[float | None]) -> None:
+    random = np.random.default_rng(len(scales))
+    weights = [random.normal(size=(24, 16)).astype(np.float32) for _ in scales]
+    x = random.uniform(-3, 3, size=(5, 24)).astype(np.float32)
+    source = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["R", 24]))
+    graph = ir.Graph([source], [], nodes=[], opset_imports={"": 20}, name="products")
+    for number, weight in enumerate(weights):
+        value = constant(f"w{number}", weight)
+        graph.register_initializer(value)
+        graph.append(ir.node("MatMul", [source, value]))
+        output = graph[-1].outputs[0]
+        output.name, output.type, output.shape = f"y{number}", source.type, ir.Shape(["R", 16])
+        graph.outputs.append(output)
+    rows = np.full(16, 3 / 127, np.float32)
+    stated = {f"y{number}": GivenScales(rows, scale) for number, scale in enumerate(scales)}
+    calibrated = QuantizationRange(6 / 255, 128)
+    quantize = QuantizeStatic({"x": calibrated}, target, frozenset(), given=stated)
+    model, _ = run_passes(ir.Model(graph, ir_version=10), [quantize])
+
+    found = run_all(model, x=x)
+    for number, (weight, scale) in enumerate(zip(weights, scales, strict=True)):
+        if scale is None:
+            step, low, high = np.float32(calibrated.scale), -128, 127
+        else:
+            step, low, high = np.float32(scale), -127, 127
+        integers = np.clip(np.rint(x / step), low, high).astype(np.int64)
+        products = integers @ quantize_columns(weight, rows)[0].astype(np.int64)
+        np.testing.assert_allclose(found[f"y{number}"], products * (step * rows), rtol=2e-6, atol=2e-6)
+
+
+def test_constants_of_one_name_have_one_content() -> None:
+    graph = linear_model(np.zeros((4, 4), np.float32), None, "MatMul").graph
+    first = patterns.constant(graph, "scale", np.array(1.5, np.float32))
+    assert patterns.constant(graph, "scale", np.array(1.5, np.float32)) is first
+    with pytest.raises(ValueError, match="two constants of the graph would be named `scale`"):
+        patterns.constant(graph, "scale", np.array(2.5, np.float32))
 
 
 def test_a_layer_fed_by_another_is_replaced_too() -> None:

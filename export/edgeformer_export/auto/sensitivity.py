@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from edgeformer_export.auto.measurements import Measurements
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.quantize.assignment import assign, precision_of, stored
-from edgeformer_export.quantize.calibration import batches, open_graph
+from edgeformer_export.quantize.calibration import batches
 from edgeformer_export.quantize.layers import Layer
 from edgeformer_export.sample import spread
+from edgeformer_export.weights import open_graph
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.choice import LayerChange, Sensitivity
 from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch

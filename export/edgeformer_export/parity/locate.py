@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer_export.tracing.to_onnx import Graphs
+from edgeformer_export.weights import open_graph
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS, StateTensor
@@ -52,7 +53,7 @@ def match_modules(
     names = {file: _inner_names(graphs[file]) for file in (ENCODER_FILE, DECODER_FILE)}
     source, length = padded(trace.source, special.pad, model.max_source_length)
     try:
-        inner = InnerGraphs({file: ir.to_proto(graphs[file]).SerializeToString() for file in names}, names, table)
+        inner = InnerGraphs({file: open_graph(file, graphs[file], names[file]) for file in names}, table)
         graph_tensors = _by_tensor(inner.stages(source, length, trace.target), len(trace.source), source.shape[1])
     except ModelError:  # a tensor is not an array but, for example, a sequence
         return {file: {} for file in names}

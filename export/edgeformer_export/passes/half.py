@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
 import onnx_ir as ir
-from onnxruntime.transformers.float16 import convert_float_to_float16
+from numpy.typing import NDArray
+from onnxruntime.transformers.float16 import convert_float_to_float16, convert_np_to_float16
 
+from edgeformer_export.weights import rewritten, row_slices
 from edgeformer_runtime.contract import ATTENTION, LOGITS
 
 
@@ -40,14 +44,27 @@ class HalfPrecision(ir.passes.FunctionalPass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Convert a copy of the model."""
-        before = ir.to_proto(model)
-        constants = {tensor.name for tensor in before.graph.initializer}
-        # The converter casts every value that it takes for the output of a node, even a constant.
-        types = [value for value in before.graph.value_info if value.name not in constants]
-        del before.graph.value_info[:]
-        before.graph.value_info.extend(types)
-        # Types were inferred during tracing; the converter's own inference does not know ONNX Runtime's operators.
-        after = convert_float_to_float16(before, keep_io_types=[LOGITS, ATTENTION], disable_shape_infer=True)
-        converted = ir.from_proto(after)
+        converted = rewritten(model, _converted)
+        for value in converted.graph.initializers.values():
+            if value.const_value is not None and value.dtype != value.const_value.dtype:
+                value.const_value = ir.tensor(_rounded(value.const_value.numpy()), name=value.name)
         converted.graph.sort()  # the converter appends its casts
         return ir.passes.PassResult(converted, modified=True)
+
+
+def _converted(model: onnx.ModelProto) -> onnx.ModelProto:
+    constants = {tensor.name for tensor in model.graph.initializer}
+    # The converter casts every value that it takes for the output of a node, even a constant.
+    types = [value for value in model.graph.value_info if value.name not in constants]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(types)
+    # Types were inferred during tracing; the converter's own inference does not know ONNX Runtime's operators.
+    return convert_float_to_float16(model, keep_io_types=[LOGITS, ATTENTION], disable_shape_infer=True)
+
+
+def _rounded(array: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Round a weight as the converter rounds others."""
+    rounded = np.empty(array.shape, np.float16)
+    for rows in row_slices(array):
+        rounded[rows] = convert_np_to_float16(array[rows])
+    return rounded

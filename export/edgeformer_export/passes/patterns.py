@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
@@ -120,17 +119,18 @@ def constant_array(value: ir.Value | None) -> NDArray[np.float32]:
     return value.const_value.numpy()
 
 
-def digest(array: NDArray[np.float32]) -> str:
-    """Compute the SHA-256 of an array's content in row-major order, regardless of its memory layout."""
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-
-
 def constant(graph: ir.Graph, name: str, array: NDArray[np.generic]) -> ir.Value:
-    """Return the graph's initializer with this name; add it if it does not exist."""
+    """Return the graph's initializer with this name and content; add it if it does not exist.
+
+    Raises:
+        ValueError: there is an initializer with this name and another content.
+    """
     if name not in graph.initializers:
         tensor = ir.tensor(array, name=name)
         kind = ir.TensorType(tensor.dtype)
         graph.register_initializer(ir.Value(name=name, type=kind, shape=ir.Shape(array.shape), const_value=tensor))
+    elif not np.array_equal(constant_array(graph.initializers[name]), array):
+        raise ValueError(f"two constants of the graph would be named `{name}`")
     return graph.initializers[name]
 
 

@@ -33,7 +33,7 @@ def run_passes(model: ir.Model, passes: Sequence[ir.passes.PassBase]) -> tuple[i
     known: Structure | None = None  # structure of the current model, which takes long to compute
     for graph_pass in passes:
         name = type(graph_pass).__name__
-        before = ir.from_proto(ir.to_proto(model))
+        before = model.clone()
         try:
             result = graph_pass(model)
             _require_same_interface(before, result.model)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 
+import onnx
 import onnx_ir as ir
 import onnxsim
+from onnxscript.optimizer import fold_constants
+
+from edgeformer_export.weights import rewritten
 
 _SKIPPED = [
     # Puts a Reshape before and after every Gemm whose input has three axes.
@@ -29,8 +34,16 @@ class Simplify(ir.passes.FunctionalPass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Simplify a copy of the model."""
+        model = model.clone()
+        # onnxsim does not see large weights, so what is computed from them is folded first.
+        fold_constants(model, should_fold=lambda node: True, output_size_limit=sys.maxsize)
         with contextlib.redirect_stdout(io.StringIO()):  # it prints that it does not know onnxruntime's own operators
-            simplified, valid = onnxsim.simplify(ir.to_proto(model), skipped_optimizers=_SKIPPED)
-        if not valid:
-            raise RuntimeError("onnxsim's own check of the simplified graph failed")
-        return ir.passes.PassResult(ir.from_proto(simplified), modified=True)  # unknown; the pipeline compares
+            simplified = rewritten(model, _simplified)
+        return ir.passes.PassResult(simplified, modified=True)  # unknown; the pipeline compares
+
+
+def _simplified(model: onnx.ModelProto) -> onnx.ModelProto:
+    simplified, valid = onnxsim.simplify(model, skipped_optimizers=_SKIPPED)
+    if not valid:
+        raise RuntimeError("onnxsim's own check of the simplified graph failed")
+    return simplified

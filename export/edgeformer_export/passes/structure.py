@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from edgeformer_export.weights import digest
+
 
 @dataclass(frozen=True)
 class Structure:
@@ -67,9 +69,9 @@ def _digests(graph: ir.Graph, known: dict[ir.Value | None, str]) -> tuple[Counte
     nodes: Counter[str] = Counter()
     for node in graph:
         attributes = [(name, _attribute(attribute, known)) for name, attribute in sorted(node.attributes.items())]
-        digest = _digest(node.domain, node.op_type, [known[value] for value in node.inputs], attributes)
-        nodes[digest] += 1
-        known |= {value: _digest(digest, index) for index, value in enumerate(node.outputs)}
+        key = _digest(node.domain, node.op_type, [known[value] for value in node.inputs], attributes)
+        nodes[key] += 1
+        known |= {value: _digest(key, index) for index, value in enumerate(node.outputs)}
     return nodes, constants
 
 
@@ -92,7 +94,9 @@ def _attribute(attribute: ir.Attr, known: dict[ir.Value | None, str]) -> str:
 def _tensor(tensor: ir.TensorProtocol | None) -> str:
     if tensor is None:
         return ""
-    return _digest(tensor.dtype, list(tensor.shape), hashlib.blake2b(tensor.tobytes()).hexdigest())
+    if "digest" not in tensor.meta:  # copies of a model share their tensors
+        tensor.meta["digest"] = _digest(tensor.dtype, list(tensor.shape), digest(tensor.numpy()))
+    return str(tensor.meta["digest"])
 
 
 def _digest(*parts: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from edgeformer_export.quantize.blocks import (
 )
 from edgeformer_export.quantize.layers import Layer, Use
 from edgeformer_export.quantize.static import quantize_columns
+from edgeformer_export.weights import row_slices
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.report import TensorReport
@@ -115,15 +116,16 @@ def _stored(layer: Layer, precision: Precision, round_blocks: RoundBlocks) -> tu
     if traits.block_size is not None:
         size = choose_block_size(rows.shape[1], traits.bits, traits.block_size)
         blocks = round_blocks(rows, traits.bits, size)
-        rounded = dequantize_blocks(blocks, traits.bits, rows.shape[1])
+        noise = _noise(rows, lambda part: dequantize_blocks(blocks.rows(part), traits.bits, rows.shape[1]))
         nbytes = blocks.packed.nbytes + blocks.scales.nbytes
     else:
         integers, scale = quantize_columns(rows.T, None if layer.given is None else layer.given.rows)
-        rounded, nbytes = (integers * scale).T, integers.nbytes + scale.nbytes
-    return _decibels(rows, rounded), nbytes
+        noise = _noise(rows, lambda part: integers.T[part] * scale[part, None])
+        nbytes = integers.nbytes + scale.nbytes
+    signal = _noise(rows, lambda part: np.zeros(1, np.float32))
+    return None if noise == 0 or signal == 0 else round(10 * math.log10(signal / noise), 2), nbytes
 
 
-def _decibels(rows: NDArray[np.float32], rounded: NDArray[np.float32]) -> float | None:
-    signal = float(np.square(rows, dtype=np.float64).sum())
-    noise = float(np.square(rows - rounded, dtype=np.float64).sum())
-    return None if noise == 0 or signal == 0 else round(10 * math.log10(signal / noise), 2)
+def _noise(rows: NDArray[np.float32], rounded: Callable[[slice], NDArray[np.float32]]) -> float:
+    """Sum the squared errors of a weight, given what some of its rows are rounded to."""
+    return sum(float(np.square(rows[part] - rounded(part), dtype=np.float64).sum()) for part in row_slices(rows))

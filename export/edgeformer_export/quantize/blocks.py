@@ -21,6 +21,7 @@ from edgeformer_export.passes.patterns import (
     is_chosen,
     replace,
 )
+from edgeformer_export.weights import row_slices
 from edgeformer_runtime.precision import BLOCK_SIZE
 
 Number = TypeVar("Number", np.int8, np.float32)
@@ -48,6 +49,10 @@ class Blocks:
     scales: NDArray[np.float32]
     """``(rows, blocks)``; may be negative."""
     block_size: int
+
+    def rows(self, part: slice) -> Blocks:
+        """Return some of the rows."""
+        return Blocks(self.packed[part], self.scales[part], self.block_size)
 
 
 RoundBlocks = Callable[[NDArray[np.float32], int, int], Blocks]
@@ -168,6 +173,12 @@ def quantize_blocks(matrix: NDArray[np.float32], bits: int, block_size: int) -> 
         bits: 8 or 4.
         block_size: number of values that share a scale.
     """
+    parts = [_quantize_rows(matrix[rows], bits, block_size) for rows in row_slices(matrix)]
+    packed, scales = [part.packed for part in parts], [part.scales for part in parts]
+    return Blocks(np.concatenate(packed), np.concatenate(scales), block_size)
+
+
+def _quantize_rows(matrix: NDArray[np.float32], bits: int, block_size: int) -> Blocks:
     padded = _padded(matrix, block_size).reshape(-1, block_size)
     integers, scales = np.empty(padded.shape, np.int8), np.empty(len(padded), np.float32)
     step = max(1, CHUNK // block_size)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
 
 from edgeformer_export.tracing.to_onnx import Graphs
+from edgeformer_export.weights import open_graph
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
 from edgeformer_runtime.decoding.session import FloatArray
-from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph, Values, run_decoder, run_encoder
+from edgeformer_runtime.selfcheck.inner_graphs import Values, run_decoder, run_encoder
 
 BATCH = 16
 """Number of sentences per batch."""
@@ -103,19 +103,6 @@ def observed(
         for position, outputs in enumerate(run_decoder(decoder, encoded, table, batch.target)):
             yield contract.DECODER_FILE, outputs, position < batch.target_length
         progress(number / len(all_batches))
-
-
-def open_graph(file: str, model: ir.Model, names: Iterable[str] = ()) -> InnerGraph:
-    """Open a graph on the CPU, using every available thread.
-
-    Args:
-        file: the graph's file name.
-        model: the graph.
-        names: tensors to return, inner tensors or outputs.
-    """
-    outputs = {value.name for value in model.graph.outputs}
-    inner = [name for name in names if name not in outputs]
-    return InnerGraph(file, ir.to_proto(model).SerializeToString(), inner, threads=0)
 
 
 def batches(pairs: Sequence[Pair]) -> list[list[Pair]]:

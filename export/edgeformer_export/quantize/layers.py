@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from edgeformer.quantization import LinearScales
-from edgeformer_export.passes.patterns import constant_array, digest, find_linears, find_lookups
+from edgeformer_export.passes.patterns import constant_array, find_linears, find_lookups
 from edgeformer_export.quantize.static import GivenScales, find_stored, stored_name, stored_rows
 from edgeformer_export.tracing.to_onnx import Graphs
+from edgeformer_export.weights import digest
 from edgeformer_runtime import contract
 from edgeformer_runtime.precision import Precision
 

@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edgeformer.model.base import EncoderDecoder
-from edgeformer_export.passes.patterns import digest, find_linears
+from edgeformer_export.passes.patterns import find_linears
 from edgeformer_export.quantize.calibration import TRANSLATING, batches, observed
 from edgeformer_export.quantize.layers import Layer
 from edgeformer_export.tracing.to_onnx import Graphs
+from edgeformer_export.weights import digest
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import StateTensor
@@ -81,7 +82,7 @@ def weight_moments(
         progress: called with the fraction done, 0 … 1.
 
     Returns:
-        Moments ``(width, width)``, in any unit, by :func:`~edgeformer_export.passes.patterns.digest` of the weight's
+        Moments ``(width, width)``, in any unit, by :func:`~edgeformer_export.weights.digest` of the weight's
         rows; without weights whose moments are unknown.
     """
     inputs = input_moments(graphs, table, pairs, special, lambda fraction: progress(fraction / 2))

@@ -24,8 +24,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_export.passes.patterns import digest
 from edgeformer_export.quantize.blocks import Blocks, four_bits, pack_blocks, quantize_blocks
+from edgeformer_export.weights import digest
 
 Matrix = NDArray[np.float32]
 
@@ -43,7 +43,7 @@ class BlockRounding:
     """Rounds each weight of a model once, whichever graphs and operators read it.
 
     Args:
-        moments: returns the second moments of weights, by :func:`~edgeformer_export.passes.patterns.digest`; called
+        moments: returns the second moments of weights, by :func:`~edgeformer_export.weights.digest`; called
             when the first weight is rounded to 4 bits. Other weights, and those of 8 bits, are rounded to the nearest
             integer.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -15,7 +16,6 @@ from edgeformer_export.passes.patterns import (
     Linear,
     constant,
     constant_array,
-    digest,
     find_linears,
     find_lookups,
     is_chosen,
@@ -23,6 +23,7 @@ from edgeformer_export.passes.patterns import (
     replace,
 )
 from edgeformer_export.quantize.calibration import QuantizationRange
+from edgeformer_export.weights import digest, row_slices
 from edgeformer_runtime.bundle.manifest import Target
 
 SYMMETRIC_ZERO = 127
@@ -40,6 +41,14 @@ class GivenScales:
     """Scale of each output, or of each row of a table, ``(out,)``."""
     activation: float | None
     """Scale of the inputs of a matrix product, whose integers are in -127 … 127; ``None`` if they are calibrated."""
+
+
+class _QuantizedInput(NamedTuple):
+    """The input of integer products, with the constants that it was rounded by."""
+
+    integers: ir.Value
+    scale: ir.Value
+    zero_point: ir.Value
 
 
 class QuantizeStatic(ir.passes.InPlacePass):
@@ -83,7 +92,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the graph in place."""
         graph = model.graph
-        quantized_inputs: dict[tuple[str, QuantizationRange], ir.Value] = {}
+        quantized_inputs: dict[tuple[str, QuantizationRange], _QuantizedInput] = {}
         linears = [linear for linear in find_linears(graph) if is_chosen(linear.output.name, self._only)]
         lookups = [node for node in find_lookups(graph) if is_chosen(node.outputs[0].name, self._only)]
         stored = [weight for weight in find_stored(graph) if is_chosen(stored_name(*weight), self._only)]
@@ -99,7 +108,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, modified=bool(linears or lookups or stored))
 
     def _replace_linear(
-        self, graph: ir.Graph, linear: Linear, quantized_inputs: dict[tuple[str, QuantizationRange], ir.Value]
+        self, graph: ir.Graph, linear: Linear, quantized_inputs: dict[tuple[str, QuantizationRange], _QuantizedInput]
     ) -> None:
         given = self._given.get(str(linear.output.name))
         source, bounds = linear.activation, self._ranges[str(linear.activation.name)]
@@ -108,25 +117,25 @@ class QuantizeStatic(ir.passes.InPlacePass):
         relu = source.producer()
         if relu is not None and relu.op_type == "Relu" and bounds.zero_point == 0 and relu.inputs[0] is not None:
             source = relu.inputs[0]  # negative values become zero anyway
-        scale = constant(graph, f"{linear.activation.name}.scale", np.array(bounds.scale, np.float32))
-        zero_point = constant(graph, f"{linear.activation.name}.zero_point", np.array(bounds.zero_point, np.uint8))
         added = []
-        key = str(linear.activation.name), bounds
-        activation = quantized_inputs.get(key)
-        if activation is None:
+        name = str(linear.activation.name)
+        key = name, bounds
+        if key not in quantized_inputs:
+            suffix = f".{len(quantized_inputs) + 1}" * is_symmetric
+            scale = constant(graph, f"{name}.scale{suffix}", np.array(bounds.scale, np.float32))
+            zero_point = constant(graph, f"{name}.zero_point{suffix}", np.array(bounds.zero_point, np.uint8))
             added.append(ir.node("QuantizeLinear", [source, scale, zero_point]))
             if is_symmetric:
                 highest = constant(graph, "highest_symmetric_integer", np.array(2 * SYMMETRIC_ZERO, np.uint8))
                 added.append(ir.node("Clip", [added[-1].outputs[0], None, highest]))
-            activation = quantized_inputs[key] = added[-1].outputs[0]
-            activation.name = f"{linear.activation.name}.uint8" + f".{len(quantized_inputs)}" * is_symmetric
-        added += self._product(graph, linear, activation, scale, zero_point)
+            added[-1].outputs[0].name = f"{name}.uint8{suffix}"
+            quantized_inputs[key] = _QuantizedInput(added[-1].outputs[0], scale, zero_point)
+        added += self._product(graph, linear, quantized_inputs[key])
         replace(graph, linear.nodes, linear.nodes[0], added)
 
-    def _product(
-        self, graph: ir.Graph, linear: Linear, activation: ir.Value, scale: ir.Value, zero_point: ir.Value
-    ) -> list[ir.Node]:
+    def _product(self, graph: ir.Graph, linear: Linear, quantized: _QuantizedInput) -> list[ir.Node]:
         """Make the nodes of an integer matrix product, including rescaling and bias."""
+        activation, scale, zero_point = quantized
         name = f"{linear.output.name}.weight"
         weight, weight_scale = quantize_columns(linear.weight, self._given_rows(linear.output))
         if self._target == "portable":
@@ -203,9 +212,12 @@ def quantize_columns(
         Integers ``(in, out)`` in -127 … 127 and scales ``(out,)``, so that ``weight ≈ integers * scales``.
     """
     if scale is None:
-        scale = (np.abs(weight).max(axis=0) / 127).astype(np.float32)
+        scale = (np.maximum(weight.max(axis=0), -weight.min(axis=0)) / 127).astype(np.float32)
         scale[scale == 0] = 1.0
-    return np.ascontiguousarray(np.clip(np.rint(weight / scale), -127, 127).astype(np.int8)), scale
+    integers = np.empty(weight.shape, np.int8)
+    for columns in row_slices(weight.T):
+        integers[:, columns] = np.clip(np.rint(weight[:, columns] / scale[columns]), -127, 127)
+    return integers, scale
 
 
 def activations(graph: ir.Graph) -> list[str]:
@@ -215,7 +227,7 @@ def activations(graph: ir.Graph) -> list[str]:
 
 def projection_digests(graph: ir.Graph) -> frozenset[str]:
     """Compute digests of the weights of matrix products as ``(out, in)``, including that of a tied embedding table."""
-    return frozenset(digest(np.ascontiguousarray(linear.weight.T)) for linear in find_linears(graph))
+    return frozenset(digest(linear.weight.T) for linear in find_linears(graph))
 
 
 def find_stored(graph: ir.Graph) -> Iterator[tuple[ir.Node, int]]:

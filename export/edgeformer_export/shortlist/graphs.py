@@ -71,7 +71,7 @@ def restricted(decoder: ir.Model, features: str, width: int) -> ir.Model:
         features: name of the tensor that its output projection reads, ``(R, D)``.
         width: D.
     """
-    model = ir.from_proto(ir.to_proto(decoder))
+    model = decoder.clone()
     graph = model.graph
     x = next(value for node in graph for value in node.outputs if value.name == features)
     weight = _value(contract.LISTED_WEIGHT, ir.DataType.FLOAT, (contract.LISTED_AXIS, width))

@@ -77,7 +77,7 @@ def split_attention(decoder: ir.Model) -> Graphs:
     The step decoder loses the weights and every node that only they need, so that decoding does not pay for them. The
     attention graph has the weights and the state, but no output projection.
     """
-    attention = ir.from_proto(ir.to_proto(decoder))
+    attention = decoder.clone()
     for model, unwanted in ((decoder, contract.ATTENTION), (attention, contract.LOGITS)):
         outputs = model.graph.outputs
         kept = [value for value in outputs if value.name != unwanted]

@@ -28,8 +28,6 @@ Names = Mapping[str, Sequence[str]]
 Values = dict[str, ort.OrtValue]
 """Tensors by name."""
 
-_GRAPHS = (contract.ENCODER_FILE, contract.DECODER_FILE)
-
 
 class InnerGraph:
     """One graph that also returns inner tensors.
@@ -38,7 +36,8 @@ class InnerGraph:
         file: the graph's file name, for errors.
         graph: the serialized graph.
         names: inner tensors to return; they must not already be outputs.
-        folder: folder of the graph's weights file, if it has one.
+        weights: where the graph's weights are: the folder of their file, or arrays by the names of initializers that
+            are external data; C-contiguous, and not copied.
         device: ``cpu`` or ``cuda``.
         threads: CPU threads per operator; 0 lets the engine choose.
 
@@ -52,7 +51,7 @@ class InnerGraph:
         graph: bytes,
         names: Sequence[str] = (),
         *,
-        folder: Path | None = None,
+        weights: Path | Mapping[str, NDArray[Any]],
         device: str = "cpu",
         threads: int = 1,
     ) -> None:
@@ -63,8 +62,11 @@ class InnerGraph:
         options.add_session_config_entry("session.load_model_format", "ONNX")  # otherwise guessed from the content
         if products_saturate():
             options.add_session_config_entry(*EXACT_PRODUCTS)
-        if folder is not None:
-            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+        if isinstance(weights, Path):
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights))
+        else:  # kept alive, since the engine reads them in place
+            self._weights = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+            options.add_external_initializers(list(weights), self._weights)
         providers = [(PROVIDERS[device], SETTINGS[device])]
         with EngineErrors(file):
             self._session = ort.InferenceSession(with_outputs(graph, names), options, providers=providers)
@@ -148,37 +150,32 @@ class InnerGraphs:
     """Encoder and decoder that also return inner tensors.
 
     Args:
-        graphs: the two serialized graphs by file name.
-        names: inner tensors to return.
+        graphs: the two graphs by file name.
         table: the state table.
-        folder: folder of the graphs' weights file, if they have one.
-        device: ``cpu`` or ``cuda``.
-
-    Raises:
-        ModelError: the engine cannot open a graph, or a graph lacks a tensor.
     """
 
-    def __init__(
-        self,
-        graphs: Mapping[str, bytes],
-        names: Names,
-        table: Sequence[StateTensor],
-        *,
-        folder: Path | None = None,
-        device: str = "cpu",
-    ) -> None:
-        self._table = table
-        self._encoder, self._decoder = (
-            InnerGraph(file, graphs[file], names.get(file, ()), folder=folder, device=device) for file in _GRAPHS
-        )
+    def __init__(self, graphs: Mapping[str, InnerGraph], table: Sequence[StateTensor]) -> None:
+        self._encoder, self._decoder, self._table = graphs[contract.ENCODER_FILE], graphs[contract.DECODER_FILE], table
 
     @classmethod
     def of_bundle(cls, bundle: Bundle, names: Names, device: str = "cpu") -> InnerGraphs:
-        """Open the graphs of a bundle; see the class for arguments and errors."""
-        for file in _GRAPHS:
+        """Open the graphs of a bundle.
+
+        Args:
+            bundle: the bundle.
+            names: inner tensors to return.
+            device: ``cpu`` or ``cuda``.
+
+        Raises:
+            BundleError: a graph is damaged.
+            ModelError: the engine cannot open a graph, or a graph lacks a tensor.
+        """
+        graphs = {}
+        for file in (contract.ENCODER_FILE, contract.DECODER_FILE):
             check_graph(bundle, file)
-        graphs = {file: bundle.read(file, MAX_GRAPH_BYTES) for file in _GRAPHS}
-        return cls(graphs, names, bundle.manifest.state, folder=bundle.path, device=device)
+            content = bundle.read(file, MAX_GRAPH_BYTES)
+            graphs[file] = InnerGraph(file, content, names.get(file, ()), weights=bundle.path, device=device)
+        return cls(graphs, bundle.manifest.state)
 
     def stages(self, source: IntArray, source_length: IntArray, target: Sequence[int]) -> Iterator[Stage]:
         """Run the encoder, then one decoder step per token.
