@@ -62,7 +62,9 @@ def download(
                 file.seek(0)
                 return file.read()
             except RequestException as error:
-                is_final = isinstance(error, HTTPError) and error.response.status_code < 500
+                is_final = (
+                    isinstance(error, HTTPError) and error.response is not None and error.response.status_code < 500
+                )
                 if is_final or attempt == _ATTEMPTS:
                     reason = f"`{name}` cannot be downloaded from {url}: {error}"
                     raise DataError(f"{reason}. Check the network, or {advice}.") from None

@@ -33,12 +33,7 @@ class Found:
 
 
 def fetch(source: str | Path) -> Downloaded:
-    """Download a model that is given by name; a path stays as it is.
-
-    Raises:
-        ConfigError: the name is malformed.
-        DataError: the model cannot be downloaded.
-    """
+    """Download a model that is given by name; see :func:`~edgeformer.importers.downloads.download_model`."""
     if isinstance(source, str) and is_model_name(source) and not Path(source).exists():
         return download_model(source)
     return Downloaded(Path(source))
@@ -97,11 +92,7 @@ def read_model(
 
 
 def is_record_of(origin: TextOrigin, downloaded: Downloaded) -> bool:
-    """Return whether a record of an imported model is of what was downloaded, or of the files at a path.
-
-    Raises:
-        ImporterError: a file cannot be read.
-    """
+    """Return whether a record of an imported model is of what was downloaded, or of the files at a path."""
     path, sha256 = downloaded.path, origin.sha256
     if downloaded.origin:
         return (origin.name, origin.revision) == (downloaded.origin["name"], downloaded.origin["revision"])

@@ -38,14 +38,8 @@ def sample_text(language: str, count: int = SENTENCES) -> list[str]:
 
 
 def own_text(path: Path | None) -> list[str]:
-    """Lines of a file that are not blank; none without a file.
-
-    Raises:
-        DataError: the file cannot be read, or has no text.
-    """
-    if path is None:
-        return []
-    lines = [line for line in read_lines(path) if line.strip()]
-    if not lines:
+    """Lines of a file that are not blank; none without a file. If it has no text, that is a ``DataError``."""
+    lines = [line for line in read_lines(path) if line.strip()] if path is not None else []
+    if path is not None and not lines:
         raise DataError(f"`{path}` has no text.")
     return lines

@@ -1,8 +1,4 @@
-"""From the name or the files of a published model to a bundle that is found by name, in stages that are kept.
-
-What is downloaded, imported or exported is in the cache until the bundle has its name, so that an interrupted call
-continues with the stage that it was in.
-"""
+"""From a published model to a bundle that is found by name, in stages that are kept until the bundle has its name."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import hashlib
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -30,83 +26,54 @@ from edgeformer_export.shortlist.lists import IMPORTED, make_shortlist
 from edgeformer_export.stages import MEASURE, READ, TRANSLATE, VERIFY, StageProgress, silent
 from edgeformer_export.writer import ExportError, atomic_folder, require_free
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.bundle.provenance import TextOrigin
 from edgeformer_runtime.engine.memory import peak_memory_mb
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.files import locked_folder, staged_folder
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
-from edgeformer_runtime.workspace.model import Model, is_named
-from edgeformer_runtime.workspace.model import read_model as read_bundle_model
+from edgeformer_runtime.workspace import model as workspace
 from edgeformer_runtime.workspace.names import model_folders, named_models, user_folder
 
-DEFAULT_PRECISION: Precision = "int8"
 SENTENCES = 20
 """Sentences to measure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which model to get, and how to make its bundle."""
+    """Which model to get, and how to make its bundle; see ``edgeformer get --help``."""
 
     source: str
-    """Name of a published model, or a file or folder."""
     name: str = ""
-    """Name of the bundle; by default, its languages, as in ``en-fr``, or the name of the model."""
     precision: Precision | None = None
-    """Precision of the bundle; ``None`` for :data:`DEFAULT_PRECISION`."""
     shortlists: Sequence[str] = ()
-    """Text to learn a shortlist from; by default, the model's own lists."""
     reading: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of :func:`~edgeformer.importers.read.read_model`."""
     text: Path | None = None
-    """Sentences of the source language; see :func:`~edgeformer.importers.run_folder.write_run`."""
     folder: Path | None = None
-    """Folder of models to put it in; by default, the user's own."""
     overwrite: bool = False
-    """Replace the bundle that has the name, and get the newest revision."""
     force: bool = False
-    """Accept a quantized bundle that is too far from PyTorch."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Cost:
-    """What it took, in this call."""
+    """What a model took to get, and takes to translate sentences one by one."""
 
     seconds: float
     downloaded_bytes: int
     peak_memory_mb: float | None
     """In 10^6 bytes; ``None`` on Windows."""
-    measured: Measured
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Translations of a sample, one by one."""
-
-    sample: Sequence[tuple[str, str]]
-    """Sentences and their translations."""
     ms_per_sentence: float
-    """Median time."""
-    tokens_per_sentence: float
-    """Mean length of the translations."""
+    sample: Sequence[tuple[str, str]]
+    """The sentences, and their translations."""
 
 
-@dataclass(frozen=True)
-class Got:
-    """A model that is found by name."""
+def get_model(wanted: Wanted, progress: StageProgress = silent) -> tuple[workspace.Model, Cost | None]:
+    """Download, import, export, verify and measure a model.
 
-    model: Model
-    cost: Cost | None
-    """``None`` if it was there already."""
-
-
-def get_model(wanted: Wanted, progress: StageProgress = silent) -> Got:
-    """Download, import, export, verify and measure a model, unless it is there already.
-
-    Args:
-        wanted: which model.
-        progress: called during the work.
+    Returns:
+        The model, and what it took; ``None`` if it was there already.
 
     Raises:
         EdgeformerError: the model cannot be had, or not be represented, or its name is taken.
@@ -114,98 +81,58 @@ def get_model(wanted: Wanted, progress: StageProgress = silent) -> Got:
     begin = time.monotonic()
     if not re.fullmatch(r"(\w[\w.-]*)?", wanted.name):
         raise ConfigError(f"`--name` must consist of letters, digits, `.`, `_` and `-`, but is `{wanted.name}`.")
-    known = _known(wanted, None)
+    known = _known(wanted, lambda origin: is_from(wanted.source, origin.name, origin.revision))
     if known is None:
         downloaded = fetch(wanted.source)
-        known = _known(wanted, downloaded)
+        known = _known(wanted, lambda origin: is_record_of(origin, downloaded))
     if known is not None:
-        _check(known)
-        return Got(known, None)
-    work = cache_folder() / "get" / _digest(wanted, downloaded)
+        open_bundle(known.path)  # checks its files
+        return known, None
+    text = own_text(wanted.text)
+    source = sorted(downloaded.origin.items()) or _stamp(downloaded.path)
+    reading = sorted(wanted.reading.items()), [_stamp(file) for file in wanted.reading.get("tokenizers", ())]
+    work = cache_folder() / "get" / _digest(edgeformer.__version__, source, reading, text)
     work.mkdir(parents=True, exist_ok=True)
     with locked_folder(work):
         try:
-            run, path = _imported(work / "run", wanted, downloaded, progress)
+            run, path = _imported(work / "run", wanted, downloaded, text, progress)
             bundle = _exported(work, run, wanted, progress)
-            measured = _measured(bundle, run, progress)
+            ms_per_sentence, sample = _measured(bundle, run, progress)
         except (BundleError, CheckpointError):
             shutil.rmtree(work)  # what was kept is damaged
             raise
         with atomic_folder(path, overwrite=wanted.overwrite) as staging:
             shutil.copytree(bundle, staging, dirs_exist_ok=True)
         shutil.rmtree(work)
-    cost = Cost(
-        seconds=time.monotonic() - begin,
-        downloaded_bytes=downloaded.nbytes,
-        peak_memory_mb=peak_memory_mb(),
-        measured=measured,
-    )
-    return Got(read_bundle_model(path.name, path), cost)
+    cost = Cost(time.monotonic() - begin, downloaded.nbytes, peak_memory_mb(), ms_per_sentence, sample)
+    return workspace.read_model(path.name, path), cost
 
 
-def _known(wanted: Wanted, downloaded: Downloaded | None) -> Model | None:
-    """A model that was got from the same source before, and is as wanted.
-
-    Args:
-        wanted: which model.
-        downloaded: its files; ``None`` to judge by its name alone, without a network.
-    """
-    if wanted.overwrite:
-        return None
-    for model in named_models(wanted.folder and [wanted.folder]):
-        manifest, origin = model.manifest, model.origin
-        is_as_wanted = all(
-            asked in ("", None, present)
-            for asked, present in (
-                (wanted.name, model.name),
-                (wanted.precision, manifest.precision["decoder.onnx"]),
-                (wanted.reading.get("source_language"), manifest.source_language),
-                (wanted.reading.get("target_language"), manifest.target_language),
-            )
-        )
-        if is_as_wanted and (
-            is_from(wanted.source, origin.name, origin.revision)
-            if downloaded is None
-            else is_record_of(origin, downloaded)
-        ):
+def _known(wanted: Wanted, is_same: Callable[[TextOrigin], bool]) -> workspace.Model | None:
+    """A model from the same source that is as wanted."""
+    languages = (wanted.reading.get(f"{side}_language") for side in ("source", "target"))
+    asked = (wanted.name, wanted.precision, *languages)
+    for model in () if wanted.overwrite else named_models((wanted.folder,) if wanted.folder else None):
+        has = model.name, model.precision, model.manifest.source_language, model.manifest.target_language
+        if all(want in ("", None, own) for want, own in zip(asked, has, strict=True)) and is_same(model.origin):
             return model
     return None
 
 
-def _check(model: Model) -> None:
-    """Check the files of a model that is there already.
-
-    Raises:
-        BundleError: they are damaged.
-    """
-    try:
-        open_bundle(model.path)
-    except BundleError as error:
-        raise BundleError(f"{error} To get it again, add --overwrite.") from None
-
-
-def _digest(wanted: Wanted, downloaded: Downloaded) -> str:
-    """Everything that an imported run depends on."""
-    source = [sorted(downloaded.origin.items())] if downloaded.origin else _stamps(downloaded.path)
-    given = [_stamps(file) for file in (wanted.text, *wanted.reading.get("tokenizers", ()))]
-    parts = [edgeformer.__version__, source, sorted(wanted.reading.items()), given]
+def _digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def _stamps(path: Path | None) -> list[tuple[str, int, int]]:
-    """Names, sizes and times of a file, or of the files of a folder."""
-    if path is None or not path.exists():
-        return []
-    files = [path] if path.is_file() else sorted(file for each in ("*", "*/*") for file in path.glob(each))
+def _stamp(path: Path) -> list[tuple[str, int, int]]:
+    """What changes if a file, or a file of a folder, does."""
+    files = sorted(file for file in (path, *path.glob("*")) if file.exists())
     return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
-def _imported(run: Path, wanted: Wanted, downloaded: Downloaded, progress: StageProgress) -> tuple[Run, Path]:
-    """Import the model, unless that is done, and choose where its bundle will be.
-
-    Raises:
-        ConfigError: the name is taken.
-    """
+def _imported(
+    run: Path, wanted: Wanted, downloaded: Downloaded, text: Sequence[str], progress: StageProgress
+) -> tuple[Run, Path]:
+    """Import the model, unless that is done, and choose where its bundle will be."""
     found = None
     if run.exists():
         languages = Run.open(run).languages
@@ -216,7 +143,6 @@ def _imported(run: Path, wanted: Wanted, downloaded: Downloaded, progress: Stage
     path = (wanted.folder or user_folder()) / (wanted.name or _default_name(languages, downloaded))
     _require_free(path, overwrite=wanted.overwrite)
     if found is not None:
-        text = own_text(wanted.text)
         with staged_folder(run) as staging:
             write_run(found.model, staging, found.origin, text=text, progress=lambda done: progress(TRANSLATE, done))
     return Run.open(run), path
@@ -230,37 +156,25 @@ def _default_name(languages: tuple[str, str], downloaded: Downloaded) -> str:
 
 
 def _require_free(path: Path, *, overwrite: bool) -> None:
-    """Make sure that a bundle can be written, and that no other model has its name, wherever names are looked up.
-
-    Raises:
-        ConfigError: one has it.
-        ExportError: something else than a bundle is in its place.
-    """
+    """Make sure that a bundle can be written, and that no other model has its name, wherever names are looked up."""
     for other in (path, *(folder / path.name for folder in model_folders())):
         is_own = other.resolve() == path.resolve()
-        if not is_named(other) or (is_own and overwrite):
-            continue
-        model = read_bundle_model(path.name, other)
-        raise ConfigError(
-            f"`{path.name}` is already the name of a model, `{other}` (from {model.origin.name or 'elsewhere'}, in "
-            f"{model.manifest.precision['decoder.onnx']}); choose another with --name"
-            + (", or replace that model with --overwrite." if is_own else ".")
-        )
+        if workspace.is_named(other) and not (is_own and overwrite):
+            model = workspace.read_model(path.name, other)
+            raise ConfigError(
+                f"`{path.name}` is already the name of a model, `{other}` (from {model.origin.name or 'elsewhere'}, in "
+                f"{model.precision}); choose another with --name"
+                + (", or replace that model with --overwrite." if is_own else ".")
+            )
     require_free(path, overwrite=overwrite)
 
 
 def _exported(work: Path, run: Run, wanted: Wanted, progress: StageProgress) -> Path:
-    """Export and verify the bundle, unless that is done.
-
-    Raises:
-        ExportError: the bundle does not compute here what it did while it was exported.
-    """
-    precision = wanted.precision or DEFAULT_PRECISION
-    shortlists = list(wanted.shortlists)
+    """Export the bundle, unless that is done, and verify it."""
+    precision, shortlists = wanted.precision or "int8", wanted.shortlists
     if not shortlists and (run.path / SHORTLIST_FILE).is_file() and PRECISIONS[precision].optimized_for != "cuda":
         shortlists = [IMPORTED]
-    parts = [shortlists, [_stamps(Path(file)) for file in shortlists], wanted.force]
-    bundle = work / f"{precision}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+    bundle = work / _digest(precision, shortlists, [_stamp(Path(file)) for file in shortlists], wanted.force)
     if not bundle.exists():
         shortlist = make_shortlist(run, shortlists, None) if shortlists else None
         export_run(run, bundle, precision=precision, shortlist=shortlist, force=wanted.force, progress=progress)
@@ -271,17 +185,15 @@ def _exported(work: Path, run: Run, wanted: Wanted, progress: StageProgress) -> 
     return bundle
 
 
-def _measured(bundle: Path, run: Run, progress: StageProgress) -> Measured:
-    """Translate a sample as users do."""
-    sample, times, tokens = [], [], 0
+def _measured(bundle: Path, run: Run, progress: StageProgress) -> tuple[float, list[tuple[str, str]]]:
+    """Translate a sample one by one, as users do; return the median time in milliseconds, and the translations."""
+    sample, times = [], []
     texts = [source for source, _ in spread(run.sample, SENTENCES)]
     with Translator.open(bundle, truncate=True) as translator:
         translator.translate(texts[:1])  # the first call allocates memory
         for number, text in enumerate(texts):
             progress(MEASURE, number / len(texts))
             begin = time.perf_counter()
-            translation = translator.translate([text])[0]
+            sample.append((text, translator.translate([text])[0].text))
             times.append(1000 * (time.perf_counter() - begin))
-            sample.append((text, translation.text))
-            tokens += len(translation.tokens)
-    return Measured(sample, median(times), tokens / len(texts))
+    return median(times), sample

@@ -26,14 +26,14 @@ _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBADF}
 
 
 @contextmanager
-def temporary(path: Path, create: Callable[[Path], None]) -> Iterator[Path]:
+def temporary(path: Path, create: Callable[[Path], object]) -> Iterator[Path]:
     """Create a temporary beside ``path`` and remove it at the end, unless it has been renamed.
 
     It is locked while it is in use, so that :func:`clear_stale` recognizes those of dead processes.
 
     Args:
         path: what the temporary will become.
-        create: creates an empty file or folder.
+        create: creates an empty file or folder, or gives ``path`` this name, for it to be removed.
     """
     clear_stale(path.parent, path.name)
     while True:

@@ -22,6 +22,8 @@ COMMANDS = (
     "distill",
     "evaluate",
     "export",
+    "get",
+    "import",
     "inspect",
     "models",
     "serve",

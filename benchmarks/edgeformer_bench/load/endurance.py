@@ -19,7 +19,6 @@ from edgeformer_bench.commands import Command, command_line
 from edgeformer_bench.load.connection import NoAnswerError, Pool, ask
 from edgeformer_bench.load.serving import Phrases, Sample, Serving, request_bytes, serving, translation_fields
 from edgeformer_bench.load.verdict import conclude, json_option, seed_option, source_option
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import counting
 
 WARM_UP = 0.2
@@ -134,7 +133,7 @@ async def endured(server: Serving, make: Callable[[], bytes], total: int, client
 
 
 @click.command(cls=Command)
-@options.bundle
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--requests", default=1_000_000, show_default=True, type=click.IntRange(1), help="Requests to send.")
 @click.option("--clients", default=16, show_default=True, type=click.IntRange(1), help="Connections that are kept.")
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Processes of the server.")

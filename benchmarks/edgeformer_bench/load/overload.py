@@ -22,7 +22,6 @@ from edgeformer_bench.load.connection import NoAnswerError, Pool, ask
 from edgeformer_bench.load.serving import Phrases, Sample, Serving, request_bytes, serving, translation_fields
 from edgeformer_bench.load.verdict import conclude, json_option, seed_option, source_option
 from edgeformer_bench.timer import Timing
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import counting
 
 PROBES = 20
@@ -253,7 +252,7 @@ async def _recovered(pool: Pool, make: Callable[[], bytes], limit: float, ended:
 
 
 @click.command(cls=Command)
-@options.bundle
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--minutes", default=5.0, show_default=True, type=click.FloatRange(min=0.05), help="Time under load.")
 @click.option("--times", default=4.0, show_default=True, help="Multiple of the capacity that is sent.")
 @click.option("--deadline", default=2.0, show_default=True, help="Seconds that each request gives the server.")

@@ -21,7 +21,6 @@ from edgeformer_bench.commands import Command, command_line
 from edgeformer_bench.load.connection import NoAnswerError, Pool, ask
 from edgeformer_bench.load.serving import Phrases, Serving, request_bytes, serving, translation_fields
 from edgeformer_bench.load.verdict import conclude, json_option, seed_option, source_option
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import counting
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.files import staged_folder
@@ -222,8 +221,8 @@ def replace(path: Path, replacement: Path) -> None:
 
 
 @click.command(cls=Command)
-@options.bundle
-@click.argument("other", type=options.BundlePath())
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("other", type=click.Path(path_type=Path))
 @click.option("--times", default=20, show_default=True, type=click.IntRange(1), help="How often to replace the bundle.")
 @click.option("--seconds", default=2.0, show_default=True, help="Time between two replacements.")
 @click.option("--clients", default=16, show_default=True, type=click.IntRange(1), help="Clients that send.")

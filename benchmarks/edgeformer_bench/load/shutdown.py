@@ -20,7 +20,6 @@ from edgeformer_bench.commands import Command, command_line
 from edgeformer_bench.load.connection import Answer, Connection, NoAnswerError
 from edgeformer_bench.load.serving import Phrases, Serving, request_bytes, serving, translation_fields
 from edgeformer_bench.load.verdict import Result, conclude, json_option, seed_option, source_option
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import counting
 
 LIMIT_SECONDS = 30
@@ -169,7 +168,7 @@ async def ended(server: Serving, make: Callable[[], bytes], clients: int, delay:
 
 
 @click.command(cls=Command)
-@options.bundle
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--rounds", default=20, show_default=True, type=click.IntRange(1), help="Servers to end.")
 @click.option("--clients", default=32, show_default=True, type=click.IntRange(1), help="Clients that send.")
 @click.option(

@@ -25,7 +25,6 @@ from edgeformer_bench.commands import Command
 from edgeformer_bench.load import LANGUAGES, SOURCE
 from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import console, print_json, table
 from edgeformer_runtime.errors import ConfigError
 
@@ -130,7 +129,7 @@ def _peak_mb(pid: int) -> float:
 
 
 @click.command(cls=Command)
-@options.bundle
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--checkpoint", required=True, type=click.Path(path_type=Path), help="Run folder of the bundle.")
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
 @click.option("--clients", multiple=True, default=(1, 16, 64, 256), type=click.IntRange(1), show_default=True)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from edgeformer.data.text import read_pairs
 from edgeformer.quality.scores import metrics
 from edgeformer_bench.commands import Command
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import console, print_json, table
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.translator import Translator
@@ -94,7 +93,7 @@ def _correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> flo
 
 
 @click.command(cls=Command)
-@options.bundle
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
 @click.option("--reference", required=True, type=click.Path(path_type=Path), help="Its translation, line by line.")
 @click.option("--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer.")

@@ -19,7 +19,6 @@ import click
 
 from edgeformer.data.text import read_lines
 from edgeformer_bench.commands import Command
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import console, table
 
 EMULATOR = "qemu-x86_64"
@@ -42,7 +41,7 @@ def run_worker(python: Sequence[str], arguments: Sequence[str]) -> Any:
 
 
 @click.command(cls=Command)
-@click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, type=options.BundlePath())
+@click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
 @click.option(
     "--sentences", default=20, show_default=True, type=click.IntRange(1), help="Maximum number of lines to translate."
@@ -62,7 +61,7 @@ def run_worker(python: Sequence[str], arguments: Sequence[str]) -> Any:
 )
 @click.option("--no-care", is_flag=True, help="Let integer products saturate, to see what that would do.")
 def main(
-    bundles: tuple[Path, ...],
+    bundles: tuple[str, ...],
     source: Path,
     sentences: int,
     beam: int,
@@ -80,7 +79,7 @@ def main(
     with tempfile.TemporaryDirectory() as folder:
         lines = Path(folder) / "source.txt"
         lines.write_text("\n".join(read_lines(source)[:sentences]), encoding="utf-8")
-        arguments = [str(lines), str(beam), *map(str, bundles)]
+        arguments = [str(lines), str(beam), *bundles]
         native = run_worker([sys.executable], arguments)["bundles"]
         for name, command in commands.items():
             emulated = run_worker(command, ["--no-care", *arguments] if no_care else arguments)

@@ -13,7 +13,6 @@ import click
 
 from edgeformer.data.text import read_lines
 from edgeformer_bench.commands import Command
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import console, table
 from edgeformer_runtime.text import Glossary, TextOptions, TextTranslator
 from edgeformer_runtime.text.block import Block
@@ -31,7 +30,7 @@ def realized(wanted: Counter[str], text: str) -> int:
 
 
 @click.command(cls=Command)
-@options.bundle
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
 @click.option("--glossary", "terms", required=True, type=click.Path(path_type=Path), help="Terms and translations.")
 def main(bundle: Path, source: Path, terms: Path) -> None:

@@ -18,7 +18,6 @@ from edgeformer_bench.commands import Command
 from edgeformer_bench.rounds import random_sources
 from edgeformer_bench.timer import Timing, alternate, timed
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import console, table
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
@@ -32,7 +31,7 @@ SOURCE_LENGTH, TARGET_LENGTH = 20, 30
 
 
 @click.command(cls=Command)
-@click.argument("path", metavar="BUNDLE", type=options.BundlePath())
+@click.argument("path", metavar="BUNDLE", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--rounds", default=15, show_default=True, type=click.IntRange(3), help="Measured rounds per workload.")
 def main(path: Path, rounds: int) -> None:
     """Time BUNDLE with and without huge pages, in alternating rounds on one thread.

@@ -12,13 +12,12 @@ import click
 
 from edgeformer.data.text import read_lines
 from edgeformer_bench.commands import Command
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import console, table
 from edgeformer_runtime.translator import Translator
 
 
 @click.command(cls=Command)
-@options.bundle
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
 @click.option(
     "--beam",

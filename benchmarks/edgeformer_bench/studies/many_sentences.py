@@ -15,7 +15,6 @@ import click
 from edgeformer.data.text import read_lines
 from edgeformer_bench.commands import Command
 from edgeformer_bench.timer import alternate, timed
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import console, plural, table
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.memory import peak_memory_mb
@@ -28,7 +27,7 @@ LINES = (1, 1, 1, 2, 3)
 
 
 @click.command(cls=Command)
-@options.bundle
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--source", required=True, type=click.Path(path_type=Path), help="Text, one sentence per line.")
 @click.option("--limit", default=1000, show_default=True, help="Number of sentences to time.")
 @click.option("--repeat", default=3, show_default=True, help="Measured rounds.")

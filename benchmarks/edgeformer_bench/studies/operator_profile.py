@@ -23,7 +23,6 @@ from edgeformer_bench.commands import Command
 from edgeformer_bench.rounds import random_sources
 from edgeformer_bench.timer import alternate
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import console, plural, table
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeOptions
@@ -160,7 +159,7 @@ def _name(arguments: dict[str, Any]) -> str:
 
 
 @click.command(cls=Command)
-@options.bundle
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--sentences", default=1, show_default=True, type=click.IntRange(1), help="Sentences per batch.")
 @click.option("--beam", default=1, show_default=True, type=click.IntRange(1), help="Hypotheses kept per sentence.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="CPU threads per operator.")

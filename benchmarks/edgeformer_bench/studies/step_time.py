@@ -17,7 +17,6 @@ import numpy as np
 from edgeformer.errors import ConfigError
 from edgeformer_bench.commands import Command
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import console, table
 from edgeformer_runtime.decoding.forced_steps import columns
 from edgeformer_runtime.decoding.session import FloatArray, IntArray, StepSession
@@ -147,7 +146,7 @@ def time_steps(
 
 
 @click.command(cls=Command)
-@click.argument("bundles", nargs=-1, required=True, type=options.BundlePath())
+@click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--source-length", default=20, show_default=True, type=click.IntRange(1), help="Tokens of the source.")
 @click.option(
     "--position",

@@ -119,14 +119,7 @@ def plain_pair(pair: str) -> str:
 
 
 def _fetch(record: Record, url: str, file: Path) -> int:
-    """Download a file, or the rest of it, unless it is there already and has the hash that the record states.
-
-    Returns:
-        The number of bytes that were downloaded.
-
-    Raises:
-        DataError: the file is damaged or cannot be downloaded.
-    """
+    """Download a file, or the rest of it, unless it is there and has the hash of the record; return how many bytes."""
     if file.is_file() and record.decompressed_hash == _sha256(file.read_bytes()):
         return 0
     part = file.with_name(f"{file.name}.part")
@@ -142,11 +135,7 @@ def _fetch(record: Record, url: str, file: Path) -> int:
 
 
 def _content(record: Record, data: bytes) -> bytes:
-    """Decompress a download.
-
-    Raises:
-        DataError: it is damaged.
-    """
+    """Decompress a download, or raise ``DataError`` if it is damaged."""
     content = data
     is_whole = _sha256(data) == record.attachment.hash
     if is_whole and data.startswith(b"\x28\xb5\x2f\xfd"):

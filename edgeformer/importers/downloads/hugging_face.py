@@ -70,13 +70,10 @@ def _fetch_large(repository: str, commit: str, name: str) -> None:
     """Download a file into the cache, or the rest of it; the hub's client begins again after an interruption.
 
     Small files, which the hub does not name by their SHA-256, are left to its client.
-
-    Raises:
-        DataError: the file is damaged.
     """
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # exported on first use
 
     if isinstance(try_to_load_from_cache(repository, name, revision=commit), str):
         return

@@ -29,18 +29,7 @@ def download_model(name: str) -> Downloaded:
 
 
 def is_from(name: str, origin: str, revision: str) -> bool:
-    """Return whether a record of an imported model is of the model that a name means, as far as the names tell.
-
-    Args:
-        name: a name like ``hf:…``.
-        origin: name in the record.
-        revision: revision in the record.
-    """
+    """Return whether a name means a model with this record, as far as names tell."""
     model, _, wanted = name.partition("@")
-    return is_model_name(name) and _spelled(model) == _spelled(origin) and wanted in ("", revision)
-
-
-def _spelled(name: str) -> str:
-    """A name in the one spelling that stands for all that mean the same."""
-    publisher, colon, model = name.partition(":")
-    return publisher + colon + (plain_pair(model) if publisher == "firefox" else model)
+    spelled = plain_pair if name.startswith("firefox:") else str
+    return is_model_name(name) and spelled(model) == spelled(origin) and wanted in ("", revision)

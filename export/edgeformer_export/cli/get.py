@@ -10,13 +10,11 @@ import click
 
 from edgeformer.cli.import_model import reading, text_option
 from edgeformer_export.cli.progress import shown_stages
-from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.precision import PRECISIONS
 
 if TYPE_CHECKING:
-    from edgeformer_export.get import Got
-
-EXAMPLES = 3
-"""Translations to show."""
+    from edgeformer_export.get import Cost
+    from edgeformer_runtime.workspace.model import Model
 
 
 @click.command()
@@ -37,18 +35,7 @@ EXAMPLES = 3
 @click.option("--overwrite", is_flag=True, help="Replace the model that has the name; get the newest revision.")
 @click.option("--force", is_flag=True, help="Keep a quantized model even if it is too far from the original.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def get(
-    source: str,
-    name: str,
-    precision: Precision | None,
-    shortlists: tuple[str, ...],
-    reading: dict[str, Any],
-    text: Path | None,
-    folder: Path | None,
-    overwrite: bool,
-    force: bool,
-    as_json: bool,
-) -> None:
+def get(as_json: bool, **wanted: Any) -> None:
     """Get a published model, ready to translate.
 
     SOURCE is firefox:PAIR, a model of Firefox; hf:ORGANIZATION/NAME, one of the Hugging Face Hub, optionally with
@@ -64,64 +51,47 @@ def get(
       edgeformer get hf:Helsinki-NLP/opus-mt-en-fr --name opus-en-fr
       edgeformer get translate-en_fr-1_9.argosmodel --precision int4 --name argos-en-fr
     """
-    from edgeformer_export.get import Wanted, get_model
-    from edgeformer_runtime.cli.models import model_facts
+    try:
+        from edgeformer_export.get import Wanted, get_model
+    except ModuleNotFoundError as error:
+        needed = f"This command needs `{error.name}`: pip install 'edgeformer[cpu,import,export]'."
+        raise click.ClickException(needed) from None
     from edgeformer_runtime.cli.output import print_json
 
-    wanted = Wanted(
-        source=source,
-        name=name,
-        precision=precision,
-        shortlists=shortlists,
-        reading=reading,
-        text=text,
-        folder=folder,
-        overwrite=overwrite,
-        force=force,
-    )
     try:
         with shown_stages(quiet=as_json) as progress:
-            got = get_model(wanted, progress)
+            model, cost = get_model(Wanted(**wanted), progress)
     except KeyboardInterrupt:
         click.echo("Interrupted. The same command continues.", err=True)
         raise
     if as_json:
-        print_json({**model_facts(got.model), "was_there": got.cost is None, "cost": got.cost})
+        print_json({**model.facts(), "was_there": cost is None, "cost": cost})
     else:
-        _print(got)
+        _print(model, cost)
 
 
-def _print(got: Got) -> None:
+def _print(model: Model, cost: Cost | None) -> None:
     from edgeformer_runtime.cli.output import console, human_bytes, table
     from edgeformer_runtime.workspace.names import find_bundle
 
-    model, cost, out = got.model, got.cost, console()
-    manifest, origin = model.manifest, model.origin
+    manifest, origin, sample = model.manifest, model.origin, [] if cost is None else cost.sample
     shortlist = ", with a shortlist" if manifest.shortlist is not None else ""
     rows = table(model.name, "", "")
     rows.add_row("from", f"{origin.name} {origin.revision}".strip())
     rows.add_row("license", origin.licence or "not stated")
     rows.add_row("languages", f"{manifest.source_language or '?'} → {manifest.target_language or '?'}")
-    rows.add_row("parameters", f"{manifest.parameters:,}, in {manifest.precision['decoder.onnx']}{shortlist}")
-    rows.add_row("size", human_bytes(model.nbytes))
-    for note in manifest.provenance.training.notes:
-        rows.add_row("note", note)
-    if cost is not None:
-        measured = cost.measured
-        rows.add_row(
-            "speed",
-            f"{measured.ms_per_sentence:.1f} ms per sentence of {measured.tokens_per_sentence:.0f} tokens "
-            f"({len(measured.sample)} sentences one by one)",
-        )
-        for sentence, translation in measured.sample[:EXAMPLES]:
-            rows.add_row(sentence, translation)
-    out.print(rows)
+    rows.add_row("size", f"{human_bytes(model.nbytes)}, in {model.precision}{shortlist}")
+    for row in (*(("note", note) for note in manifest.provenance.training.notes), *sample[:3]):
+        rows.add_row(*row)
+    console().print(rows)
     if cost is None:
-        out.print(f"`{model.name}` is there already, in {model.path}.")
+        console().print(f"`{model.name}` is there already, in {model.path}.")
     else:
         memory = "" if cost.peak_memory_mb is None else f", at most {human_bytes(1e6 * cost.peak_memory_mb)} of memory"
-        downloaded = human_bytes(cost.downloaded_bytes)
-        out.print(f"Wrote {model.path}. It took {cost.seconds:.0f} s, {downloaded} of downloads{memory}.")
+        console().print(
+            f"Speed: {cost.ms_per_sentence:.1f} ms per sentence (median of {len(sample)} as above, one by one).\n"
+            f"Cost: {cost.seconds:.0f} s, {human_bytes(cost.downloaded_bytes)} of downloads{memory}.\n"
+            f"Wrote {model.path}."
+        )
     name = model.name if find_bundle(model.name).resolve() == model.path.resolve() else model.path
-    text = cost.measured.sample[0][0] if cost is not None else "TEXT"
-    out.print(f"Next: edgeformer translate {name} {shlex.quote(text)}")
+    console().print(f"Next: edgeformer translate {name} {shlex.quote(sample[0][0]) if sample else 'TEXT'}")

@@ -4,29 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
-
-if TYPE_CHECKING:
-    from edgeformer_runtime.workspace.model import Model
-
-
-def model_facts(model: Model) -> dict[str, Any]:
-    """What ``--json`` says of a model."""
-    return {
-        "name": model.name,
-        "path": model.path,
-        "sources": sorted(model.sources),
-        "targets": sorted(model.targets),
-        "family": model.manifest.family,
-        "precision": model.manifest.precision["decoder.onnx"],
-        "parameters": model.manifest.parameters,
-        "bytes": model.nbytes,
-        "origin": model.origin.name,
-        "revision": model.origin.revision,
-        "license": model.origin.licence,
-    }
 
 
 @click.command()
@@ -64,7 +43,7 @@ def models(folders: tuple[Path, ...], removed: tuple[str, ...], as_json: bool) -
     for reason in left_out(folders or None):
         click.echo(reason, err=True)
     if as_json:
-        print_json([model_facts(model) for model in found])
+        print_json([model.facts() for model in found])
         return
     if not found:
         searched = ", ".join(f"`{folder}`" for folder in folders or model_folders())
@@ -80,7 +59,7 @@ def models(folders: tuple[Path, ...], removed: tuple[str, ...], as_json: bool) -
             rows.add_row(
                 model.name,
                 pair,
-                manifest.precision["decoder.onnx"],
+                model.precision,
                 f"{manifest.parameters:,}",
                 human_bytes(model.nbytes),
             )

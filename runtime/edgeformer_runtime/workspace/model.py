@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
 from edgeformer_runtime.bundle.plain_files import read_plain
 from edgeformer_runtime.bundle.provenance import TextOrigin
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
-from edgeformer_runtime.contract import MANIFEST_FILE
+from edgeformer_runtime.contract import DECODER_FILE, MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
+from edgeformer_runtime.precision import Precision
 
 Mark = tuple[int, int, int]
 """Inode, time of modification and size of a manifest: another one means another bundle."""
@@ -41,6 +43,27 @@ class Model:
     def origin(self) -> TextOrigin:
         """The text that it was trained on, or the model that was imported, with its license."""
         return self.manifest.provenance.training.provenance
+
+    @property
+    def precision(self) -> Precision:
+        """Precision of the decoder's weights."""
+        return self.manifest.precision[DECODER_FILE]
+
+    def facts(self) -> dict[str, Any]:
+        """What commands say of it as JSON."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "sources": sorted(self.sources),
+            "targets": sorted(self.targets),
+            "family": self.manifest.family,
+            "precision": self.precision,
+            "parameters": self.manifest.parameters,
+            "bytes": self.nbytes,
+            "origin": self.origin.name,
+            "revision": self.origin.revision,
+            "license": self.origin.licence,
+        }
 
     def translates(self, source: str, target: str) -> bool:
         """Whether it translates between two languages."""

@@ -89,31 +89,21 @@ def find_bundle(argument: str | Path) -> Path:
 
 
 def remove_model(name: str, folders: Sequence[Path] = ()) -> Path:
-    """Remove a model, as a whole or not at all; translators that have it open continue.
+    """Remove a model from the user's own, or from these folders, as a whole or not at all; return its folder.
 
-    Args:
-        name: the model's name.
-        folders: folders of bundles; by default, the user's own.
-
-    Returns:
-        The folder that was removed.
+    Translators that have it open continue.
 
     Raises:
         ConfigError: there is no such model.
     """
     folders = folders or [user_folder()]
-    paths = (folder / name for folder in folders if (folder / name).parent == folder)
-    path = next((path for path in paths if is_named(path)), None)
-    if path is None:
-        elsewhere = find_bundle(name).parent
-        raise ConfigError(
-            f"There is no model `{name}` in {', '.join(f'`{folder}`' for folder in folders)}; "
-            + (
-                f"it is in `{elsewhere}`: edgeformer models {elsewhere} --remove {name}."
-                if elsewhere != Path()
-                else "see `edgeformer models`."
-            )
-        )
-    with temporary(path, create=lambda hidden: path.rename(hidden)):
-        pass
-    return path
+    for folder in folders:
+        path = folder / name
+        if path.parent == folder and is_named(path):
+            with temporary(path, create=path.rename):
+                return path
+    elsewhere = find_bundle(name).parent
+    advice = "see `edgeformer models`"
+    if elsewhere != Path():
+        advice = f"it is in `{elsewhere}`: edgeformer models {elsewhere} --remove {name}"
+    raise ConfigError(f"There is no model `{name}` in {', '.join(f'`{folder}`' for folder in folders)}; {advice}.")
