@@ -125,17 +125,10 @@ def export_run(
         # Only examples, card and measurements are missing now; the bundle itself can be run to produce them.
         with Translator.open(folder, shortlist=False) as translator:
             parity = _compare(model_graphs, translator, precision, progress, force=force)
-            report = msgspec.structs.replace(manifest.report, parity=parity, choice=choice)
-            progress(EXAMPLES, 0.0)
-            golden = make_golden(translator, _golden_texts(model_graphs.pairs))
-            progress(EXAMPLES, 0.5)
-            if shortlist is not None:
-                with Translator.open(folder) as listing:
-                    golden = msgspec.structs.replace(golden, listed=listed_cases(golden, listing))
-                    report = msgspec.structs.replace(report, shortlist=measure(shortlist, translator, listing))
-        progress(EXAMPLES, 0.7)
+            golden, cost = _examples(model_graphs, translator, shortlist, progress)
         golden = _with_inner(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
+        report = msgspec.structs.replace(manifest.report, parity=parity, choice=choice, shortlist=cost)
         manifest = msgspec.structs.replace(manifest, report=report)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
@@ -291,6 +284,20 @@ def _require_steps_like_forward(
             "In PyTorch, the model's `step` gives other logits than its `forward` for text of the training set: "
             f"{'; '.join(problems)}. Correct the model; its graphs compute what `step` does."
         )
+
+
+def _examples(
+    model_graphs: ModelGraphs, translator: Translator, shortlist: MadeShortlist | None, progress: StageProgress
+) -> tuple[Golden, ShortlistReport | None]:
+    """Make golden examples, without and with shortlist, and measure what the shortlist costs."""
+    progress(EXAMPLES, 0.0)
+    golden = make_golden(translator, _golden_texts(model_graphs.pairs))
+    progress(EXAMPLES, 0.6)
+    if shortlist is None:
+        return golden, None
+    with Translator.open(translator.bundle.path) as listing:
+        golden = msgspec.structs.replace(golden, listed=listed_cases(golden, listing))
+        return golden, measure(shortlist, translator, listing)
 
 
 def _with_inner(model_graphs: ModelGraphs, translator: Translator, golden: Golden, precision: Precision) -> Golden:

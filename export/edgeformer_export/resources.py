@@ -41,7 +41,7 @@ class Resources:
     def __str__(self) -> str:
         available = "" if self.available is None else f" ({_gigabytes(self.available)} available)"
         return (
-            f"Needs about {_gigabytes(self.memory)} of memory{available} and {_gigabytes(self.disk)} of disk space "
+            f"The export needs about {_gigabytes(self.memory)} of memory{available} and {_gigabytes(self.disk)} of disk space "
             f"({_gigabytes(self.free)} free)"
         )
 

@@ -103,10 +103,7 @@ def export(
     _prepare(opened, out, precision, ignore_memory=ignore_memory, quiet=as_json)
     if precision == "auto":
         best = export_auto(run, out, target=target, overwrite=overwrite, quiet=as_json, **auto)
-        if as_json:
-            print_json(best)
-        else:
-            print_choice(best)
+        (print_json if as_json else print_choice)(best)
         return
     shortlist = None
     if shortlists:
@@ -124,10 +121,7 @@ def export(
             shortlist=shortlist,
             progress=progress,
         )
-    if as_json:
-        print_json(report)
-    else:
-        _print_export(report)
+    (print_json if as_json else _print_export)(report)
 
 
 def _prepare(run: Run, out: Path, precision: Precision | Literal["auto"], *, ignore_memory: bool, quiet: bool) -> None:
