@@ -82,9 +82,10 @@ def import_model(source: str, out: Path, reading: dict[str, Any], text: Path | N
 
 def _show(found: Found, run: Run, *, as_json: bool) -> None:
     """Print what was imported."""
-    from edgeformer_runtime.cli.output import console, print_json, table
+    from edgeformer_runtime.cli.output import console, print_json, print_warnings, table
 
     shown = run.sample[:3]
+    print_warnings(run.sample_warnings)
     if as_json:
         print_json(
             {

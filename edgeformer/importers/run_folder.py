@@ -10,7 +10,7 @@ from typing import Any
 from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.errors import ImporterError
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.sample import SENTENCES, sample_text
+from edgeformer.importers.sample import SENTENCES, readable_text
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
@@ -41,7 +41,8 @@ def write_run(
         imported: the model.
         out: the folder to write; missing or empty.
         origin: where the model comes from, for the record.
-        text: sentences of the source language; by default, names and dates in it.
+        text: sentences of the source language; by default, those of
+            :func:`~edgeformer.importers.sample.readable_text`.
         progress: called with the fraction of the sample that is translated, 0 to 1.
 
     Raises:
@@ -54,7 +55,7 @@ def write_run(
     source = Tokenizer.from_json(imported.source_tokenizer, "of the source", imported.text)
     target = Tokenizer.from_json(imported.target_tokenizer, "of the target", imported.text)
     model = _model(recipe, imported, source.vocab_size, target.vocab_size)
-    sources = list(text or sample_text(imported.source_language))[:SENTENCES]
+    sources = list(text or readable_text(source, imported.source_language))[:SENTENCES]
     languages = imported.source_language, imported.target_language
     session = TorchSession(model, special_tokens(source, target, target.target_prefix(*languages)))
     translator = Translator(session, source, target, FOR_SAMPLE, truncate=True, languages=languages)

@@ -1,4 +1,5 @@
-"""Text in any language, for models that come without: names and dates of Unicode's Common Locale Data Repository."""
+"""Text for models that come without: names and dates of Unicode's Common Locale Data Repository, or, for models that
+cannot read them, entries of their vocabularies."""
 
 from __future__ import annotations
 
@@ -12,9 +13,33 @@ from babel.dates import format_date
 
 from edgeformer.data.text import read_lines
 from edgeformer.errors import DataError
+from edgeformer.train.run import MAX_UNKNOWN
+from edgeformer_runtime.tokenizer import Tokenizer
 
 SENTENCES = 256
 """Sentences that an imported model translates, for calibration and examples."""
+LONGEST = 20
+"""Maximum number of vocabulary entries in a sentence made of them."""
+
+
+def readable_text(tokenizer: Tokenizer, language: str) -> list[str]:
+    """Text that a model can read; always the same.
+
+    Args:
+        tokenizer: tokenizer of the source side.
+        language: BCP 47 tag.
+
+    Returns:
+        :func:`sample_text` if the vocabulary has almost all of its tokens; otherwise, random entries of the vocabulary.
+    """
+    lines = sample_text(language)
+    if tokenizer.unknown_share(lines) <= MAX_UNKNOWN:
+        return lines
+    order, ids = random.Random(0), range(tokenizer.vocab_size)
+    drawn = (tokenizer.decode(order.choices(ids, k=order.randint(1, LONGEST))) for _ in range(4 * SENTENCES))
+    # Some entries, put side by side, are encoded as others, or not at all.
+    known = sorted(filter(str.strip, drawn), key=lambda line: tokenizer.unknown_share([line]))
+    return min(lines, known[:SENTENCES], key=tokenizer.unknown_share)
 
 
 def sample_text(language: str, count: int = SENTENCES) -> list[str]:

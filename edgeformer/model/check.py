@@ -33,18 +33,23 @@ MAX_LENGTH = 4096
 """Greatest length to check; a model that accepts more is checked up to here."""
 MAX_LOGITS = 1 << 27
 """Maximum number of logits to compute at once; a longer target is cut to it."""
+Progress = Callable[[float], None]
+"""Called with the fraction done, 0 … 1."""
 _INPUTS = {contract.SOURCE, contract.SOURCE_LENGTH, contract.TOKEN, contract.POSITION}
 _OUTPUTS = {contract.LOGITS, contract.ATTENTION}
 
 
-def check_model(model: EncoderDecoder, *, full_length: bool = False) -> None:
+def check_model(
+    model: EncoderDecoder, *, full_length: bool = False, progress: Progress = lambda fraction: None
+) -> None:
     """Run every method of a model, trained or not, and compare the results.
 
     Weights, training modes and random states are restored before returning.
 
     Args:
         model: the model.
-        full_length: also decode one target of the maximum length step by step, which may take seconds.
+        full_length: also decode one target of the maximum length step by step, which may take minutes.
+        progress: called with the fraction done, 0 … 1.
 
     Raises:
         ConfigError: the model breaks the contract of :class:`EncoderDecoder`; lists every problem found.
@@ -54,7 +59,7 @@ def check_model(model: EncoderDecoder, *, full_length: bool = False) -> None:
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     try:
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []), _uneven(model):
-            problems = _Check(model.eval(), device).run(full_length=full_length)
+            problems = _Check(model.eval(), device, progress).run(full_length=full_length)
     finally:
         for module, training in modes:
             module.training = training
@@ -89,8 +94,8 @@ class _StopError(Exception):
 class _Check:
     """The inputs of one check, and the problems found so far."""
 
-    def __init__(self, model: EncoderDecoder, device: torch.device) -> None:
-        self.model, self.device = model, device
+    def __init__(self, model: EncoderDecoder, device: torch.device, progress: Progress) -> None:
+        self.model, self.device, self.progress = model, device, progress
         self.problems: dict[str, str] = {}
         """Each problem with the place where it was first seen."""
         self.table: tuple[StateTensor, ...] = ()
@@ -209,11 +214,13 @@ class _Check:
         where = f" with {source.shape[1]} source and {count} target tokens"
         expected = self.call(f"`forward`{where},", model, source, length, target)
         if stepwise:
-            found, _ = self.steps(where, source, length, target)
+            found, _ = self.steps(where, source, length, target, self.progress)
             self.tolerance *= LONG_TOLERANCE / TOLERANCE
             self.compare(found, expected, f"`step` gives other logits than `forward`{where}")
 
-    def steps(self, label: str, source: Tensor, length: Tensor, target: Tensor) -> tuple[Tensor, Tensor | None]:
+    def steps(
+        self, label: str, source: Tensor, length: Tensor, target: Tensor, progress: Progress = lambda fraction: None
+    ) -> tuple[Tensor, Tensor | None]:
         """Decode step by step with R // N beams per sentence.
 
         Returns:
@@ -230,21 +237,19 @@ class _Check:
                 state[tensor.name] = torch.zeros(tensor.shape(sizes), dtype=dtype, device=self.device)
             elif tensor.axes[0] == ROWS:
                 state[tensor.name] = state[tensor.name].repeat_interleave(beams, 0)
-        outputs, attended, weights = [], [], []
+        logits = torch.empty((*target.shape, self.model.target_vocab_size), device=self.device)
+        weights = []
         for position, token in enumerate(target.T.contiguous()):
             sizes[PAST_AXIS] = position + 1
-            logits, new_state = self.step("step", label, token, position, state, sizes)[:2]
+            logits[:, position], new_state, _ = self.step("step", label, token, position, state, sizes)
             if self.model.has_attention:
-                attended_logits, _, attention = self.step("step_with_attention", label, token, position, state, sizes)
-                attended.append(attended_logits)
+                attended, _, attention = self.step("step_with_attention", label, token, position, state, sizes)
+                problem = "`step_with_attention` gives other logits than `step`"
+                self.compare(attended[:, None], logits[:, position, None], problem, position)
                 weights.append(attention)
-            outputs.append(logits)
             state |= new_state
-        logits = torch.stack(outputs, 1)
-        if not weights:
-            return logits, None
-        self.compare(torch.stack(attended, 1), logits, "`step_with_attention` gives other logits than `step`")
-        return logits, torch.stack(weights, 1)
+            progress((position + 1) / target.shape[1])
+        return logits, torch.stack(weights, 1) if weights else None
 
     def step(
         self, name: str, label: str, token: Tensor, position: int, state: State, sizes: Mapping[str, int]
@@ -296,14 +301,13 @@ class _Check:
             self.stop(f"{what} must be {dtype} {shape}, but is {actual}")
         return value
 
-    def compare(self, actual: Tensor, expected: Tensor, problem: str) -> None:
-        """Compare logits ``(…, T, V)``; NaN counts as a difference."""
-        difference = (actual - expected).abs().nan_to_num(float("inf"))
-        by_step = difference.reshape(-1, *difference.shape[-2:]).amax((0, 2))
-        wrong = (by_step > self.tolerance).nonzero()
-        if len(wrong):
-            step = int(wrong[0])
-            self.note(problem, f", first at step {step} (by {float(by_step[step]):.1g})")
+    def compare(self, actual: Tensor, expected: Tensor, problem: str, first: int = 0) -> None:
+        """Compare logits ``(…, T, V)``, the first of which are those of step ``first``; NaN counts as a difference."""
+        for step, (left, right) in enumerate(zip(actual.unbind(-2), expected.unbind(-2), strict=True), first):
+            difference = float((left - right).abs().nan_to_num(float("inf")).max())
+            if difference > self.tolerance:
+                self.note(problem, f", first at step {step} (by {difference:.1g})")
+                return
 
     def call(self, what: str, function: Callable[..., Any], *inputs: Any) -> Any:
         """Call a method of the model; an exception is noted as a problem."""

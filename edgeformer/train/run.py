@@ -39,6 +39,8 @@ RESUME_FILE = "last.ckpt"
 INITIAL_FILE = "initial.safetensors"
 
 SAMPLE_SIZE = 1000
+MAX_UNKNOWN = 0.1
+"""Fraction of unknown tokens, or of empty translations, above which a sample of text is unlike what a model is for."""
 AFTER_DIVERGENCE = (
     "To train further, start again in another folder with a lower `train.learning_rate` or more `train.warmup_steps`."
 )
@@ -246,6 +248,21 @@ class Run:
         except (OSError, UnicodeDecodeError) as error:
             raise CheckpointError(f"Run `{self.path}` is damaged: {error}.") from None
         return [(source, target) for source, _, target in (line.partition("\t") for line in text.split("\n") if line)]
+
+    @property
+    def sample_warnings(self) -> list[str]:
+        """What makes :attr:`sample` unfit for calibration and comparison, in sentences; usually empty."""
+        sources, targets = zip(*self.sample, strict=True) if self.sample else ((), ())
+        unknown, empty = self.source_tokenizer.unknown_share(sources), sum(not target.strip() for target in targets)
+        advice = (
+            "Quantization is calibrated on it: use text like that to be translated, such as `edgeformer import --text`."
+        )
+        warnings = []
+        if sources and unknown > MAX_UNKNOWN:
+            warnings.append(f"{unknown:.0%} of the tokens of the run's sample are unknown to the model. {advice}")
+        if empty > MAX_UNKNOWN * len(targets):
+            warnings.append(f"{empty} of {len(targets)} translations in the run's sample are empty. {advice}")
+        return warnings
 
     def build_model(self) -> EncoderDecoder:
         """Build the untrained model that the recipe describes."""

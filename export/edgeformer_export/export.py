@@ -6,8 +6,8 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from edgeformer_export.sample import SamplePair, spread
 from edgeformer_export.shortlist.graphs import output_projection, restricted
 from edgeformer_export.shortlist.lists import MadeShortlist
 from edgeformer_export.shortlist.measure import measure
-from edgeformer_export.stages import COMPARE, EXAMPLES, WRITE, StageProgress, silent
+from edgeformer_export.stages import COMPARE, EXAMPLES, QUANTIZE, WRITE, StageProgress, silent
 from edgeformer_export.tracing.to_onnx import Graphs, split_attention
 from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
@@ -45,6 +45,7 @@ from edgeformer_runtime.bundle.report import PassRecord, QuantizationReport, Rep
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.selfcheck.golden import Golden
 from edgeformer_runtime.selfcheck.trace import Trace
 from edgeformer_runtime.translator import Translator
 
@@ -122,14 +123,12 @@ def export_run(
         )
         manifest = write_graphs(model_graphs, folder, precision, keep or {}, progress)
         # Only examples, card and measurements are missing now; the bundle itself can be run to produce them.
-        translator = Translator.open(folder, shortlist=False)
-        parity = _compare(model_graphs, translator, precision, progress, force=force)
-        progress(EXAMPLES, 0.0)
-        report = msgspec.structs.replace(manifest.report, parity=parity, choice=choice)
-        with nullcontext() if shortlist is None else Translator.open(folder) as listing:
-            _write_golden(model_graphs, translator, listing, precision)
-            if shortlist is not None and listing is not None:
-                report = msgspec.structs.replace(report, shortlist=measure(shortlist, translator, listing))
+        with Translator.open(folder, shortlist=False) as translator:
+            parity = _compare(model_graphs, translator, precision, progress, force=force)
+            golden, cost = _examples(model_graphs, translator, shortlist, progress)
+        golden = _with_inner(model_graphs, translator, golden, precision)
+        (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
+        report = msgspec.structs.replace(manifest.report, parity=parity, choice=choice, shortlist=cost)
         manifest = msgspec.structs.replace(manifest, report=report)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
@@ -176,14 +175,17 @@ def write_graphs(
     """
     layers = model_graphs.optimized(precision).layers
     assigned = assign(layers, precision, keep)
-    quantized = model_graphs.quantized(precision, assigned)
     quantization = None
-    if PRECISIONS[precision].is_quantized:
-        if not quantized.changed:
-            raise ExportError("This model has no weights worth quantizing; export it with --precision fp32.")
-        reports = tuple(tensor_reports(layers, assigned, model_graphs.rounding))
-        quantization = QuantizationReport(kept=dict(keep), tensors=reports)
+    if is_quantized := PRECISIONS[precision].is_quantized:
+        model_graphs.ranges(precision)
+        quantize = partial(progress, QUANTIZE)
+        reports = tensor_reports(layers, assigned, model_graphs.rounding, quantize)
+        quantization = QuantizationReport(kept=dict(keep), tensors=tuple(reports))
     progress(WRITE, 0.0)
+    quantized = model_graphs.quantized(precision, assigned)
+    if is_quantized and not quantized.changed:
+        raise ExportError("This model has no weights worth quantizing; export it with --precision fp32.")
+    progress(WRITE, 0.5)
     return write_parts(model_graphs, folder, precision, quantized.graphs, quantized.passes, quantization)
 
 
@@ -247,7 +249,7 @@ def _compare(
         sources,
         [DecodeOptions(beam_size=beam) for beam in beams],
         precision,
-        lambda fraction: progress(COMPARE, fraction),
+        partial(progress, COMPARE),
     )
     traits = PRECISIONS[precision]
     if parity.problems and not (force and traits.is_quantized):
@@ -284,19 +286,27 @@ def _require_steps_like_forward(
         )
 
 
-def _write_golden(
-    model_graphs: ModelGraphs, translator: Translator, listing: Translator | None, precision: Precision
-) -> None:
-    """Write the golden file: examples, without and with shortlist, and the inner tensors of the graphs."""
+def _examples(
+    model_graphs: ModelGraphs, translator: Translator, shortlist: MadeShortlist | None, progress: StageProgress
+) -> tuple[Golden, ShortlistReport | None]:
+    """Make golden examples, without and with shortlist, and measure what the shortlist costs."""
+    progress(EXAMPLES, 0.0)
+    golden = make_golden(translator, _golden_texts(model_graphs.pairs))
+    progress(EXAMPLES, 0.6)
+    if shortlist is None:
+        return golden, None
+    with Translator.open(translator.bundle.path) as listing:
+        golden = msgspec.structs.replace(golden, listed=listed_cases(golden, listing))
+        return golden, measure(shortlist, translator, listing)
+
+
+def _with_inner(model_graphs: ModelGraphs, translator: Translator, golden: Golden, precision: Precision) -> Golden:
+    """Add the inner tensors of the graphs to a golden file."""
     model, pairs, special = model_graphs.model, model_graphs.pairs, model_graphs.special
     middle = pairs[len(pairs) // 2]
     fed = Trace(source=tuple(middle.source), target=(*special.start, *middle.target)[:MATCHED_STEPS])
     modules = match_modules(model, model_graphs.optimized(precision).graphs, model_graphs.traced.table, special, fed)
-    golden = make_golden(translator, _golden_texts(pairs))
-    if listing is not None:
-        golden = msgspec.structs.replace(golden, listed=listed_cases(golden, listing))
-    golden = record_inner(model, translator.bundle, golden, modules, translator.session.device)
-    (translator.bundle.path / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
+    return record_inner(model, translator.bundle, golden, modules, translator.session.device)
 
 
 def _golden_texts(pairs: Sequence[SamplePair]) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import onnx_ir as ir
 
@@ -28,7 +28,7 @@ from edgeformer_export.quantize.rounding import BlockRounding
 from edgeformer_export.quantize.static import GivenScales, QuantizeStatic, activations, projection_digests
 from edgeformer_export.sample import sample_pairs, spread
 from edgeformer_export.shortlist.graphs import weight_graph
-from edgeformer_export.stages import CALIBRATE, OPTIMIZE, TRACE, WEIGH, StageProgress, silent
+from edgeformer_export.stages import CALIBRATE, CHECK, OPTIMIZE, TRACE, WEIGH, StageProgress, silent
 from edgeformer_export.tracing.mistakes import unsupported
 from edgeformer_export.tracing.to_onnx import Graphs, Traced, to_onnx
 from edgeformer_export.writer import ExportError
@@ -96,19 +96,18 @@ class ModelGraphs:
         self._for_cuda, self._progress = for_cuda, progress
         self.special = run.special
         self.model = run.load_model()
-        check_model(self.model, full_length=True)
+        check_model(self.model, full_length=True, progress=partial(progress, CHECK))
         self.pairs = sample_pairs(run, self.model)
         self._calibration_pairs = [(pair.source, pair.target) for pair in spread(self.pairs, CALIBRATION_PAIRS)]
         self._parameters = parameters(self.model, run.info.quantization)
         self._optimized = cache(self._optimize)
-        self._ranges = cache(self._calibrate)
+        self._calibrated = cache(self._calibrate)
         self.rounding = BlockRounding(self._moments)
 
     @cached_property
     def traced(self) -> Traced:
         """The graphs as traced, and the state table."""
-        self._progress(TRACE, 0.0)
-        return to_onnx(self.model, self.target, for_cuda=self._for_cuda)
+        return to_onnx(self.model, self.target, for_cuda=self._for_cuda, progress=partial(self._progress, TRACE))
 
     def optimized(self, precision: Precision) -> OptimizedGraphs:
         """Return the optimized graphs, ready to be quantized to a precision.
@@ -121,6 +120,10 @@ class ModelGraphs:
             raise ValueError(f"graphs with for_cuda={self._for_cuda} have no {precision}")
         return self._optimized(traits.in_blocks)
 
+    def ranges(self, precision: Precision) -> dict[str, dict[str, QuantizationRange]]:
+        """Return the range of each activation by graph and name, in the optimized graphs for a precision."""
+        return self._calibrated(PRECISIONS[precision].in_blocks)
+
     def quantized(self, precision: Precision, assigned: Assigned) -> QuantizedGraphs:
         """Return copies of the graphs with quantized weights.
 
@@ -132,7 +135,7 @@ class ModelGraphs:
         graphs, passes = copies(optimized.graphs), dict(optimized.passes)
         if not PRECISIONS[precision].is_quantized:
             return QuantizedGraphs(graphs, passes, changed=False)
-        ranges = self._ranges(PRECISIONS[precision].in_blocks)
+        ranges = self.ranges(precision)
         projections = frozenset().union(*(projection_digests(graph.graph) for graph in graphs.values()))
         changed = False
         for file, names in assigned.items():
@@ -167,13 +170,13 @@ class ModelGraphs:
         return blocks + static
 
     def _optimize(self, in_blocks: bool) -> OptimizedGraphs:
-        self._progress(OPTIMIZE, 0.0)
         graphs, passes = optimized_graphs(
             copies(self.traced.graphs),
             self.target,
             in_blocks=in_blocks,
             for_cuda=self._for_cuda,
             merge=MergeLinears(self._given_activation) if self.run.info.quantization else None,
+            progress=partial(self._progress, OPTIMIZE),
         )
         if self.shortlist is not None:
             graphs[contract.SHORTLIST_WEIGHT_FILE] = weight_graph(graphs[contract.DECODER_FILE])
@@ -194,7 +197,7 @@ class ModelGraphs:
             self.traced.table,
             self._calibration_pairs,
             self.special,
-            lambda fraction: self._progress(CALIBRATE, fraction),
+            partial(self._progress, CALIBRATE),
         )
 
     def _moments(self) -> dict[str, Matrix]:
@@ -206,7 +209,7 @@ class ModelGraphs:
             self.traced.table,
             self._calibration_pairs,
             self.special,
-            lambda fraction: self._progress(WEIGH, fraction),
+            partial(self._progress, WEIGH),
         )
 
 
@@ -223,7 +226,13 @@ def check_exportable(model: EncoderDecoder) -> None:
 
 
 def optimized_graphs(
-    graphs: Graphs, target: Target, *, in_blocks: bool, for_cuda: bool, merge: MergeLinears | None = None
+    graphs: Graphs,
+    target: Target,
+    *,
+    in_blocks: bool,
+    for_cuda: bool,
+    merge: MergeLinears | None = None,
+    progress: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[Graphs, Passes]:
     """Run :func:`optimizations`, and make sure that bundles may use the operators of the result.
 
@@ -233,12 +242,14 @@ def optimized_graphs(
         in_blocks: as for :func:`optimizations`.
         for_cuda: as for :func:`optimizations`.
         merge: as for :func:`optimizations`.
+        progress: called with the fraction done, 0 … 1.
 
     Raises:
         ExportError: an operator may not be used.
     """
     passes = {}
-    for file in graphs:
+    for number, file in enumerate(graphs):
+        progress(number / len(graphs))
         chosen = optimizations(file, target, in_blocks=in_blocks, for_cuda=for_cuda, merge=merge)
         graphs[file], records = run_passes(graphs[file], chosen)
         passes[file] = tuple(records)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.train.run import Run
 from edgeformer_export.writer import ExportError
+from edgeformer_runtime.decoding.forced_steps import Pair
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,28 @@ def sample_pairs(run: Run, model: EncoderDecoder) -> list[SamplePair]:
     if not pairs:
         raise ExportError(f"Run `{run.path}` has no sample of its training text; train it again with this version.")
     return pairs
+
+
+def grouped(pairs: Sequence[Pair], count: int, tokens: int) -> Iterator[tuple[int, Sequence[Pair]]]:
+    """Divide pairs into batches, in order.
+
+    Args:
+        pairs: sources and targets.
+        count: maximum number of pairs in a batch.
+        tokens: maximum number of tokens in a batch, padding included, on the longer side; bounds the memory. A longer
+            pair is a batch of its own.
+
+    Yields:
+        Index of a batch's first pair, and the batch.
+    """
+    start = longest = 0
+    for index, pair in enumerate(pairs):
+        longest = max(longest, *map(len, pair))
+        if index > start and (index - start == count or (index - start + 1) * longest > tokens):
+            yield start, pairs[start:index]
+            start, longest = index, max(map(len, pair))
+    if pairs:
+        yield start, pairs[start:]
 
 
 T = TypeVar("T")

@@ -16,10 +16,12 @@ class Stage:
 
 READ = Stage("Reading the model")
 TRANSLATE = Stage("Translating a sample")
+CHECK = Stage("Checking the model")
 TRACE = Stage("Tracing the graphs")
 OPTIMIZE = Stage("Optimizing the graphs")
 CALIBRATE = Stage("Calibrating activations")
 WEIGH = Stage("Calibrating 4-bit weights")
+QUANTIZE = Stage("Quantizing the weights")
 WRITE = Stage("Writing the bundle")
 COMPARE = Stage("Comparing with PyTorch")
 EXAMPLES = Stage("Choosing golden examples")

@@ -171,6 +171,19 @@ def test_stages_are_noted_once_each_on_standard_error(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == ""
 
 
+def test_long_stages_tell_percentage_and_time_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("edgeformer_runtime.cli.output.time.monotonic", lambda: clock[0])
+    with stages() as report:
+        for stage, seconds, fraction in (("A", 0, 0.0), ("A", 20, 0.1), ("A", 10, 0.4), ("A", 10, 0.5), ("B", 5, 1.0)):
+            clock[0] += seconds
+            report(stage, fraction)
+    expected = ["A …", "A: 10%, 0:03:00 left …", "A: 50%, 0:00:40 left …", "B …"]
+    assert capsys.readouterr().err.splitlines() == expected
+
+
 def test_counts_are_told_with_speed_and_time_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

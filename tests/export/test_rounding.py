@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from edgeformer_export.model_graphs import ModelGraphs
-from edgeformer_export.passes.patterns import constant_array, digest, find_linears
+from edgeformer_export.passes.patterns import constant_array, find_linears
 from edgeformer_export.quantize.assignment import assign, tensor_reports
 from edgeformer_export.quantize.blocks import Blocks, choose_block_size, dequantize_blocks, quantize_blocks
 from edgeformer_export.quantize.moments import Moments, input_moments, lookup_moments, weight_moments
 from edgeformer_export.quantize.rounding import BlockRounding, round_for_inputs
+from edgeformer_export.weights import digest
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.precision import BLOCK_SIZE, Precision
@@ -143,6 +144,8 @@ def test_moments_are_sums_of_products() -> None:
 
 class InPlace(nn.Module):
     """Two lookups, one of which is modified in place, and a table that is not an ``nn.Embedding``."""
+
+    target_vocab_size = 30
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,6 +13,7 @@ from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:
+    from edgeformer.train.run import Run
     from edgeformer_export.export import ExportReport
     from edgeformer_runtime.bundle.report import PassRecord
 
@@ -58,6 +59,11 @@ _PRECISION_HELP = " ".join(f"{name}: {traits.purpose}" for name, traits in PRECI
     help="Write a quantized bundle even if it is too far from PyTorch, for example to try the speed of a model that is "
     "hardly trained. Its card says so.",
 )
+@click.option(
+    "--ignore-memory",
+    is_flag=True,
+    help="Export even if the memory that is available is less than what the export is estimated to need.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def export(
@@ -70,6 +76,7 @@ def export(
     shortlists: tuple[str, ...],
     overwrite: bool,
     force: bool,
+    ignore_memory: bool,
     as_json: bool,
     **auto: Any,
 ) -> None:
@@ -90,15 +97,14 @@ def export(
         raise click.UsageError(f"--force is for quantized bundles; {precision} does not need it.")
     if shortlists and precision == "auto":
         raise click.UsageError("Choose a precision without --shortlist first, and then export in it with --shortlist.")
+    if precision != "auto":
+        refuse_auto_options(context, [name for name in auto if not (shortlists and name == "data_dir")])
+    opened = Run.open(run)
+    _prepare(opened, out, precision, ignore_memory=ignore_memory, quiet=as_json)
     if precision == "auto":
         best = export_auto(run, out, target=target, overwrite=overwrite, quiet=as_json, **auto)
-        if as_json:
-            print_json(best)
-        else:
-            print_choice(best)
+        (print_json if as_json else print_choice)(best)
         return
-    refuse_auto_options(context, [name for name in auto if not (shortlists and name == "data_dir")])
-    opened = Run.open(run)
     shortlist = None
     if shortlists:
         from edgeformer_export.shortlist.lists import make_shortlist
@@ -115,10 +121,23 @@ def export(
             shortlist=shortlist,
             progress=progress,
         )
-    if as_json:
-        print_json(report)
-    else:
-        _print_export(report)
+    (print_json if as_json else _print_export)(report)
+
+
+def _prepare(run: Run, out: Path, precision: Precision | Literal["auto"], *, ignore_memory: bool, quiet: bool) -> None:
+    """Say what the export needs, and what is unusual about the run's sample.
+
+    Raises:
+        ExportError: there is not enough memory or disk space.
+    """
+    from edgeformer_export.resources import estimate, require
+    from edgeformer_runtime.cli.output import console, print_warnings
+
+    resources = estimate(run, out, precision)
+    require(resources, ignore_memory=ignore_memory)
+    if not quiet:
+        console(stderr=True).print(f"{resources}.")
+    print_warnings(run.sample_warnings)
 
 
 def _print_export(report: ExportReport) -> None:

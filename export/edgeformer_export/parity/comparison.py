@@ -12,6 +12,7 @@ import torch
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
+from edgeformer_export.sample import grouped
 from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.parity import Divergence, LogitParity, ParityReport, TokenParity
@@ -23,6 +24,8 @@ from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.selfcheck.golden import first_difference
 
 BATCH = 32
+LOGITS = 1 << 25
+"""Maximum number of PyTorch's logits in memory."""
 
 
 def compare(
@@ -104,7 +107,11 @@ def _compare_tokens(expected: list[tuple[int, ...]], actual: list[tuple[int, ...
             bundle_token=b[step] if step < len(b) else None,
         )
     return TokenParity(
-        beam_size=beam_size, sentences=len(expected), identical=len(expected) - len(different), first=first
+        beam_size=beam_size,
+        sentences=len(expected),
+        identical=len(expected) - len(different),
+        first=first,
+        empty=expected.count(()),
     )
 
 
@@ -121,7 +128,7 @@ def torch_rounding(model: EncoderDecoder, pairs: Sequence[Pair], special: Specia
         The difference; 0 if the model cannot compute in float64.
     """
     exact, largest = copy.deepcopy(model).eval().double(), 0.0
-    for batch, tensors in _batches(model, pairs, special):
+    for _, batch, tensors in _batches(model, pairs, special):
         try:
             difference = (model(*tensors).double() - exact(*tensors)).abs()  # (N, T, V)
         except RuntimeError:  # the model creates tensors of a fixed type
@@ -133,15 +140,15 @@ def torch_rounding(model: EncoderDecoder, pairs: Sequence[Pair], special: Specia
 
 def _batches(
     model: EncoderDecoder, pairs: Sequence[Pair], special: SpecialTokens
-) -> Iterator[tuple[ForcedBatch, list[torch.Tensor]]]:
-    """Yield batches of pairs, their targets cut to the model's maximum, and the arguments of its ``forward``."""
+) -> Iterator[tuple[int, ForcedBatch, list[torch.Tensor]]]:
+    """Yield the index of each batch's first pair, the batch, with targets cut to the model's maximum, and the arguments
+    of the model's ``forward``."""
     device, limit = next(model.parameters()).device, model.max_target_length - len(special.prefix)
-    for start in range(0, len(pairs), BATCH):
-        batch = forced_batch(
-            [(source, target[: limit - 1]) for source, target in pairs[start : start + BATCH]], special
-        )
+    cut = [(source, target[: limit - 1]) for source, target in pairs]
+    for start, block in grouped(cut, BATCH, LOGITS // model.target_vocab_size):
+        batch = forced_batch(block, special)
         arrays = batch.source, batch.source_length, batch.target
-        yield batch, [torch.from_numpy(array).to(device) for array in arrays]
+        yield start, batch, [torch.from_numpy(array).to(device) for array in arrays]
 
 
 @torch.inference_mode()
@@ -155,7 +162,7 @@ def compare_logits(model: EncoderDecoder, session: StepSession, pairs: Sequence[
     """
     positions, agreeing, total, elements, largest_logit = 0, 0, 0.0, 0, 0.0
     worst, worst_sentence, worst_step = 0.0, 0, 0
-    for number, (batch, tensors) in enumerate(_batches(model, pairs, session.special)):
+    for start, batch, tensors in _batches(model, pairs, session.special):
         expected = model.eval()(*tensors).float().cpu().numpy()  # (N, T, V)
         state = session.start(batch.source, batch.source_length)
         for step, logits in enumerate(forced_steps(state, batch.target)):
@@ -166,7 +173,7 @@ def compare_logits(model: EncoderDecoder, session: StepSession, pairs: Sequence[
             # NaN counts as an infinite difference.
             largest = float(np.nan_to_num(by_row[row], nan=np.inf))
             if largest > worst:
-                worst, worst_sentence, worst_step = largest, number * BATCH + int(valid[row]), step
+                worst, worst_sentence, worst_step = largest, start + int(valid[row]), step
             positions += len(valid)
             agreeing += int((logits[valid].argmax(axis=1) == expected[valid, step].argmax(axis=1)).sum())
             total += float(difference.sum(dtype=np.float64))

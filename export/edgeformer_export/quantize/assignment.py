@@ -69,15 +69,22 @@ def assign(layers: Sequence[Layer], precision: Precision, keep: Mapping[str, Pre
     return assigned
 
 
-def tensor_reports(layers: Sequence[Layer], assigned: Assigned, round_blocks: RoundBlocks) -> list[TensorReport]:
+def tensor_reports(
+    layers: Sequence[Layer],
+    assigned: Assigned,
+    round_blocks: RoundBlocks,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> list[TensorReport]:
     """Report how every weight is stored; a weight that is read in two precisions is stored, and listed, twice.
 
     Args:
         layers: all layers of a model.
         assigned: the precision of each operator.
         round_blocks: rounds weights in blocks.
+        progress: called with the fraction done, 0 … 1.
     """
     reports = []
+    size, done = sum(layer.rows.size for layer in layers), 0
     for layer in layers:
         for precision in dict.fromkeys(assigned[use.file][use.name] for use in layer.uses):
             error, nbytes = stored(layer, precision, round_blocks)
@@ -93,6 +100,8 @@ def tensor_reports(layers: Sequence[Layer], assigned: Assigned, round_blocks: Ro
                     fp32_bytes=layer.rows.nbytes,
                 )
             )
+        done += layer.rows.size
+        progress(done / size)
     return reports
 
 

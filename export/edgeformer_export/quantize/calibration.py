@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeformer_export.sample import grouped
 from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_export.weights import open_graph
 from edgeformer_runtime import contract
@@ -19,6 +20,8 @@ from edgeformer_runtime.selfcheck.inner_graphs import Values, run_decoder, run_e
 
 BATCH = 16
 """Number of sentences per batch."""
+TOKENS = 2048
+"""Maximum number of tokens per batch, all of whose activations are in memory at a time."""
 TRANSLATING = (contract.ENCODER_FILE, contract.DECODER_FILE)
 """The graphs that run on every sentence."""
 
@@ -105,7 +108,7 @@ def observed(
         progress(number / len(all_batches))
 
 
-def batches(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Group pairs of similar source length, :data:`BATCH` at a time."""
+def batches(pairs: Sequence[Pair], tokens: int = TOKENS) -> list[Sequence[Pair]]:
+    """Group pairs of similar source length, :data:`BATCH` at a time; fewer, if they had more tokens."""
     order = sorted(pairs, key=lambda pair: len(pair[0]))
-    return [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
+    return [batch for _, batch in grouped(order, BATCH, tokens)]

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer_export.passes.patterns import find_linears
-from edgeformer_export.quantize.calibration import TRANSLATING, batches, observed
+from edgeformer_export.quantize.calibration import TOKENS, TRANSLATING, batches, observed
 from edgeformer_export.quantize.layers import Layer
 from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_export.weights import digest
@@ -37,6 +37,8 @@ MAX_WIDTH = 4096
 cube."""
 VECTORS = 1024
 """Number of vectors whose products are summed at a time."""
+LOGITS = 1 << 24
+"""Maximum number of logits whose gradients are computed at a time."""
 
 
 @dataclass
@@ -169,7 +171,7 @@ def lookup_moments(
     tables = [module for module in model.eval().modules() if isinstance(module, nn.Embedding)]
     hooks = [module.register_forward_hook(take) for module in tables if module.embedding_dim <= MAX_WIDTH]
     try:
-        all_batches = batches(pairs)
+        all_batches = batches(pairs, min(TOKENS, LOGITS // model.target_vocab_size))
         for number, pairs_of_batch in enumerate(all_batches, 1):
             taken.clear()
             loss = _loss(model, pairs_of_batch, special)

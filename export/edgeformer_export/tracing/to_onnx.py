@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -49,7 +49,13 @@ class Traced:
     table: tuple[StateTensor, ...]
 
 
-def to_onnx(model: EncoderDecoder, target: Target, *, for_cuda: bool = False) -> Traced:
+def to_onnx(
+    model: EncoderDecoder,
+    target: Target,
+    *,
+    for_cuda: bool = False,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Traced:
     """Trace the encoder and the step decoder with dynamic batch, source and past axes.
 
     If the model has attention weights, they are the decoder's last output; see :func:`split_attention`.
@@ -58,14 +64,17 @@ def to_onnx(model: EncoderDecoder, target: Target, *, for_cuda: bool = False) ->
         model: a trained model; it is left in evaluation mode.
         target: ``ort`` emits ONNX Runtime's fused operators, ``portable`` those of the ONNX standard only.
         for_cuda: use no operator without a CUDA kernel; the table is that of half precision.
+        progress: called with the fraction done, 0 … 1.
 
     Raises:
         ExportError: the model cannot be traced.
     """
+    progress(0.0)
     model = model.eval()
     table = bundle_state(model, target, for_cuda=for_cuda)
     with use_kernels(model, target):
         encoder = _trace_encoder(model, table)
+        progress(0.5)
         with scaled_queries(model) if target == "ort" else contextlib.nullcontext():
             decoder = _trace_decoder(model, table, in_place_caches(model, target, for_cuda=for_cuda))
     return Traced({contract.ENCODER_FILE: encoder, contract.DECODER_FILE: decoder}, table)

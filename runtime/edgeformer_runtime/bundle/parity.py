@@ -12,6 +12,9 @@ from edgeformer_runtime.precision import PRECISIONS, Precision
 ROUNDING_FACTOR = 4.0
 """Logits in fp32 may differ from PyTorch's by this many times the error of PyTorch's own rounding."""
 
+MAX_EMPTY = 0.1
+"""Fraction of empty outputs above which a comparison is doubtful."""
+
 
 class LogitParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Comparison of PyTorch's teacher-forced logits with the bundle's step-by-step logits."""
@@ -47,7 +50,7 @@ class Divergence(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """The bundle's token at that step; ``None`` if its output had ended."""
 
 
-class TokenParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class TokenParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Comparison of PyTorch's output with the bundle's, using the same search."""
 
     beam_size: Number
@@ -58,6 +61,8 @@ class TokenParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     """Number of sentences with identical tokens."""
     first: Divergence | None
     """The first difference; ``None`` if all sentences match."""
+    empty: Number = 0
+    """Number of sentences for which PyTorch's output is empty."""
 
 
 class ParityReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -88,6 +93,16 @@ class ParityReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
         if self.attention_difference is not None and not isfinite(self.attention_difference):
             problems.append("attention weights are not finite")
         return [*problems, *self._difference_problems(), *self._output_problems()]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the comparison weaker than it looks, in sentences; usually empty."""
+        return [
+            f"{entry.empty} of {entry.sentences} outputs compared with beam size {entry.beam_size} are empty, so that "
+            "their agreement says little; compare on text that the model translates."
+            for entry in self.tokens
+            if entry.empty > MAX_EMPTY * entry.sentences
+        ]
 
     def _difference_problems(self) -> list[str]:
         tolerances, logits, problems = PRECISIONS[self.precision].tolerances, self.logits, []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -15,7 +15,14 @@ from typing import Any, TextIO
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from edgeformer_runtime.errors import ConfigError
@@ -95,6 +102,12 @@ def refuse_input(output: Path, *inputs: Path | None) -> None:
         raise ConfigError(f"`{output}` is an input file; give another name with --output.")
 
 
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Print sentences that a user should not miss, on standard error."""
+    for warning in warnings:
+        console(stderr=True).print(f"Warning: {warning}", style="yellow")
+
+
 def one_line(text: str) -> str:
     """A model may produce a line feed; output keeps one line per input line."""
     return text.replace("\n", " ")
@@ -118,7 +131,8 @@ def plural(count: int, noun: str) -> str:
 def stages(names: Mapping[str, str] | None = None, *, quiet: bool = False) -> Iterator[Callable[[str, float], None]]:
     """Show the progress of work in stages; yields ``report(stage, fraction)``.
 
-    A terminal gets progress bars, a file one line per stage.
+    A terminal gets progress bars; a file gets a line per stage, and one every :data:`LINE_SECONDS`. Both show the
+    percentage and the remaining time of the stage.
 
     Args:
         names: description of each stage; ``None`` if a stage describes itself.
@@ -131,17 +145,30 @@ def stages(names: Mapping[str, str] | None = None, *, quiet: bool = False) -> It
     if quiet:
         yield lambda stage, fraction: None
     elif not sys.stderr.isatty():
-        seen: set[str] = set()
+        begun: dict[str, float] = {}
+        shown = 0.0
 
         def line(stage: str, fraction: float) -> None:
-            del fraction
-            if stage not in seen:
-                seen.add(stage)
+            nonlocal shown
+            now = time.monotonic()
+            if stage not in begun:
+                begun[stage] = shown = now
                 console(stderr=True).print(f"{text(stage)} …")
+            elif now - shown >= LINE_SECONDS and fraction > 0:
+                shown = now
+                left = timedelta(seconds=round((now - begun[stage]) * (1 / fraction - 1)))
+                console(stderr=True).print(f"{text(stage)}: {fraction:.0%}, {left} left …")
 
         yield line
     else:
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left:"),
+            TimeRemainingColumn(),
+        )
         # A console of its own, so that progress stays visible while standard error is redirected.
         with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
             tasks: dict[str, Any] = {}

@@ -141,8 +141,9 @@ def _print_device(files: int, machine: Machine, operators: Operators, golden: Go
         f"Machine: {machine.architecture}{name}, {instructions}; {machine.provider}; plain integer products "
         + ("saturate, so exact ones are used" if machine.products_saturate else "are exact")
     )
+    empty = f" ({golden.empty} with an empty output)" if golden.empty else ""
     out.print(
-        f"Golden examples: {golden.cases - golden.failed} of {golden.cases} ok, largest score difference "
+        f"Golden examples: {golden.cases - golden.failed} of {golden.cases} ok{empty}, largest score difference "
         f"{golden.max_score_difference:.2e} (tolerance {golden.score_tolerance:.0e}), smallest margin of logits "
         f"{golden.min_margin:.2g}"
     )
@@ -173,7 +174,7 @@ def _print_problems(against: CheckpointResult | None, problems: list[str]) -> No
 
 def print_parity(parity: ParityReport) -> None:
     """Print how a bundle compares with PyTorch."""
-    from edgeformer_runtime.cli.output import console, table
+    from edgeformer_runtime.cli.output import console, print_warnings, table
 
     rows = table(f"Compared with PyTorch ({parity.precision})", "", "")
     logits = parity.logits
@@ -185,3 +186,4 @@ def print_parity(parity: ParityReport) -> None:
         label = "greedy" if entry.beam_size == 1 else f"beam {entry.beam_size}"
         rows.add_row(f"identical output, {label}", f"{entry.identical:,} of {entry.sentences:,}")
     console().print(rows)
+    print_warnings(parity.warnings)

@@ -125,6 +125,8 @@ class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
     """int of examples."""
     failed: int
     """int of examples whose tokens or score differ, or that could not be run."""
+    empty: int
+    """Number of examples whose recorded output is empty."""
     max_score_difference: float
     """Largest score difference among the examples whose tokens match."""
     score_tolerance: float
@@ -236,6 +238,7 @@ def _compared(translator: Translator, golden: Golden) -> GoldenResult:
     return GoldenResult(
         cases=len(golden.cases) + len(golden.listed),
         failed=outcome.failed + len(outcome.differences),
+        empty=sum(not case.ids for case in golden.cases + golden.listed),
         max_score_difference=outcome.largest,
         score_tolerance=tolerance,
         min_margin=min(case.margin for case in golden.cases),

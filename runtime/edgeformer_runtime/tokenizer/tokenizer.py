@@ -189,6 +189,15 @@ class Tokenizer:
             encoded = self._model.encode(texts)
         return [[*self._prefix, *ids, *self._suffix] for ids in encoded] if special_tokens else encoded
 
+    def unknown_share(self, texts: Sequence[str]) -> float:
+        """Fraction of the tokens of texts that are the unknown token; 1 if there are no tokens.
+
+        Raises:
+            InputError: as for :meth:`encode_batch`.
+        """
+        ids = [index for encoded in self.encode_batch(texts) for index in encoded]
+        return ids.count(self.unk_id) / len(ids) if ids else 1.0
+
     def decode(self, ids: Iterable[int]) -> str:
         """Decode token ids to text, without special tokens."""
         kept = [int(index) for index in ids]
