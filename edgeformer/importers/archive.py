@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,16 +20,43 @@ from numpy.typing import NDArray
 from edgeformer.errors import ImporterError
 
 MAX_ARRAYS = 100_000
+"""Arrays of a model, and files of an archive."""
 MAX_HEADER = 10_000
 """Bytes of the header of an array."""
 MAX_EXPANSION = 2
 """Size of all arrays, in multiples of the size of the file. Weights can hardly be compressed."""
-MAX_MEMBERS = 10_000
 MAX_UNPACKED = 4
-"""Size of all unpacked files, in multiples of the size of the archive."""
+"""Size of all unpacked files, in multiples of the size of what they are packed in."""
 MAX_SMALL = 64 << 20
 """Size of unpacked files that is always allowed, in bytes."""
+MAX_YAML = 1 << 20
+MAX_SCALAR = 4096
+"""Characters of a value in YAML; some numbers take time that grows with the square of their length."""
 CHUNK = 1 << 20
+POINTER = b"version https://git-lfs.github.com/spec/"
+"""What a file begins with that git has instead of a large one."""
+
+
+@contextmanager
+def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip file whose members are read in bounded memory.
+
+    Raises:
+        ImporterError: the file is damaged, also when its members are read; it has too many members; or they are
+            compressed in a way whose output has no bound.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            if len(entries) > MAX_ARRAYS:
+                raise ImporterError(f"`{path}` has {len(entries):,} files or arrays, more than {MAX_ARRAYS:,}.")
+            if {entry.compress_type for entry in entries} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+                raise ImporterError(f"`{path}` is compressed otherwise than zip files usually are; unpack it first.")
+            yield archive
+    except ImporterError:
+        raise
+    except Exception as error:  # zipfile and numpy raise many types for damaged files
+        raise ImporterError(f"`{path}` is damaged: {error}. Download it again.") from None
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -35,18 +65,11 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     Raises:
         ImporterError: the file is damaged, has too many arrays, or is a compression bomb.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-            if len(entries) > MAX_ARRAYS:
-                raise ImporterError(f"`{path}` has {len(entries):,} arrays, more than {MAX_ARRAYS:,}.")
-            if sum(entry.file_size for entry in entries) > MAX_EXPANSION * path.stat().st_size:
-                raise ImporterError(f"`{path}` is compressed more than weights can be; save it again without that.")
-            return {entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries}
-    except ImporterError:
-        raise
-    except Exception as error:  # zipfile and numpy raise many types for damaged files
-        raise ImporterError(f"`{path}` is damaged: {error}. Download it again.") from None
+    with open_zip(path) as archive:
+        entries = archive.infolist()
+        if sum(entry.file_size for entry in entries) > MAX_EXPANSION * path.stat().st_size:
+            raise ImporterError(f"`{path}` is compressed more than weights can be; save it again without that.")
+        return {entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries}
 
 
 def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
@@ -85,43 +108,52 @@ def plain_files(archive: zipfile.ZipFile) -> dict[str, str]:
 
 @contextmanager
 def unpacked(path: Path, members: Callable[[zipfile.ZipFile], Mapping[str, str]] = plain_files) -> Iterator[Path]:
-    """Unpack a zip file into a temporary folder, and yield the folder.
+    """Unpack a zip file, or the gzip files of a folder beside copies of its others, and yield a temporary folder.
 
     Args:
-        path: the zip file.
-        members: returns which members to unpack, and names to write them under, relative to the folder.
+        path: the zip file or the folder.
+        members: returns which members of a zip file to unpack, and names to write them under, relative to the folder.
 
     Raises:
-        ImporterError: the file is damaged, or a compression bomb.
+        ImporterError: a file is damaged, or a compression bomb.
     """
     with TemporaryDirectory() as name:
-        folder = Path(name)
+        if path.is_dir():
+            files = [file for file in sorted(path.iterdir()) if file.is_file()]
+            opened: dict[str, Callable[[], Any]] = {
+                file.name.removesuffix(".gz"): partial(gzip.open if file.suffix == ".gz" else Path.open, file, "rb")
+                for file in files
+            }
+            _write(path, sum(file.stat().st_size for file in files), opened, Path(name))
+        else:
+            with open_zip(path) as archive:
+                streams = {file: partial(archive.open, member) for member, file in members(archive).items()}
+                _write(path, path.stat().st_size, streams, Path(name))
+        yield Path(name)
+
+
+def _write(path: Path, packed: int, streams: Mapping[str, Callable[[], Any]], folder: Path) -> None:
+    """Write the content of streams to files of these names, and count what is unpacked."""
+    allowance = max(MAX_SMALL, MAX_UNPACKED * packed)
+    for name, opened in streams.items():
+        target = folder / name
+        target.parent.mkdir(exist_ok=True)
         try:
-            with zipfile.ZipFile(path) as archive:
-                if len(archive.namelist()) > MAX_MEMBERS:
-                    raise ImporterError(f"`{path}` has more than {MAX_MEMBERS:,} files.")
-                allowance = max(MAX_SMALL, MAX_UNPACKED * path.stat().st_size)
-                for member, file in members(archive).items():
-                    target = folder / file
-                    target.parent.mkdir(exist_ok=True)
-                    with archive.open(member) as source, target.open("xb") as stream:
-                        while data := source.read(CHUNK):
-                            allowance -= len(data)
-                            if allowance < 0:
-                                raise ImporterError(f"`{path}` is compressed more than weights can be.")
-                            stream.write(data)
-        except ImporterError:
-            raise
-        except Exception as error:  # zipfile raises many types for damaged files
-            raise ImporterError(f"`{path}` is damaged: {error}. Download it again.") from None
-        yield folder
+            with opened() as source, target.open("xb") as stream:
+                while data := source.read(CHUNK):
+                    allowance -= len(data)
+                    if allowance < 0:
+                        raise ImporterError(f"`{path}` is compressed more than weights can be.")
+                    stream.write(data)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ImporterError(f"`{name}` of `{path}` is damaged: {error}. Download it again.") from None
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
     """Read a file that should be small.
 
     Raises:
-        ImporterError: it cannot be read, or has more than ``limit`` bytes.
+        ImporterError: it cannot be read, has more than ``limit`` bytes, or is what git has instead of a large file.
     """
     try:
         with path.open("rb") as stream:
@@ -131,7 +163,50 @@ def read_bytes(path: Path, limit: int) -> bytes:
         raise ImporterError(f"`{path}` cannot be read: {error.strerror}.") from None
     if len(data) > limit:
         raise ImporterError(f"`{path}` has more than {limit:,} bytes.")
+    refuse_pointer(path, data)
     return data
+
+
+def refuse_pointer(path: Path, data: bytes | None = None) -> None:
+    """Refuse what git has instead of a large file.
+
+    Args:
+        path: the file.
+        data: its content, or the start of that; by default, it is read.
+
+    Raises:
+        ImporterError: it is such a pointer.
+    """
+    if data is None:
+        with path.open("rb") as stream:
+            data = stream.read(len(POINTER))
+    if data.startswith(POINTER):
+        raise ImporterError(
+            f"`{path}` is a pointer of git-LFS instead of the file; run `git lfs pull` in its folder, or download it."
+        )
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse YAML without aliases, of which a few lines can stand for gigabytes.
+
+    Raises:
+        ValueError: it is damaged, has aliases, or is too long or too deep.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            event = self.peek_event()  # type: ignore[no-untyped-call] # yaml has no type for it
+            if isinstance(event, yaml.AliasEvent) or len(getattr(event, "value", None) or "") > MAX_SCALAR:
+                raise yaml.YAMLError("it has an alias, or a value that is too long")
+            return super().compose_node(parent, index)
+
+    if len(text) > MAX_YAML:
+        raise ValueError(f"it is longer than {MAX_YAML:,} bytes")
+    try:
+        return yaml.load(text, Loader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
 
 
 def sha256_of(paths: Sequence[Path]) -> dict[str, str]:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import MAX_MEMBERS, read_bytes, sha256_of, unpacked
+from edgeformer.importers.archive import open_zip, read_bytes, sha256_of, unpacked
 from edgeformer.importers.ctranslate2.importer import MODEL, is_ctranslate2, read_ctranslate2
 from edgeformer.importers.ctranslate2.vocabularies import checked
 from edgeformer.importers.model import ImportedModel
@@ -96,9 +96,9 @@ def _members(archive: zipfile.ZipFile) -> dict[str, str]:
         ImporterError: there is no package in it, or there are several.
     """
     names = archive.namelist()
-    roots = {PurePosixPath(name).parts[0] for name in names[:MAX_MEMBERS] if name.endswith(f"/{METADATA}")}
+    roots = {PurePosixPath(name).parts[0] for name in names if name.endswith(f"/{METADATA}")}
     roots = {root for root in roots if f"{root}/{METADATA}" in names}
-    if len(names) > MAX_MEMBERS or len(roots) != 1:
+    if len(roots) != 1:
         raise ImporterError(f"The file must have one folder with `{METADATA}`.")
     (root,) = roots
     sides = [f"{side}_vocabulary" for side in ("shared", "source", "target")]
@@ -112,9 +112,9 @@ def is_argos(path: Path) -> bool:
     if path.is_dir():
         return (path / METADATA).is_file() and is_ctranslate2(path / FOLDER)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path) as archive:
             return f"{FOLDER}/{MODEL}" in _members(archive).values()
-    except (OSError, zipfile.BadZipFile, ImporterError, ValueError, RuntimeError):
+    except ImporterError:
         return False
 
 

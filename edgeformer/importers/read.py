@@ -8,8 +8,9 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from edgeformer.errors import ConfigError, DataError, ImporterError
-from edgeformer.importers.archive import sha256_of, unpacked
+from edgeformer.errors import ConfigError, ImporterError
+from edgeformer.importers.advice import refuse_pointers
+from edgeformer.importers.archive import refuse_pointer, sha256_of, unpacked
 from edgeformer.importers.downloads import Downloaded, download_model, is_model_name
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import Given, Importer, choose_importer, importers
@@ -66,14 +67,17 @@ def read_model(
     given = Given(source_language=source_language, target_language=target_language, tokenizers=tuple(tokenizers))
     downloaded = source if isinstance(source, Downloaded) else fetch(source)
     path = downloaded.path
-    is_zip = path.is_file() and path.suffix.lower() == ".zip"
-    if is_zip and not any(known.recognizes(path) for known in importers()):
+    _refuse_special(path)
+    if packed := _packed(path):
+        for file in packed:
+            refuse_pointer(file)
+        path = path if path.suffix.lower() == ".zip" else packed[0].parent
         with unpacked(path) as folder:
             try:
                 importer, model = _read(folder, format_name, given)
             except (ConfigError, ImporterError) as error:
                 raise type(error)(str(error).replace(str(folder), str(path))) from error
-        model = replace(model, hashes=sha256_of([path, *tokenizers]))
+        model = replace(model, hashes=sha256_of([*packed, *tokenizers]))
     else:
         importer, model = _read(path, format_name, given)
     model = replace(
@@ -102,13 +106,33 @@ def is_record_of(origin: TextOrigin, downloaded: Downloaded) -> bool:
     return bool(sha256) and sha256_of(files) == sha256
 
 
+def _packed(path: Path) -> list[Path]:
+    """The files that a model is packed in, as a whole or one by one; empty if an importer recognizes it as it is."""
+    is_gz = path.suffix == ".gz" and path.is_file()
+    folder = path.parent if is_gz else path
+    packed = [path] if path.suffix.lower() == ".zip" and path.is_file() else sorted(folder.glob("*.gz"))
+    return [] if not packed or (not is_gz and any(known.recognizes(path) for known in importers())) else packed
+
+
+def _refuse_special(path: Path) -> None:
+    """Refuse pipes and devices, which would be waited for.
+
+    Raises:
+        ImporterError: there is one.
+    """
+    for file in (path, *path.glob("*"), *path.glob("model/*")):
+        if file.exists() and not file.is_file() and not file.is_dir():
+            raise ImporterError(f"`{file}` is neither a file nor a folder.")
+
+
 def _read(path: Path, format_name: str | None, given: Given) -> tuple[Importer, ImportedModel]:
     importer = choose_importer(path, format_name)
     try:
         model = importer.read(path, given)
-    except (ConfigError, DataError, ImporterError) as error:  # the message may have names from files
-        raise type(error)(shortened(error, MAX_MESSAGE)) from error
     except Exception as error:  # what a damaged file makes libraries raise
+        refuse_pointers(path)
+        if isinstance(error, ConfigError | ImporterError):  # the message may have names from files
+            raise type(error)(shortened(error, MAX_MESSAGE)) from error
         raise ImporterError(
             f"`{path}` is damaged, or not of the format {importer.name}: {shortened(describe(error))}."
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from edgeformer.model.check import check_model
 from edgeformer.model.session import TorchSession
 from edgeformer.quality.evaluation import translate_all
 from edgeformer.train.checkpoints.weights import save_weights
-from edgeformer.train.run import Run, RunInfo, library_versions, refuse_used
+from edgeformer.train.run import MODEL_FILE, Run, RunInfo, library_versions, refuse_used
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
 from edgeformer_runtime.translator import Translator
@@ -73,15 +72,14 @@ def write_run(
         notes=imported.notes,
     )
     pairs = [(source, best.text) for source, best in zip(sources, translations, strict=True)]
-    run = Run.create(out, recipe, imported.source_tokenizer, imported.target_tokenizer, sample=pairs, info=info)
-    try:
+
+    def complete(folder: Path) -> None:
         if imported.shortlist is not None:
-            imported.shortlist.save(out / SHORTLIST_FILE)
-        save_weights(model, run.model_path)
-    except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
-        raise
-    return run
+            imported.shortlist.save(folder / SHORTLIST_FILE)
+        save_weights(model, folder / MODEL_FILE)
+
+    tokenizers = imported.source_tokenizer, imported.target_tokenizer
+    return Run.create(out, recipe, *tokenizers, sample=pairs, info=info, complete=complete)
 
 
 def _recipe(imported: ImportedModel) -> Recipe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 
 from edgeformer.config import Recipe, apply_overrides, recipe_from_tree
 from edgeformer.errors import ConfigError
-from edgeformer.train.run import Run, RunInfo, library_versions
+from edgeformer.train.run import CHECKPOINT_FOLDER, INITIAL_FILE, Run, RunInfo, library_versions
 
 
 def fine_tuning_recipe(init: Run, recipe: Recipe | None, overrides: Sequence[str]) -> Recipe:
@@ -66,4 +67,8 @@ def start_from(init: Run, out: Path, recipe: Recipe, provenance: dict[str, Any])
     source, target = (
         path.read_text(encoding="utf-8") for path in (init.source_tokenizer_path, init.target_tokenizer_path)
     )
-    return Run.create(out, recipe, source, target, sample=(), info=info, initial=init.model_path)
+
+    def copy_weights(folder: Path) -> None:
+        shutil.copyfile(init.model_path, folder / CHECKPOINT_FOLDER / INITIAL_FILE)
+
+    return Run.create(out, recipe, source, target, sample=(), info=info, complete=copy_weights)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import platform
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -159,7 +158,7 @@ class Run:
         target_tokenizer: tokenizers.Tokenizer | str,
         sample: Sequence[tuple[str, str]],
         info: RunInfo,
-        initial: Path | None = None,
+        complete: Callable[[Path], object] | None = None,
     ) -> Run:
         """Write a new run folder, as a whole or not at all.
 
@@ -170,7 +169,7 @@ class Run:
             target_tokenizer: the same for the target side; not used if the recipe's tokenizer is shared.
             sample: pairs of the training text.
             info: what is known so far.
-            initial: weights to start from, which are copied; ``None`` for random ones.
+            complete: writes what else is in the folder, before that gets its name.
 
         Raises:
             CheckpointError: the folder exists and is not empty.
@@ -189,8 +188,8 @@ class Run:
                 content = tokenizer if isinstance(tokenizer, str) else tokenizer.to_str()
                 (folder / name).write_text(content, encoding="utf-8")
             (folder / SAMPLE_FILE).write_bytes(_lines(sample))
-            if initial is not None:
-                shutil.copyfile(initial, folder / CHECKPOINT_FOLDER / INITIAL_FILE)
+            if complete is not None:
+                complete(folder)
         return cls(path, recipe, info)
 
     @classmethod

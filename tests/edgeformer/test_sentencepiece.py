@@ -18,7 +18,7 @@ pytest.importorskip("sentencepiece")
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from edgeformer.errors import ConfigError, DataError
+from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.tokenizers import fairseq_ids, model_file, sentencepiece_tokenizer
 from edgeformer.importers.tokenizers.model_file import Kind, read_model
 from edgeformer_runtime.bundle.text_format import TextFormat
@@ -323,18 +323,18 @@ def changed(change: Callable[[Any], object]) -> bytes:
 )
 def test_what_is_damaged_or_not_supported_is_named(tmp_path: Path, data: bytes, words: str) -> None:
     (tmp_path / "m.spm").write_bytes(data)
-    with pytest.raises(DataError, match=r"SentencePiece model `.*m\.spm` .*") as caught:
+    with pytest.raises(ImporterError, match=r"SentencePiece model `.*m\.spm` .*") as caught:
         sentencepiece_tokenizer(tmp_path / "m.spm")
     assert words in str(caught.value)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match="No such file"):
+    with pytest.raises(ImporterError, match="No such file"):
         sentencepiece_tokenizer(tmp_path / "absent.spm")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(ImporterError, match="cannot be read"):
         sentencepiece_tokenizer(tmp_path)
     monkeypatch.setattr(model_file, "MAX_BYTES", 1000)
-    with pytest.raises(DataError, match="more than 1,000 bytes"):
+    with pytest.raises(ImporterError, match="more than 1,000 bytes"):
         converted(tmp_path, spm.model("unigram"))
 
 
@@ -368,7 +368,7 @@ def check_mutated(name: str, folder: Path, data: st.DataObject) -> None:
     (folder / "mutated.spm").write_bytes(mutated[: data.draw(st.none() | st.integers(0, len(mutated)))])
     try:
         content = sentencepiece_tokenizer(folder / "mutated.spm", special_tokens=["<pad>", "<s>", "</s>"])
-    except DataError:
+    except ImporterError:
         return
     tokenizer = Tokenizer.from_json(content, "t.json", TextFormat(unk=read_model(folder / "mutated.spm").unk_piece))
     for text in spm.EDGE_CASES[:20]:

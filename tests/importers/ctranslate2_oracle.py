@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import ctranslate2
 import numpy as np
@@ -13,7 +14,7 @@ from edgeformer_runtime.translator import AnyTranslator
 from tests.importers.ctranslate2_models import WORDS
 
 SCORE_TOLERANCE = 1e-4
-LANGUAGES = {"source_language": "en", "target_language": "fr"}
+LANGUAGES: dict[str, Any] = {"source_language": "en", "target_language": "fr"}
 
 
 def sources(count: int) -> list[list[str]]:

@@ -22,7 +22,7 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from edgeformer.cli import main
-from edgeformer.errors import DataError
+from edgeformer.errors import ImporterError
 from edgeformer.importers.argos import read_argos
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
@@ -208,14 +208,14 @@ def test_unknown_tokens_are_replaced_as_argos_replaces_them(tmp_path: Path) -> N
 def test_damaged_codes(codes: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bpe.model"
     path.write_bytes(codes)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(ImporterError, match=message):
         moses_tokenizer(path, ids={"<unk>": 0}, special_tokens=[], unk_token="<unk>", language="en")
 
 
 def test_a_package_with_both_is_segmented_by_sentencepiece(tmp_path: Path) -> None:
     root = package(tmp_path)
     (root / "sentencepiece.model").write_bytes(b"damaged")
-    with pytest.raises(DataError, match="SentencePiece model"):
+    with pytest.raises(ImporterError, match="SentencePiece model"):
         read_argos(root)
 
 

@@ -103,6 +103,26 @@ def test_the_run_says_where_it_comes_from(marian_run: Run) -> None:
     assert Run.open(marian_run.path).load_model().source_vocab_size == marian_run.source_tokenizer.vocab_size
 
 
+@pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
+def test_a_run_has_its_name_when_it_is_complete(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sentencepiece")
+    out, seen = tmp_path / "run", []
+    found = read_model(MODEL, None)
+
+    def save(model: Any, path: Path) -> None:
+        seen.append((path.name, out.exists(), sorted(file.name for file in path.parent.iterdir())))
+        raise error
+
+    monkeypatch.setattr("edgeformer.importers.run_folder.save_weights", save)
+    with pytest.raises(type(error)):
+        write_run(found.model, out, found.origin, text=["Tom is here."])
+    files = ["checkpoints", "recipe.json", "run.json", "sample.tsv", "tokenizer.json"]
+    assert seen == [("model.safetensors", False, files)]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command_imports_and_says_what_is_next(tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece")
     text = tmp_path / "text"

@@ -108,8 +108,8 @@ def read_vocabularies(
         zero_start: whether the decoder's first input is a zero vector, which becomes the last entry.
 
     Raises:
-        ImporterError: a vocabulary is damaged, of another size than the table, or lacks the end token.
-        DataError: a SentencePiece model, or a file of BPE codes, is damaged or not supported.
+        ImporterError: a vocabulary is damaged, of another size than the table, or lacks the end token; or a
+            SentencePiece model or a file of BPE codes is damaged or not supported.
     """
     source, target = (
         _sized(read_tokens(file), file, count, settings.unk_token)

@@ -9,8 +9,9 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.hugging_face.entries import Side, names_of, padded, read_ids
-from edgeformer.importers.hugging_face.folder import Folder, read_file, read_json
+from edgeformer.importers.hugging_face.folder import Folder, read_json
 from edgeformer_runtime.limits import MAX_ADDED_TOKENS
 
 MAX_MERGES = 32 << 20
@@ -75,7 +76,7 @@ def _byte_side(
 
 def _read_merges(file: Path) -> list[tuple[str, str]]:
     try:
-        lines = read_file(file, MAX_MERGES).decode("utf-8").split("\n")
+        lines = read_bytes(file, MAX_MERGES).decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise ImporterError(f"`{file}` is damaged: {error}.") from None
     return [_pair(line.split(" "), file) for line in lines if line.strip() and not line.startswith("#version")]

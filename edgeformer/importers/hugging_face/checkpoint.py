@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.advice import advice
 from edgeformer.importers.archive import MAX_ARRAYS
 from edgeformer.importers.hugging_face.folder import Folder, read_json
 from edgeformer.traceback_summary import describe
@@ -93,7 +94,8 @@ def open_checkpoint(folder: Folder, prefix: str = "") -> Checkpoint:
                     )
                 tensors[key] = read
         return Checkpoint(files, tensors, prefix)
-    raise ImporterError(f"`{folder.path}` has no weights: neither {SAFE} nor {PICKLED}, nor their parts with an index.")
+    words = advice(folder.path) or f"has no weights: neither {SAFE} nor {PICKLED}, nor their parts with an index"
+    raise ImporterError(f"`{folder.path}` {words}.")
 
 
 def _files(folder: Folder, name: str) -> list[Path]:

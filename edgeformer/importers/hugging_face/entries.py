@@ -112,8 +112,7 @@ def sentencepiece_side(
         unk: the unknown token.
 
     Raises:
-        DataError: the model is not supported.
-        ImporterError: it does not fit the ids.
+        ImporterError: the model is not supported, or does not fit the ids.
     """
     if unk not in ids:
         raise ImporterError(f"The vocabulary of `{model.path.parent}` lacks `{unk}`.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import parse_yaml, read_bytes
 from edgeformer.importers.tokenizers.library_file import read_library_file
 from edgeformer.importers.tokenizers.model_file import SentencePieceModel, read_model
 
@@ -60,8 +60,7 @@ class Folder:
             side: 0 for the source and 1 for the target, if each side has one; ``tokenizer.json`` is for both.
 
         Raises:
-            DataError: it is damaged or not supported.
-            ImporterError: there is none.
+            ImporterError: there is none, or it is damaged or not supported.
         """
         file = self.tokenizers[-1 if side else 0] if self.tokenizers else self.file(*names)
         rebuilt = self.file("tokenizer.json") if side is None else None
@@ -95,15 +94,13 @@ class Folder:
 
     def license(self) -> str:
         """License that the front matter of ``README.md`` states; empty if it states none."""
-        import yaml
-
         try:
             with (self.path / "README.md").open("rb") as stream:
                 text = stream.read(MAX_CARD).decode("utf-8", errors="replace").replace("\r\n", "\n")
             if not text.startswith("---\n"):
                 return ""
-            front = yaml.safe_load(text[4:].split("\n---", 1)[0])
-        except (OSError, yaml.YAMLError, ValueError, RecursionError):
+            front = parse_yaml(text[4:].split("\n---", 1)[0])
+        except (OSError, ValueError):
             return ""
         stated = _mapping(front).get("license", "")
         names = stated if isinstance(stated, list) else [stated]
@@ -146,28 +143,12 @@ def read_json(file: Path) -> dict[str, Any]:
         ImporterError: the file cannot be read, is too large, or has something else.
     """
     try:
-        tree = json.loads(read_file(file, MAX_JSON))
+        tree = json.loads(read_bytes(file, MAX_JSON))
     except (ValueError, RecursionError) as error:
         raise ImporterError(f"`{file}` is damaged: {error}. Download it again.") from None
     if not isinstance(tree, dict):
         raise ImporterError(f"`{file}` must have a JSON object.")
     return tree
-
-
-def read_file(file: Path, limit: int) -> bytes:
-    """Read a file of limited size, in bytes.
-
-    Raises:
-        ImporterError: it cannot be read, or is larger.
-    """
-    try:
-        with file.open("rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size > limit:
-                raise ImporterError(f"`{file}` has more than {limit:,} bytes.")
-            return stream.read(size)
-    except OSError as error:
-        raise ImporterError(f"`{file}` cannot be read: {error.strerror}.") from None
 
 
 def _optional(file: Path) -> dict[str, Any]:

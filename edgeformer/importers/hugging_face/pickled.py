@@ -57,7 +57,7 @@ def read_pickled(file: Path) -> dict[str, torch.Tensor]:
     try:
         size = file.stat().st_size
         stored, starts = (_from_archive if zipfile.is_zipfile(file) else _from_stream)(file, size)
-        mapped = torch.UntypedStorage.from_file(str(file), False, size)
+        mapped: Any = torch.UntypedStorage.from_file(str(file), False, size)
         tensors = {name: _tensor(name, tensor, starts[tensor.storage.key], mapped) for name, tensor in stored.items()}
         if sum(tensor.nbytes for tensor in tensors.values()) > MAX_SHARING * size:
             raise ValueError("its weights share memory")
@@ -169,20 +169,20 @@ def _mapping() -> dict[str, Any]:
 
 
 GLOBALS: dict[str, Any] = {
-    "collections OrderedDict": _mapping,
-    "torch._utils _rebuild_tensor": _stored,
-    "torch._utils _rebuild_tensor_v2": _stored,
-    "torch._utils _rebuild_parameter": lambda tensor, *_: tensor,
-    "torch FloatStorage": torch.float32,
-    "torch HalfStorage": torch.float16,
-    "torch BFloat16Storage": torch.bfloat16,
-    "torch DoubleStorage": torch.float64,
-    "torch LongStorage": torch.int64,
-    "torch IntStorage": torch.int32,
-    "torch ShortStorage": torch.int16,
-    "torch CharStorage": torch.int8,
-    "torch ByteStorage": torch.uint8,
-    "torch BoolStorage": torch.bool,
+    "collections.OrderedDict": _mapping,
+    "torch._utils._rebuild_tensor": _stored,
+    "torch._utils._rebuild_tensor_v2": _stored,
+    "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
+    "torch.FloatStorage": torch.float32,
+    "torch.HalfStorage": torch.float16,
+    "torch.BFloat16Storage": torch.bfloat16,
+    "torch.DoubleStorage": torch.float64,
+    "torch.LongStorage": torch.int64,
+    "torch.IntStorage": torch.int32,
+    "torch.ShortStorage": torch.int16,
+    "torch.CharStorage": torch.int8,
+    "torch.ByteStorage": torch.uint8,
+    "torch.BoolStorage": torch.bool,
 }
 """What weights name: functions that are called, and classes of storages, which stand for a type of numbers."""
 VALUES = frozenset({"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"})
@@ -197,7 +197,7 @@ def _unpickled(data: io.BytesIO) -> Any:
     """
     stack: list[Any] = []
     outer: list[list[Any]] = []
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
     for opcode, argument, _ in pickletools.genops(data):
         match opcode.name:
             case name if name in VALUES:
@@ -226,9 +226,9 @@ def _unpickled(data: io.BytesIO) -> Any:
                 _extend(stack[-count - 1], stack[-count:])
                 del stack[-count:]
             case "GLOBAL":
-                if argument not in GLOBALS:
-                    raise ValueError(f"it needs {argument.replace(' ', '.')[:80]!r}, which is not a weight")
-                stack.append(GLOBALS[argument])
+                if (name := str(argument).replace(" ", ".")) not in GLOBALS:
+                    raise ValueError(f"it needs {name[:80]!r}, which is not a weight")
+                stack.append(GLOBALS[name])
             case "BINPERSID":
                 stack.append(_storage(stack.pop()))
             case "REDUCE":

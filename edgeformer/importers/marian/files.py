@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import glob
 import re
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import read_bytes
-from edgeformer.importers.marian.options import MAX_OPTIONS, OPTIONS, read_yaml
+from edgeformer.importers.archive import MAX_YAML, open_zip, read_bytes
+from edgeformer.importers.marian.options import OPTIONS, read_yaml
 from edgeformer.importers.marian.preprocessing import moses_languages
 from edgeformer.importers.marian.shortlist import is_shortlist
 from edgeformer.importers.registry import Given
@@ -61,9 +60,9 @@ class Files:
 def has_options(file: Path) -> bool:
     """Return whether a file is an ``.npz`` file with Marian's options."""
     try:
-        with zipfile.ZipFile(file) as archive:
+        with open_zip(file) as archive:
             return f"{OPTIONS}.npy" in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
+    except ImporterError:
         return False
 
 
@@ -83,7 +82,7 @@ def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, given:
     settings: Mapping[str, Any] = {}
     for pattern in (f"{path.name}.decoder.yml", "*decoder.yml", "config*.yml"):
         if candidates := sorted(folder.glob(glob.escape(pattern) if pattern.startswith(path.name) else pattern)):
-            settings = read_yaml(read_bytes(candidates[0], MAX_OPTIONS), candidates[0])
+            settings = read_yaml(read_bytes(candidates[0], MAX_YAML), candidates[0])
             break
     model = path
     if path.is_dir():

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import MAX_YAML, parse_yaml
 
 OPTIONS = "special:model.yml"
 """Array with the options of the model, as YAML."""
-MAX_OPTIONS = 1 << 20
-"""Size of the options, in bytes."""
 MAX_LENGTH = 512
 """Positions of an imported model: Marian itself has no limit."""
 NORM_EPSILON = 1e-6
@@ -31,7 +30,7 @@ def read_options(arrays: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     if OPTIONS not in arrays:
         raise ImporterError(f"`{path}` has no `{OPTIONS}`, in which Marian stores its options.")
     data = arrays[OPTIONS]
-    if not isinstance(data, np.ndarray) or data.dtype.itemsize != 1 or data.size > MAX_OPTIONS:
+    if not isinstance(data, np.ndarray) or data.dtype.itemsize != 1 or data.size > MAX_YAML:
         raise ImporterError(f"`{OPTIONS}` of `{path}` is damaged.")
     return read_yaml(data.astype(np.uint8).tobytes().rstrip(b"\0"), path)
 
@@ -42,14 +41,10 @@ def read_yaml(data: bytes, path: Path) -> Mapping[str, Any]:
     Raises:
         ImporterError: it is too long, damaged, or no mapping.
     """
-    import yaml
-
-    if len(data) > MAX_OPTIONS:
-        raise ImporterError(f"The options of `{path}` are longer than {MAX_OPTIONS:,} bytes.")
     try:
-        tree = yaml.safe_load(data.decode("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise ImporterError(f"The options of `{path}` cannot be parsed: {' '.join(str(error).split())}.") from None
+        tree = parse_yaml(data.decode("utf-8"))
+    except ValueError as error:
+        raise ImporterError(f"The options of `{path}` cannot be parsed: {error}.") from None
     if not isinstance(tree, dict):
         raise ImporterError(f"The options of `{path}` must be a mapping.")
     return tree

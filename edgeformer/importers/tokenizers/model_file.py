@@ -9,7 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from edgeformer.errors import ConfigError, DataError
+from edgeformer.errors import ConfigError, ImporterError
+from edgeformer.importers.archive import read_bytes
 from edgeformer_runtime.tokenizer.charsmap import EMPTY
 from edgeformer_runtime.tokenizer.normalizer import Spaces
 
@@ -70,20 +71,14 @@ def read_model(path: str | Path) -> SentencePieceModel:
 
     Raises:
         ConfigError: ``sentencepiece`` is not installed.
-        DataError: the file cannot be read, is damaged, or uses what is not supported.
+        ImporterError: the file cannot be read, is damaged, or uses what is not supported.
     """
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise DataError(f"SentencePiece model `{path}` cannot be read: {error.strerror}.") from None
-    if len(data) > MAX_BYTES:
-        raise DataError(f"SentencePiece model `{path}` has more than {MAX_BYTES:,} bytes; is it one?")
+    data = read_bytes(path, MAX_BYTES)
     try:
         return _model(path, _parsed(data))
     except (ValueError, UnicodeDecodeError) as error:
-        raise DataError(f"SentencePiece model `{path}` is damaged or not supported: {error}.") from None
+        raise ImporterError(f"SentencePiece model `{path}` is damaged or not supported: {error}.") from None
 
 
 def _parsed(data: bytes) -> Any:

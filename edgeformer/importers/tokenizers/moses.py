@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from edgeformer.errors import DataError
+from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes
 from edgeformer_runtime.tokenizer.moses_file import MosesFile
 
@@ -37,8 +37,7 @@ def moses_tokenizer(
         rules: those of sacremoses, or those of Moses' scripts as OPUS-MT calls them.
 
     Raises:
-        DataError: the file is damaged, or a code of more characters than bundles may have.
-        ImporterError: the file cannot be read.
+        ImporterError: the file cannot be read, is damaged, or has a code of more characters than bundles may have.
     """
     path = Path(path)
     try:
@@ -55,7 +54,7 @@ def moses_tokenizer(
         content = msgspec.json.encode(file)
         msgspec.json.decode(content, type=MosesFile)
     except (ValueError, msgspec.DecodeError) as error:
-        raise DataError(f"BPE codes `{path}` are damaged or not supported: {error}.") from None
+        raise ImporterError(f"BPE codes `{path}` are damaged or not supported: {error}.") from None
     return content.decode("utf-8")
 
 

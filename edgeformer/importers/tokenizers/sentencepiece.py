@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from edgeformer.errors import ConfigError, DataError
+from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.tokenizers.model_file import Kind, Piece, SentencePieceModel, read_model
 from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
 from edgeformer_runtime.tokenizer.sentencepiece_file import (
@@ -48,7 +48,7 @@ def sentencepiece_tokenizer(
 
     Raises:
         ConfigError: the arguments do not fit each other or the file.
-        DataError: the file cannot be read, is damaged, or uses what is not supported.
+        ImporterError: the file cannot be read, is damaged, or uses what is not supported.
     """
     model, special_tokens = _read(file), tuple(special_tokens)
     vocabulary = _vocabulary(model, ids, special_tokens)
@@ -63,7 +63,7 @@ def sentencepiece_tokenizer(
         content = msgspec.json.encode(described).decode("utf-8")
         SentencePiece(msgspec.json.decode(content, type=SentencePieceFile))
     except (msgspec.DecodeError, ValueError) as error:
-        raise DataError(f"SentencePiece model `{model.path}` cannot be converted: {error}.") from None
+        raise ImporterError(f"SentencePiece model `{model.path}` cannot be converted: {error}.") from None
     return content
 
 
@@ -76,7 +76,7 @@ def fairseq_ids(file: str | Path | SentencePieceModel, after: Sequence[str] = ()
 
     Raises:
         ConfigError: ``sentencepiece`` is not installed.
-        DataError: the file cannot be read, is damaged, or uses what is not supported.
+        ImporterError: the file cannot be read, is damaged, or uses what is not supported.
     """
     pieces = (piece.text for piece in _read(file).pieces if piece.kind not in (Kind.CONTROL, Kind.UNKNOWN))
     return {token: index for index, token in enumerate([*_FAIRSEQ, *pieces, *after])}

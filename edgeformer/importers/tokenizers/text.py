@@ -37,8 +37,7 @@ def text_tokenizer(
         rules: see :func:`moses_tokenizer`.
 
     Raises:
-        DataError: the file is damaged or not supported.
-        ImporterError: entries are parts of words, but there is no file that says how words are divided.
+        ImporterError: the file is damaged or not supported, or entries are parts of words, but there is no file.
     """
     if pieces is not None and language is not None:
         return moses_tokenizer(
