@@ -44,7 +44,7 @@ from tests.importers.bergamot_models import bergamot_files
 from tests.importers.marian_models import MARIAN, expected
 
 MARIAN_PYTHON = os.environ.get("EDGEFORMER_MARIAN_PYTHON") or sys.executable
-LANGUAGES = {"source_language": "en", "target_language": "fr"}
+LANGUAGES: dict[str, Any] = {"source_language": "en", "target_language": "fr"}
 MODELS = ["ssru", "self-attention"]
 
 

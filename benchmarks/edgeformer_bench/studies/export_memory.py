@@ -20,8 +20,8 @@ import msgspec
 import numpy as np
 
 from edgeformer_bench.commands import Command
-from edgeformer_bench.memory import peak_memory_mb
 from edgeformer_runtime.cli.output import console, table
+from edgeformer_runtime.engine.memory import peak_memory_mb
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.machine import machine_summary
 
@@ -88,7 +88,7 @@ def make_run(folder: Path, size: str) -> None:
     for name, weight in model.named_parameters():
         if name.startswith("decoder_layers") and weight.ndim == 2:
             weight.data *= 0.3  # so that outputs depend on the position, not on the last token only
-    _let_end(model, run.target_tokenizer.special)
+    _let_end(model, run.special)
     save_weights(model, run.model_path)
     run.update(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
