@@ -39,11 +39,9 @@ class Resources:
     """Free space where the bundle will be."""
 
     def __str__(self) -> str:
+        memory, disk, free = map(_gigabytes, (self.memory, self.disk, self.free))
         available = "" if self.available is None else f" ({_gigabytes(self.available)} available)"
-        return (
-            f"The export needs about {_gigabytes(self.memory)} of memory{available} and {_gigabytes(self.disk)} of disk space "
-            f"({_gigabytes(self.free)} free)"
-        )
+        return f"The export needs about {memory} of memory{available} and {disk} of disk space ({free} free)"
 
 
 def estimate(run: Run, out: Path, precision: Precision | Literal["auto"]) -> Resources:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import onnxruntime as ort
 import pytest
 import torch
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from edgeformer.cli import main
@@ -26,13 +29,14 @@ from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run
 from edgeformer_export.export import ParityError, export_run
 from edgeformer_export.model_graphs import ModelGraphs
-from edgeformer_export.sample import spread
+from edgeformer_export.sample import grouped, spread
 from edgeformer_export.tracing import kernels
 from edgeformer_export.weights import ALIGNMENT, write_weights
 from edgeformer_export.writer import ExportError, atomic_folder
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.decoding.forced_steps import Pair
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.golden import check_golden
@@ -438,3 +442,23 @@ def test_items_are_spread_evenly() -> None:
     assert spread(range(3), 8) == [0, 1, 2]
     assert spread(range(5), 1) == [0]
     assert spread([], 3) == []
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 30)), max_size=30),
+    count=st.integers(1, 8),
+    tokens=st.integers(1, 100),
+)
+def test_batches_have_few_pairs_and_tokens(lengths: list[tuple[int, int]], count: int, tokens: int) -> None:
+    pairs = [([index] * source, [index] * target) for index, (source, target) in enumerate(lengths)]
+    groups = list(grouped(pairs, count, tokens))
+    assert [pair for _, group in groups for pair in group] == pairs
+
+    def fits(group: Sequence[Pair]) -> bool:
+        return len(group) <= count and len(group) * max(len(side) for pair in group for side in pair) <= tokens
+
+    for start, group in groups:
+        assert pairs[start : start + len(group)] == group
+        assert len(group) == 1 or fits(group)
+    for (_, group), (_, following) in pairwise(groups):
+        assert not fits([*group, following[0]])  # no batch is smaller than it need be

@@ -15,6 +15,7 @@ from edgeformer.train.run import Run
 from edgeformer_export.parity.comparison import compare, compare_logits
 from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.bundle.manifest import SpecialTokens, Target
+from edgeformer_runtime.cli.verify import print_parity
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, Precision
@@ -180,3 +181,17 @@ def test_rows_that_finish_at_different_steps(taught_run: Run, translator: Transl
     assert len({len(best.ids) for best in outputs}) > 1
     report = compare(taught_run.load_model(), translator.session, sources, [options], "fp32")
     assert report.problems == []
+
+
+def test_empty_outputs_are_told(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    model, special = store.run("output_bias").load_model(), SpecialTokens()
+    model.projection.bias.data[special.eos] += 1000
+    session, sources = TorchSession(model, special), random_sources(model, [6, 9, 4])
+    report = compare(model, session, sources, [DecodeOptions(beam_size=1), DecodeOptions(beam_size=3)], "fp32")
+    assert [(entry.identical, entry.empty) for entry in report.tokens] == [(3, 3), (3, 3)]
+    assert report.problems == []
+    assert report.warnings[1].startswith("3 of 3 outputs compared with beam size 3 are empty")
+    print_parity(report)
+    assert capsys.readouterr().err.count("Warning: 3 of 3 outputs compared with beam size") == 2
+    few = msgspec.structs.replace(report.tokens[0], sentences=30)
+    assert msgspec.structs.replace(report, tokens=(few,)).warnings == []

@@ -76,3 +76,10 @@ def test_a_failing_example_may_hold_brackets(small_bundle: Path, tmp_path: Path)
     assert result.exit_code == 1
     assert "[/red]" in result.stdout
     assert "Traceback" not in result.output
+
+
+def test_examples_with_an_empty_output_are_counted(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    edit_golden(bundle, lambda tree: tree["cases"][4].update(ids=[], output=""))
+    result = run("verify", bundle)
+    assert "Golden examples: 11 of 12 ok (1 with an empty output), largest score difference" in result.stdout

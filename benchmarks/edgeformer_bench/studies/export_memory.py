@@ -43,7 +43,7 @@ SIZES: dict[str, tuple[int, dict[str, Any]]] = {
 }
 """Vocabulary and settings of models such as OPUS-MT, BART base and NLLB-200 distilled 600M; ``tiny`` shows what
 does not grow with the model."""
-LINES = 256
+LINES = 64
 LENGTH = 20
 """Target position at which the end token becomes the most probable one."""
 ROWS = 64
