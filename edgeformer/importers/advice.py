@@ -1,4 +1,4 @@
-"""What to do about files that are no model which an importer reads."""
+"""Advice on files that no importer reads."""
 
 from __future__ import annotations
 

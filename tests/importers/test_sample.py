@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from edgeformer.importers.tokenizers.words import word_tokenizer
 
 from edgeformer.cli import main
 from edgeformer.importers.sample import SENTENCES, readable_text, sample_text
-from edgeformer.importers.tokenizers.words import word_tokenizer
 from edgeformer.train.run import MAX_UNKNOWN, Run
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests.importers.marian_models import MARIAN

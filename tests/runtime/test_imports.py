@@ -35,7 +35,7 @@ COMMANDS = (
 )
 OPTIONAL = {
     "distributed/ray_workers.py": {"pyarrow", "ray"},
-    "tokenizer/moses.py": {"sacremoses", "subword_nmt"},
+    "tokenizer/moses.py": {"regex", "sacremoses", "subword_nmt"},
     "text/segmentation.py": {"sentencex"},
     "text/documents/fields.py": {"lxml"},
     "text/documents/open_document.py": {"lxml"},
@@ -176,5 +176,6 @@ def test_edgeformer_never_imports_the_exporter() -> None:
 def test_torch_is_imported_at_once_only_where_models_and_training_are() -> None:
     root = Path(edgeformer.__file__).parent
     for path in sources(root):
-        if path.relative_to(root).parts[0] not in {"model", "train"}:
+        place = path.relative_to(root)
+        if place.parts[0] not in {"model", "train"} and place.as_posix() != "importers/hugging_face/pickled.py":
             assert "torch" not in {name for name, at_once in imports(path) if at_once}, path

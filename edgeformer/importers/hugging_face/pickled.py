@@ -90,7 +90,7 @@ def _from_archive(file: Path, size: int) -> tuple[dict[str, Stored], dict[str, i
 
 
 def _from_stream(file: Path, size: int) -> tuple[dict[str, Stored], dict[str, int]]:
-    """The same for a file that is no archive: each storage has its count in front."""
+    """The same for a file of torch before 1.6, in which each storage has its count in front."""
     with file.open("rb") as stream:
         pickles = io.BytesIO(stream.read(min(size, MAX_PICKLE)))
         if (_unpickled(pickles), _unpickled(pickles)) != (MAGIC, PROTOCOL):
