@@ -142,6 +142,6 @@ def _without_weights(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, ir.Ten
         if tensor is not None and tensor.nbytes >= MIN_BYTES:
             weights[name] = tensor
             value.const_value = ir.ExternalTensor(
-                "weights", None, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape), name=name
+                "weights", None, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
             )
     return ir.to_proto(model), weights

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from edgeformer.importers.tokenizers.words import word_tokenizer
 
 from edgeformer.cli import main
 from edgeformer.importers.sample import SENTENCES, readable_text, sample_text
+from edgeformer.importers.tokenizers import text_tokenizer
 from edgeformer.train.run import MAX_UNKNOWN, Run
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests.importers.marian_models import MARIAN
@@ -23,7 +23,8 @@ def of_words(words: list[str]) -> Tokenizer:
     """Build a tokenizer of words between spaces, as CTranslate2's models without SentencePiece have."""
     vocabulary = {word: index for index, word in enumerate(["<pad>", "<unk>", "<s>", "</s>", *words])}
     special_tokens = ["<pad>", "<s>", "</s>"]
-    return Tokenizer.from_json(word_tokenizer(vocabulary, special_tokens=special_tokens, unk_token="<unk>"), "words")
+    content = text_tokenizer(vocabulary, special_tokens, "<unk>", pieces=None, language=None)
+    return Tokenizer.from_json(content, "words")
 
 
 @pytest.mark.parametrize("language", ["ar", "", "nonsense"])

@@ -59,7 +59,8 @@ def _converted(model: onnx.ModelProto) -> onnx.ModelProto:
     del model.graph.value_info[:]
     model.graph.value_info.extend(types)
     # Types were inferred during tracing; the converter's own inference does not know ONNX Runtime's operators.
-    return convert_float_to_float16(model, keep_io_types=[LOGITS, ATTENTION], disable_shape_infer=True)
+    half: onnx.ModelProto = convert_float_to_float16(model, keep_io_types=[LOGITS, ATTENTION], disable_shape_infer=True)
+    return half
 
 
 def _rounded(array: NDArray[np.float32]) -> NDArray[np.float16]:

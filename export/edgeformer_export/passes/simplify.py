@@ -43,6 +43,7 @@ class Simplify(ir.passes.FunctionalPass):
 
 
 def _simplified(model: onnx.ModelProto) -> onnx.ModelProto:
+    simplified: onnx.ModelProto
     simplified, valid = onnxsim.simplify(model, skipped_optimizers=_SKIPPED)
     if not valid:
         raise RuntimeError("onnxsim's own check of the simplified graph failed")
