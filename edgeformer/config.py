@@ -22,6 +22,8 @@ from edgeformer_runtime.limits import MAX_THREADS
 
 _LIMIT = 2**63
 """Numbers of this size or larger, including infinity, fit neither torch's integers nor JSON."""
+MAX_COPIES = 100
+"""Maximum of each field of :class:`AugmentConfig`."""
 
 
 class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -44,12 +46,37 @@ class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_
     """Lowercase the text before tokenizing it. The output is then lowercase too."""
 
 
+class AugmentConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Altered copies of training pairs, in addition to the pairs: for each kind, the mean number of copies of a pair
+    where the change is certain on both sides."""
+
+    names: float = 0.0
+    """Given names, surnames and cities replaced by others."""
+    numbers: float = 0.0
+    """Numbers in digits replaced by others of the same form, as each language writes them."""
+    joined: float = 0.0
+    """Two sentences as one text, or as clauses joined by "and"."""
+    placeholders: float = 0.0
+    """Placeholders and addresses in place of names and numbers; emoji and addresses before and after sentences."""
+    lowercase: float = 0.0
+    """Both sides in lower case."""
+    uppercase: float = 0.0
+    """Both sides in capitals."""
+    titlecase: float = 0.0
+    """Every word of the source capitalized, as in headlines."""
+    unpunctuated: float = 0.0
+    """Both sides without final punctuation."""
+    quotes: float = 0.0
+    """Straight apostrophes and quotation marks of the source made curly, and curly ones straight."""
+
+
 class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Which text to train on, and which sentence pairs to keep."""
 
-    corpus: str | None = None
+    corpus: str | tuple[str, ...] | None = None
     """A named corpus (see ``edgeformer data list``), or a folder that ``edgeformer data prepare`` or
-    ``edgeformer distill`` has written; omit it to specify files instead."""
+    ``edgeformer distill`` has written, or a list of them, each of which is split by itself; one that is listed twice
+    counts twice. Omit it to specify files instead."""
     train: tuple[str, ...] = ()
     """Two files with aligned lines (source, target), or one tab-separated file; plain, ``.gz``, or
     ``archive.zip:member``."""
@@ -65,8 +92,15 @@ class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """Maximum sentence length on either side, in whitespace-separated words; longer pairs are dropped."""
     max_ratio: float = 9.0
     """Maximum ratio between the two sides' lengths in words (after adding one to each length)."""
+    same_digits: bool = False
+    """Drop pairs whose sides have different digits, such as those with "18" on one side and "eighteen" on the other."""
+    french_spaces: bool = False
+    """Write French targets as typographers do: narrow no-break spaces before ``?``, ``!`` and ``;``, and no-break
+    spaces before colons and inside guillemets."""
+    augment: AugmentConfig = msgspec.field(default_factory=AugmentConfig)
+    """Altered copies of the training pairs."""
     seed: int = 1
-    """Seed of the split."""
+    """Seed of the split and of the altered copies."""
 
 
 class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -251,6 +285,11 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
     ]
     if MAX_THREADS < train.threads < _LIMIT:
         problems.append(f"`train.threads` must be at most {MAX_THREADS}, but is {train.threads}")
+    problems += [
+        f"`data.augment.{kind}` must be from 0 to {MAX_COPIES}, but is {mean}"
+        for kind, mean in msgspec.structs.asdict(data.augment).items()
+        if not 0 <= mean <= MAX_COPIES
+    ]
     if not 0 <= train.label_smoothing < 1:
         problems.append(f"`train.label_smoothing` must be at least 0 and below 1, but is {train.label_smoothing}")
     if not all(0 <= beta < 1 for beta in train.adam_betas):
