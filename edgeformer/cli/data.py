@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from edgeformer.config import DataConfig, load_recipe, recipe_names
+from edgeformer.config import DataConfig, Recipe, load_recipe, recipe_names
 from edgeformer.data.catalog import CORPORA
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.cli import options
@@ -78,16 +78,17 @@ def prepare(name: str, out: Path, data_dir: Path | None, split: dict[str, int], 
     If the sizes or the seed differ from those of a recipe, the test set written here overlaps with what a model of
     that recipe was trained on.
     """
-    from edgeformer.data.corpora import load_corpus
+    from edgeformer.data.augment.load import load_with_copies
     from edgeformer.data.prepare import ensure_writable, write_corpus
 
     ensure_writable(out, overwrite=overwrite)
-    config, source_language, target_language = _source(name)
-    corpus = load_corpus(msgspec.structs.replace(config, **split), data_dir)
+    recipe = _recipe(name)
+    recipe = msgspec.structs.replace(recipe, data=msgspec.structs.replace(recipe.data, **split))
+    corpus = load_with_copies(recipe, data_dir)
     corpus = replace(
         corpus,
-        source_language=source_language or corpus.source_language,
-        target_language=target_language or corpus.target_language,
+        source_language=recipe.source_language or corpus.source_language,
+        target_language=recipe.target_language or corpus.target_language,
     )
     write_corpus(corpus, out, overwrite=overwrite)
     click.echo(f"{name}: {corpus.report.summary()}")
@@ -97,15 +98,14 @@ def prepare(name: str, out: Path, data_dir: Path | None, split: dict[str, int], 
     click.echo(f"Wrote {out}.")
 
 
-def _source(name: str) -> tuple[DataConfig, str, str]:
-    """What to read, and the languages if a recipe states them.
+def _recipe(name: str) -> Recipe:
+    """The recipe of that name, or one that has nothing but the corpus of that name.
 
     Raises:
         ConfigError: ``name`` is neither a corpus nor a recipe.
     """
     if name in CORPORA:
-        return DataConfig(corpus=name), "", ""
+        return Recipe(model={}, data=DataConfig(corpus=name))
     if name not in recipe_names() and not Path(name).is_file():
         raise ConfigError(f"`{name}` is neither a corpus nor a recipe. Corpora: {', '.join(CORPORA)}.")
-    recipe = load_recipe(name)
-    return recipe.data, recipe.source_language, recipe.target_language
+    return load_recipe(name)

@@ -92,7 +92,7 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
     then in the cache folder, and finally downloaded. The user's own files and folders are relative to ``data_dir`` if
     it is given, else to the current folder.
 
-    The copies of ``data.augment`` are not part of it; :func:`~edgeformer.data.augment.copies.load_with_copies` adds
+    The copies of ``data.augment`` are not part of it; :func:`~edgeformer.data.augment.load.load_with_copies` adds
     them.
 
     Args:

@@ -13,7 +13,7 @@ from lightning_fabric import Fabric
 from rich.console import Console
 
 from edgeformer.config import Recipe
-from edgeformer.data.augment.copies import load_with_copies
+from edgeformer.data.augment.load import load_with_copies
 from edgeformer.data.batches import BatchStream, EncodedPairs, evenly_spaced
 from edgeformer.data.corpora import ParallelCorpus
 from edgeformer.data.vocabulary import train_tokenizers

@@ -109,7 +109,7 @@ def test_processes_other_than_the_first_print_nothing(folder: Path, monkeypatch:
 def test_the_current_folder_is_refused_early(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "empty").mkdir()
     monkeypatch.chdir(folder / "empty")
-    monkeypatch.setattr("edgeformer.train.trainer.load_corpus", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr("edgeformer.train.trainer.load_with_copies", lambda *_: pytest.fail("too late"))
     result = CliRunner().invoke(main, [*arguments(folder)[:-1], "."])
     assert result.exit_code == 1
     assert "`.` is the current folder" in result.output

@@ -4,44 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from random import Random
 
-import msgspec
-
-from edgeformer.config import AugmentConfig, Recipe
+from edgeformer.config import AugmentConfig
 from edgeformer.data.augment.form import lowercase, quotes, titlecase, unpunctuated, uppercase
 from edgeformer.data.augment.joined import Joined
 from edgeformer.data.augment.names import Names
 from edgeformer.data.augment.numbers import Numbers
 from edgeformer.data.augment.placeholders import Placeholders
-from edgeformer.data.corpora import ParallelCorpus, load_corpus
 from edgeformer.data.text import Pair
 from edgeformer.errors import ConfigError
 
 Alteration = Callable[[Pair, Random], Pair | None]
 """Returns an altered copy of a pair, or ``None`` if the change is not certain on both sides."""
-
-
-def load_with_copies(recipe: Recipe, data_dir: Path | None = None) -> ParallelCorpus:
-    """Load the corpus of a recipe and add altered copies to its training pairs, unless it was written with them.
-
-    Raises:
-        ConfigError: as :func:`~edgeformer.data.corpora.load_corpus`, or there are to be copies and CLDR does not know
-            the recipe's languages.
-        DataError: the corpus cannot be read.
-    """
-    corpus = load_corpus(recipe.data, data_dir)
-    wanted = {kind: mean for kind, mean in msgspec.structs.asdict(recipe.data.augment).items() if mean}
-    if not wanted or corpus.provenance.augment:
-        return corpus
-    languages = corpus.source_language or recipe.source_language, corpus.target_language or recipe.target_language
-    train = augmented(corpus.train, recipe.data.augment, languages, seed=recipe.data.seed)
-    text = "".join(f"{source}\t{target}\n" for source, target in train).encode("utf-8")
-    hashes = {**corpus.provenance.sha256, "augmented": hashlib.sha256(text).hexdigest()}
-    provenance = msgspec.structs.replace(corpus.provenance, sha256=hashes, augment=wanted)
-    return replace(corpus, train=train, provenance=provenance)
 
 
 def augmented(pairs: Sequence[Pair], config: AugmentConfig, languages: tuple[str, str], *, seed: int) -> list[Pair]:

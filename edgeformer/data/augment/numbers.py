@@ -52,9 +52,13 @@ class Numbers:
     def __init__(self, languages: tuple[str, str]) -> None:
         self._formats = [_Format(language) for language in languages]
 
+    def of_both(self, pair: Pair) -> tuple[list[Number], list[Number]]:
+        """Return the numbers of each side."""
+        return self._formats[0].numbers(pair[0]), self._formats[1].numbers(pair[1])
+
     def find(self, pair: Pair) -> list[tuple[Number, Number]]:
         """Return the numbers of both sides, in the order of the source; empty unless they correspond one to one."""
-        source, target = (form.numbers(side) for form, side in zip(self._formats, pair, strict=True))
+        source, target = self.of_both(pair)
         of_target = {number.value: number for number in target}
         values = {number.value for number in source}
         if not len(values) == len(source) == len(target) or values != of_target.keys():
