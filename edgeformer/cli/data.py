@@ -1,7 +1,8 @@
-"""The commands ``data list`` and ``data prepare``."""
+"""The commands ``data list``, ``data prepare`` and ``data software``."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from edgeformer.config import DataConfig, Recipe, load_recipe, recipe_names
 from edgeformer.data.catalog import CORPORA
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.cli import options
+from edgeformer_runtime.files import write_atomically
 
 _DEFAULTS = DataConfig()
 
@@ -96,6 +98,27 @@ def prepare(name: str, out: Path, data_dir: Path | None, split: dict[str, int], 
     if corpus.provenance.licence:
         click.echo(f"license: {corpus.provenance.licence}")
     click.echo(f"Wrote {out}.")
+
+
+@data.command()
+@click.argument("language")
+@click.argument("packages", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write, English<TAB>translation.")
+def software(language: str, packages: tuple[Path, ...], out: Path) -> None:
+    """Write the strings and the help of programs from Debian packages.
+
+    LANGUAGE is that of the translations, such as fr. PACKAGES are the .deb files of libreoffice-help-en-us,
+    libreoffice-help-LANGUAGE, libreoffice-l10n-LANGUAGE and gnome-user-docs, all or some of them. The corpus
+    software-en-fr is the file software.en-fr.tsv that is made from those of Debian 12.
+    """
+    from edgeformer.data.software import software_pairs
+
+    if out.is_dir():
+        raise ConfigError(f"`{out}` is a folder; give the name of a file to write.")
+    pairs = software_pairs(packages, language)
+    write_atomically(out, "".join("\t".join(pair) + "\n" for pair in pairs).encode("utf-8"))
+    for name, count in Counter(name for *_, name in pairs).items():
+        click.echo(f"{name}: {count:,} pairs")
 
 
 def _recipe(name: str) -> Recipe:

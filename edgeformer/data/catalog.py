@@ -142,8 +142,8 @@ def _software(language: Literal["fr"], *, sha256: str, pairs: int) -> Corpus:
     """Return the corpus from English."""
     name = f"software.en-{language}.tsv"
     advice = (
-        f"make it from Debian's packages with `python -m edgeformer.data.software {language} *.deb --out "
-        f"DIR/software/{name}`; the documentation of that module names the packages"
+        f"make it from Debian's packages with `edgeformer data software {language} *.deb --out DIR/software/{name}` "
+        "(see `edgeformer data software --help`)"
     )
     return Corpus(
         name=f"software-en-{language}",

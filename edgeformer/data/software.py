@@ -4,24 +4,24 @@ English sentences and their translations from LibreOffice (MPL-2.0) and the GNOM
 Debian or Ubuntu, this writes the French text::
 
     apt-get download libreoffice-help-en-us libreoffice-help-fr libreoffice-l10n-fr gnome-user-docs
-    python -m edgeformer.data.software fr *.deb --out data/software/en-fr.tsv
+    edgeformer data software fr *.deb --out DIR/software/software.en-fr.tsv
 """
 
 from __future__ import annotations
 
 import gettext
 import io
+import lzma
 import re
 import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import click
-
+from edgeformer.data.text import read_content
 from edgeformer.errors import DataError
-from edgeformer_runtime.files import write_atomically
 
 _AR_MAGIC, _AR_HEADER = b"!<arch>\n", 60
 _HELP = re.compile(r"\./usr/share/libreoffice/help/(?P<language>[\w-]+)/(?P<page>text/.+\.html)")
@@ -46,19 +46,18 @@ def software_pairs(packages: Sequence[Path], language: str) -> list[tuple[str, s
         language: as the packages write it, such as ``fr`` or ``pt-BR``.
 
     Raises:
-        DataError: a file is not a Debian package, or the packages hold no pairs.
+        DataError: a file is missing, damaged or not a Debian package, or the packages hold no pairs.
     """
     help_texts: dict[str, Texts] = {"en-US": {}, language: {}}
     gnome: dict[str, Texts] = {"C": {}, language: {}}
     messages: list[tuple[str, str]] = []
-    for package in packages:
-        for path, content in _files(package):
-            if (match := _HELP.fullmatch(path)) and match["language"] in help_texts:
-                help_texts[match["language"]] |= _paragraphs(match["page"], content)
-            elif (match := _GNOME.fullmatch(path)) and match["language"] in gnome:
-                gnome[match["language"]] |= _page(match["page"], content)
-            elif (match := _MESSAGES.fullmatch(path)) and match["language"] == language:
-                messages += _catalog(content)
+    for path, content in chain.from_iterable(map(_files, packages)):
+        if (match := _HELP.fullmatch(path)) and match["language"] in help_texts:
+            help_texts[match["language"]] |= _paragraphs(match["page"], content)
+        elif (match := _GNOME.fullmatch(path)) and match["language"] in gnome:
+            gnome[match["language"]] |= _page(match["page"], content)
+        elif (match := _MESSAGES.fullmatch(path)) and match["language"] == language:
+            messages += _catalog(content)
     sizes = [Counter(page for page, _ in texts) for texts in gnome.values()]
     same = {page for page in sizes[0] if sizes[0][page] == sizes[1][page]}
     found = [(*pair, "libreoffice-help") for pair in _aligned(help_texts["en-US"], help_texts[language])]
@@ -72,7 +71,7 @@ def software_pairs(packages: Sequence[Path], language: str) -> list[tuple[str, s
         if all(pair) and pair[0] != pair[1]
     }
     if not distinct:
-        raise DataError(f"The packages hold no text in English and `{language}`; see the module's documentation.")
+        raise DataError(f"The packages hold no text in English and `{language}`; give those of both languages.")
     return [(source, target, name) for (source, target), name in distinct.items()]
 
 
@@ -87,21 +86,25 @@ def _aligned(source: Mapping[tuple[str, object], str], target: Texts) -> Iterato
 
 
 def _files(package: Path) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the files that a Debian package installs."""
-    content = package.read_bytes()
+    """Names and contents of the files that a Debian package installs: those of a tar archive in an ar archive."""
+    content = read_content(package)
     if not content.startswith(_AR_MAGIC):
         raise DataError(f"`{package}` is not a Debian package; give files whose names end in .deb.")
     position = len(_AR_MAGIC)
-    while position < len(content):
-        name = content[position : position + 16].decode("ascii").strip().rstrip("/")
-        size = int(content[position + 48 : position + 58])
-        position += _AR_HEADER
-        if name.startswith("data.tar"):
-            with tarfile.open(fileobj=io.BytesIO(content[position : position + size])) as archive:
-                for member in archive:
-                    if member.isfile() and (file := archive.extractfile(member)):
-                        yield member.name, file.read()
-        position += size + size % 2
+    try:
+        while position < len(content):
+            name, size = content[position : position + 16], int(content[position + 48 : position + 58])
+            position += _AR_HEADER
+            if position + size > len(content):
+                raise EOFError("it ends early")
+            if name.startswith(b"data.tar"):
+                with tarfile.open(fileobj=io.BytesIO(content[position : position + size])) as archive:
+                    for member in archive:
+                        if member.isfile() and (file := archive.extractfile(member)):
+                            yield member.name, file.read()
+            position += size + size % 2
+    except (ValueError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
+        raise DataError(f"`{package}` is damaged: {error}. Fetch it again.") from None
 
 
 def _paragraphs(page: str, content: bytes) -> Texts:
@@ -144,20 +147,3 @@ def _unmarked(text: str) -> str:
 
 def _clean(text: str) -> str:
     return re.sub(r"[ \t\r\n]+", " ", text).strip()
-
-
-@click.command()
-@click.argument("language")
-@click.argument("packages", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write: English<TAB>translation.")
-def main(language: str, packages: tuple[Path, ...], out: Path) -> None:
-    """Write the pairs of English and LANGUAGE in Debian PACKAGES."""
-    pairs = software_pairs(packages, language)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, "".join("\t".join(pair) + "\n" for pair in pairs).encode("utf-8"))
-    for name, count in Counter(name for *_, name in pairs).items():
-        click.echo(f"{name}: {count:,} pairs")
-
-
-if __name__ == "__main__":
-    main()

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 
+from babel import UnknownLocaleError
+
 from edgeformer.config import AugmentConfig
 from edgeformer.data.augment.form import lowercase, quotes, titlecase, unpunctuated, uppercase
 from edgeformer.data.augment.joined import Joined
@@ -37,7 +39,7 @@ def augmented(pairs: Sequence[Pair], config: AugmentConfig, languages: tuple[str
     """
     try:
         names, numbers, joined = Names(languages), Numbers(languages), Joined(pairs, languages)
-    except ValueError as error:  # of Babel, whose UnknownLocaleError is no subclass
+    except (ValueError, UnknownLocaleError) as error:
         raise ConfigError(f"`data.augment` needs the recipe's languages: {error}.") from None
     alterations: Mapping[str, Alteration] = {
         "names": names.replaced,

@@ -17,7 +17,7 @@ _SPACES = "\u202f\u00a0"
 _CODE = r"\(?\+?\d+\)?(?:(?:[-./:]|[ \u00a0\u202f](?=[\d(]))\(?\d+\)?){2,}|\d{3,}-\d{3,}"
 """Phone numbers, versions, dates in digits: groups with separators."""
 _TIME = r"(?P<hour>[01]?\d|2[0-3])(?P<colon>:|\s?h\s?)(?P<minute>[0-5]\d)(?P<half>\s?[ap]\.?m\b)?"
-_UNIT = r"(?:k?m|cm|mm|k?g|mg|km/h|kW|[KMGT]B|[kKMGT]o|p[xt]|ms|s|min|h)\b"
+_UNIT = r"(?:k?m|cm|mm|k?g|mg|km/h|kW|[KMGT]B|[kKMGT]o|p[xt]|ms|min|h)\b"
 _ORDINAL = {"en": r"st|nd|rd|th", "fr": r"i?[eè]mes?|es?"}
 """What follows the digits of an ordinal number above 1."""
 _BEFORE_AMOUNT = re.compile(r"(?:[$€£¥]|\b(?:EUR|USD))\s?$")
@@ -106,10 +106,10 @@ class _Format:
         self.language, self.decimal, self.group = locale.language, symbols["decimal"], symbols["group"]
         group = f"[{_SPACES} .]" if self.group in _SPACES else re.escape(self.group)
         ordinal = _ORDINAL.get(self.language, "(?!)")
+        integer = rf"(?P<integer>\d{{1,3}}(?:{group}\d{{3}})+(?![-/: ]?\d)|(?!{_CODE})\d+)"
+        end = rf"(?:{re.escape(self.decimal)}(?P<decimals>\d+)|(?P<ordinal>{ordinal})\b)?"
         self._pattern = re.compile(
-            rf"(?<![\w.,])(?:{_TIME}|(?P<code>{_CODE})|(?P<integer>\d{{1,3}}(?:{group}\d{{3}})+|\d+)"
-            rf"(?:{re.escape(self.decimal)}(?P<decimals>\d+)|(?P<ordinal>{ordinal})\b)?)(?:(?!\w|[.,]\d)|(?={_UNIT}))"
-            r"|\w*\d\w*"
+            rf"(?<![\w.,])(?:{_TIME}|{integer}{end}|(?P<code>{_CODE}))(?:(?!\w|[.,]\d)|(?={_UNIT}))|\w*\d\w*"
         )
 
     def numbers(self, text: str) -> list[Number]:
