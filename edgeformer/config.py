@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -22,8 +22,8 @@ from edgeformer_runtime.limits import MAX_THREADS
 
 _LIMIT = 2**63
 """Numbers of this size or larger, including infinity, fit neither torch's integers nor JSON."""
-MAX_COPIES = 100
-"""Maximum of each field of :class:`AugmentConfig`."""
+Mean = Annotated[float, msgspec.Meta(ge=0, le=100)]
+"""A mean number of copies."""
 
 
 class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -50,23 +50,23 @@ class AugmentConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     """Altered copies of training pairs, in addition to the pairs: for each kind, the mean number of copies of a pair
     where the change is certain on both sides."""
 
-    names: float = 0.0
+    names: Mean = 0.0
     """Given names, surnames and cities replaced by others."""
-    numbers: float = 0.0
+    numbers: Mean = 0.0
     """Numbers in digits replaced by others of the same form, as each language writes them."""
-    joined: float = 0.0
+    joined: Mean = 0.0
     """Two sentences as one text, or as clauses joined by "and"."""
-    placeholders: float = 0.0
+    placeholders: Mean = 0.0
     """Placeholders and addresses in place of names and numbers; emoji and addresses before and after sentences."""
-    lowercase: float = 0.0
+    lowercase: Mean = 0.0
     """Both sides in lower case."""
-    uppercase: float = 0.0
+    uppercase: Mean = 0.0
     """Both sides in capitals."""
-    titlecase: float = 0.0
+    titlecase: Mean = 0.0
     """Every word of the source capitalized, as in headlines."""
-    unpunctuated: float = 0.0
+    unpunctuated: Mean = 0.0
     """Both sides without final punctuation."""
-    quotes: float = 0.0
+    quotes: Mean = 0.0
     """Straight apostrophes and quotation marks of the source made curly, and curly ones straight."""
 
 
@@ -285,11 +285,6 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
     ]
     if MAX_THREADS < train.threads < _LIMIT:
         problems.append(f"`train.threads` must be at most {MAX_THREADS}, but is {train.threads}")
-    problems += [
-        f"`data.augment.{kind}` must be from 0 to {MAX_COPIES}, but is {mean}"
-        for kind, mean in msgspec.structs.asdict(data.augment).items()
-        if not 0 <= mean <= MAX_COPIES
-    ]
     if not 0 <= train.label_smoothing < 1:
         problems.append(f"`train.label_smoothing` must be at least 0 and below 1, but is {train.label_smoothing}")
     if not all(0 <= beta < 1 for beta in train.adam_betas):

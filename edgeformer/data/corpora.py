@@ -159,8 +159,10 @@ def _joined(corpora: Sequence[ParallelCorpus]) -> ParallelCorpus:
     if len({(corpus.source_language, corpus.target_language) for corpus in corpora}) > 1:
         pairs = ", ".join(f"{corpus.source_language} → {corpus.target_language}" for corpus in corpora)
         raise ConfigError(f"The corpora of `data.corpus` must have the same languages, but have {pairs}.")
-    if any(corpus.provenance.tokenize == "none" for corpus in corpora):
-        raise ConfigError("A corpus that is already tokenized cannot be combined with others; give it alone.")
+    for origin in (corpus.provenance for corpus in corpora):
+        if origin.tokenize == "none" or origin.augment:
+            form = "altered copies" if origin.augment else "tokenized text"
+            raise ConfigError(f"`{origin.name}` has {form} and cannot be combined with others; give it alone.")
     train, valid, test = (
         [pair for corpus in corpora for pair in getattr(corpus, part)] for part in ("train", "valid", "test")
     )

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from edgeformer.cli import main
 from edgeformer.config import load_recipe, recipe_names
+from edgeformer.data.catalog import CORPORA
 
 SMALL = """
 [model]
@@ -146,4 +147,6 @@ def test_shipped_recipes_are_valid_and_described(name: str) -> None:
     assert recipe.description
     assert f"{recipe.source_language}-{recipe.target_language}" in name
     assert recipe.data.corpus
-    assert name.startswith(recipe.data.corpus.removesuffix("-tok"))
+    corpora = recipe.data.corpus if isinstance(recipe.data.corpus, tuple) else (recipe.data.corpus,)
+    assert set(corpora) <= CORPORA.keys()
+    assert len(corpora) > 1 or name.startswith(corpora[0].removesuffix("-tok"))
