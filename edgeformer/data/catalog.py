@@ -183,7 +183,7 @@ _WORDS = replace(
     _DATES,
     name="words-en-fr",
     description="Days, months, countries, languages, currencies, units, numbers in words, dates, greetings; generated",
-    pairs=8_418,
+    pairs=9_391,
     is_list=True,
 )
 

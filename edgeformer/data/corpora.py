@@ -108,16 +108,16 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
     if data_dir is not None and not data_dir.is_dir():
         raise DataError(f"The data folder `{data_dir}` does not exist; check --data.")
     if isinstance(config.corpus, tuple):
-        parts = [(name, _load(msgspec.structs.replace(config, corpus=name), data_dir)) for name in config.corpus]
+        parts = [(name, _load(config, name, data_dir)) for name in config.corpus]
         return _joined([_undivided(part) if _is_list(name) else part for name, part in parts])
-    return _load(config, data_dir)
+    return _load(config, config.corpus, data_dir)
 
 
-def _load(config: DataConfig, data_dir: Path | None) -> ParallelCorpus:
-    """Load one corpus."""
-    if config.corpus and config.corpus not in CORPORA:
-        return _load_folder(config, ((data_dir or Path()) / config.corpus).resolve(), data_dir)
-    corpus = CORPORA[config.corpus] if config.corpus else None
+def _load(config: DataConfig, name: str | None, data_dir: Path | None) -> ParallelCorpus:
+    """Load one corpus, or the user's own files if it has no name."""
+    if name and name not in CORPORA:
+        return _load_folder(config, name, data_dir)
+    corpus = CORPORA[name] if name else None
     hashes: dict[str, str] = {}
 
     def part(own: Sequence[str], pinned: Sequence[PinnedFile]) -> list[Pair] | None:
@@ -217,12 +217,13 @@ def read_report(folder: Path) -> CorpusReport:
         ) from None
 
 
-def _load_folder(config: DataConfig, folder: Path, data_dir: Path | None) -> ParallelCorpus:
+def _load_folder(config: DataConfig, name: str, data_dir: Path | None) -> ParallelCorpus:
     """Read a folder written by ``edgeformer data prepare`` or ``edgeformer distill``."""
+    folder = ((data_dir or Path()) / name).resolve()
     if not folder.is_dir():
         raise ConfigError(
             f"`data.corpus` must be one of {', '.join(CORPORA)}, or a folder written by `edgeformer data prepare` or "
-            f"`edgeformer distill`, but is `{config.corpus}`, and there is no folder `{folder.absolute()}`."
+            f"`edgeformer distill`, but is `{name}`, and there is no folder `{folder.absolute()}`."
         )
     report = read_report(folder)
     expected = {str(folder / name): sha256 for files in report.files.values() for name, sha256 in files.items()}

@@ -7,21 +7,21 @@ numbers in words; greetings and other set phrases.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from random import Random
 from typing import Any
 
 from babel import Locale
-from babel.numbers import get_currency_name
+from babel.numbers import format_currency, format_decimal, get_currency_name
 from babel.units import format_unit
 
 from edgeformer.data.dates import generate_dates
 from edgeformer.data.text import Pair
 
 _ENGLISH, _FRENCH = Locale("en"), Locale("fr")
-_DATES = 6000
+_DATES, _PER_SENTENCE = 6000, 50
 _NUMBERS = (*range(201), *range(300, 1000, 100), *range(1000, 10_000, 1000))
 
 
@@ -35,9 +35,10 @@ def generate_words(*, seed: int = 1) -> list[Pair]:
         *_names(),
         *_measures(),
         *((english_number(number), french_number(number)) for number in numbers),
+        *_sentences(random),
         *generate_dates(size=_DATES, seed=seed),
     ]
-    distinct = list(dict.fromkeys(pairs))
+    distinct = list(dict.fromkeys((english, _with_usual_symbols(french)) for english, french in pairs))
     random.shuffle(distinct)
     return distinct
 
@@ -106,7 +107,7 @@ def _names() -> Iterator[Pair]:
             yield english, french
 
 
-def _shared(english: dict[str, str], french: dict[str, str], keys: Iterable[str]) -> Iterator[Pair]:
+def _shared(english: Mapping[str, str], french: Mapping[str, str], keys: Iterable[str]) -> Iterator[Pair]:
     return ((english[key], french[key]) for key in keys if key in french)
 
 
@@ -118,6 +119,32 @@ def _measures() -> Iterator[Pair]:
         for number in (1, 10):
             english, french = (get_currency_name(code, number, locale) for locale in (_ENGLISH, _FRENCH))
             yield f"{number} {english}", f"{number} {french}"
+
+
+def _sentences(random: Random) -> Iterator[Pair]:
+    """Sentences and labels with numbers."""
+    for english, french in _table()["amounts"].items():
+        for _ in range(_PER_SENTENCE):
+            amount, code = random.randrange(200, 10 ** random.randint(3, 7)) / 100, random.choice(("EUR", "USD", "GBP"))
+            in_both = (format_currency(amount, code, locale=locale) for locale in (_ENGLISH, _FRENCH))
+            yield english.format(next(in_both)), french.format(next(in_both))
+    for english, french in _table()["codes"].items():
+        for _ in range(_PER_SENTENCE):
+            sizes = random.choices((2, 3, 4), k=random.randint(2, 4))
+            code = random.choice(("-", " ", ".", "")).join(
+                str(random.randrange(10**size)).zfill(size) for size in sizes
+            )
+            yield english.format(code), french.format(code)
+    for english, french in _table()["integers"].items():
+        for _ in range(_PER_SENTENCE):
+            number = random.randint(2, 10 ** random.randint(1, 6))
+            in_both = (format_decimal(number, locale=locale) for locale in (_ENGLISH, _FRENCH))
+            yield english.format(next(in_both)), french.format(next(in_both))
+
+
+def _with_usual_symbols(french: str) -> str:
+    """French text with the symbols of dollars and pounds that people write."""
+    return french.replace("$US", "$").replace("£GB", "£")
 
 
 def _entries(name: str) -> list[str]:

@@ -393,13 +393,13 @@ def test_a_list_of_words_is_for_training_alone(several: Path) -> None:
 
 
 def test_corpora_that_cannot_be_combined(several: Path) -> None:
-    sizes = {"valid_size": 5, "test_size": 5}
-    with pytest.raises(ConfigError, match=r"must have the same languages, but have en → fr, fr → en"):
-        load_corpus(DataConfig(corpus=("a", "c"), **sizes), several)
-    with pytest.raises(ConfigError, match=r"`tok` has tokenized text and cannot be combined"):
-        load_corpus(DataConfig(corpus=("a", "tok"), **sizes), several)
-    with pytest.raises(ConfigError, match=r"must be one of a, b, .* but is `x`"):
-        load_corpus(DataConfig(corpus=("a", "x"), **sizes), several)
+    for other, problem in {
+        "c": r"must have the same languages, but have en → fr, fr → en",
+        "tok": r"`tok` has tokenized text and cannot be combined",
+        "x": r"must be one of a, b, .* but is `x`",
+    }.items():
+        with pytest.raises(ConfigError, match=problem):
+            load_corpus(DataConfig(corpus=("a", other), valid_size=5, test_size=5), several)
 
 
 def test_a_file_that_must_be_made(several: Path) -> None:

@@ -51,4 +51,4 @@ class Joined:
         if max(lower, capital) <= _CERTAIN * min(lower, capital):
             return None
         initial = word[0].lower() if lower > capital else word[0]
-        return self._lists[side].format(first[:-1], initial + second[word.end() :])
+        return str(self._lists[side].format(first[:-1], initial + second[word.end() :]))

@@ -69,7 +69,7 @@ class Names:
         new: list[Name] = []
         for name, _ in found:
             like = [other for other in self._kinds[self._kind_of[name]] if _begins(other) == _begins(name)]
-            new.append(random.choice([other for other in like if other not in new] or [name]))
+            new.append(_new(random, [other for other in like if other not in new] or [name]))
         return substituted(pair, [spans for _, spans in found], new)
 
 
@@ -86,6 +86,15 @@ def substituted(pair: Pair, spans: Sequence[Spans], new: Sequence[Pair]) -> Pair
 @cache
 def _word(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])")
+
+
+def _new(random: Random, names: Sequence[Name]) -> Name:
+    """One of the names, or a third of the time halves of two, so that models copy names instead of learning them."""
+    first, second = (random.choice(names) for _ in range(2))
+    if random.random() < 2 / 3 or first.source != first.target:
+        return first
+    half, other = len(first.source) // 2 + 1, second.source[len(second.source) // 2 :]
+    return Name(first.source[:half] + other, first.source[:half] + other)
 
 
 def _begins(name: Name) -> tuple[bool, bool]:
