@@ -19,10 +19,9 @@ from edgeformer.config import AugmentConfig, recipe_from_tree
 from edgeformer.data.augment import form
 from edgeformer.data.augment.copies import augmented
 from edgeformer.data.augment.joined import Joined
-from edgeformer.data.augment.names import Name, Names
+from edgeformer.data.augment.names import Name, Names, entries
 from edgeformer.data.augment.numbers import Numbers
 from edgeformer.data.augment.placeholders import Placeholders
-from edgeformer.data.augment.tables import entries
 from edgeformer.data.text import Pair
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.text.protected import protected_spans

@@ -2,8 +2,8 @@
 missing punctuation, short strings and two clauses, and with the text of programs.
 
 The sets are made of the test parts of Tatoeba and of the strings of programs, which no model of the recipes
-``everyday-*`` was trained on, and of templates for numbers. ``kept`` is the share of sentences whose numbers, names or
-placeholders are all in the translation, numbers in the format of the target language.
+``everyday-*`` was trained on, of templates for numbers, and of a phrase book. ``kept`` is the share of sentences whose
+numbers, names or placeholders are all in the translation, numbers in the format of the target language.
 
 ::
 
@@ -94,6 +94,7 @@ def skills(source_language: str, target_language: str, data_dir: Path | None) ->
         Skill(name="titlecase", pairs=_altered(everyday, form.titlecase)),
         Skill(name="curly quotes", pairs=_altered(everyday, form.quotes)),
         Skill(name="two clauses", pairs=_altered(everyday, joined.joined)),
+        Skill(name="phrase book", pairs=_phrases(languages)),
     ]
 
 
@@ -155,6 +156,13 @@ def _has_numbers(numbers: Numbers, pair: Pair, text: str) -> bool:
     """Whether source and translation have the same numbers, in the formats of their languages."""
     source, target = (sorted(number.value for number in side) for side in numbers.of_both((pair[0], text)))
     return source == target
+
+
+def _phrases(languages: tuple[str, str]) -> list[Pair]:
+    """Sentences of a phrase book, to be read; corpora may have some of them."""
+    text = (resources.files(__package__) / "phrases.tsv").read_text(encoding="utf-8")
+    pairs = [(english, french) for english, _, french in (line.partition("\t") for line in text.splitlines())]
+    return pairs if languages == ("en", "fr") else [(french, english) for english, french in pairs]
 
 
 def _numbers(languages: tuple[str, str]) -> list[Pair]:

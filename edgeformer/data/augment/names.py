@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
+from importlib import resources
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from babel import Locale
 from babel.core import get_global
 
-from edgeformer.data.augment.tables import entries, name_forms
 from edgeformer.data.text import Pair
 
 Spans = tuple[tuple[int, int], tuple[int, int]]
@@ -39,7 +40,7 @@ class Names:
         self._kinds = {kind: [Name(name, name) for name in entries(kind)] for kind in ("men", "women", "surnames")}
         self._kinds["cities"] = _cities(languages)
         self._kind_of = {name: kind for kind, names in reversed(self._kinds.items()) for name in names}
-        for form, other in name_forms().items():
+        for form, other in _tables()["forms"].items():
             for name in (Name(form, other), Name(other, form)):
                 self._kind_of[name] = "women" if form in entries("women") else "men"
         self._targets: dict[str, list[str]] = {}
@@ -81,6 +82,17 @@ def substituted(pair: Pair, spans: Sequence[Spans], new: Sequence[Pair]) -> Pair
             begin, end = both[side]
             sides[side] = sides[side][:begin] + texts[side] + sides[side][end:]
     return sides[0], sides[1]
+
+
+@cache
+def entries(name: str) -> list[str]:
+    """Return a list of ``tables.toml``."""
+    return str(_tables()[name]).split()
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads((resources.files(__package__) / "tables.toml").read_text(encoding="utf-8"))
 
 
 @cache

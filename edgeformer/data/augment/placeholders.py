@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from edgeformer.data.augment.names import Names, substituted
+from edgeformer.data.augment.names import Names, entries, substituted
 from edgeformer.data.augment.numbers import Numbers
-from edgeformer.data.augment.tables import entries
 from edgeformer.data.text import Pair
 
 
@@ -19,6 +18,7 @@ class Placeholders:
     def inserted(self, pair: Pair, random: Random) -> Pair:
         """Return a copy with something that must be kept."""
         spans = [*(spans for _, spans in self._names.find(pair)), *self._numbers.spans(pair)]
+        spans = [(source, target) for source, target in spans if pair[0][source[1] :][:1] not in ("'", "’")]
         if spans:
             text = _address(random) if random.random() < 0.15 else _placeholder(random)
             return substituted(pair, [random.choice(spans)], [(text, text)])
