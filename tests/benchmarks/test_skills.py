@@ -18,12 +18,13 @@ class Corpus:
 
 @pytest.fixture(params=[("en", "fr"), ("fr", "en")], ids="-".join)
 def made(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Skill]:
+    source_language, target_language = request.param
     pairs = [(f"Tom's cat number {n} is here.", f"Le chat numéro {n} de Tom est là.") for n in range(2, 400)]
     pairs += [("Go!", "Va !"), ("I am very tired.", "Je suis très fatigué.")]
-    if request.param[0] == "fr":
+    if source_language == "fr":
         pairs = [(french, english) for english, french in pairs]
     monkeypatch.setattr(module, "load_corpus", lambda config, data_dir: Corpus(list(pairs)))
-    return {skill.name: skill for skill in skills(*request.param, None)}
+    return {skill.name: skill for skill in skills(source_language, target_language, None)}
 
 
 def test_references_have_what_must_be_kept(made: dict[str, Skill]) -> None:

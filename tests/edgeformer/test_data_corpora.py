@@ -21,7 +21,7 @@ from edgeformer.config import DataConfig
 from edgeformer.data import corpora, download
 from edgeformer.data.catalog import CORPORA, Corpus, PinnedFile
 from edgeformer.data.corpora import load_corpus
-from edgeformer.data.prepare import ensure_writable
+from edgeformer.data.prepare import ensure_writable, write_corpus
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
 
@@ -390,6 +390,21 @@ def test_a_list_of_words_is_for_training_alone(several: Path) -> None:
     assert (len(loaded.valid), len(loaded.test)) == (5, 5)
     alone = load_corpus(msgspec.structs.replace(config, corpus="words-en-fr"), several)
     assert (len(alone.train), len(alone.valid), len(alone.test)) == (40, 5, 5)
+
+
+def test_a_folder_beside_named_corpora(several: Path) -> None:
+    config = DataConfig(corpus="a", valid_size=5, test_size=5)
+    prepared = load_corpus(config, several)
+    write_corpus(prepared, several / "folder")
+    loaded = load_corpus(msgspec.structs.replace(config, corpus=("folder", "words-en-fr")), several)
+    assert loaded.train[:50] == prepared.train
+    assert (loaded.valid, loaded.test) == (prepared.valid, prepared.test)
+    assert len(loaded.train) == 100
+    assert loaded.provenance.name == "a + words-en-fr"
+    with_copies = replace(prepared, provenance=msgspec.structs.replace(prepared.provenance, augment={"names": 1.0}))
+    write_corpus(with_copies, several / "copies")
+    with pytest.raises(ConfigError, match=r"`a` has altered copies and cannot be combined"):
+        load_corpus(msgspec.structs.replace(config, corpus=("copies", "words-en-fr")), several)
 
 
 def test_corpora_that_cannot_be_combined(several: Path) -> None:
