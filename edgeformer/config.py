@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -22,6 +22,8 @@ from edgeformer_runtime.limits import MAX_THREADS
 
 _LIMIT = 2**63
 """Numbers of this size or larger, including infinity, fit neither torch's integers nor JSON."""
+Mean = Annotated[float, msgspec.Meta(ge=0, le=100)]
+"""A mean number of copies."""
 
 
 class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -44,12 +46,37 @@ class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_
     """Lowercase the text before tokenizing it. The output is then lowercase too."""
 
 
+class AugmentConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Altered copies of training pairs, in addition to the pairs: for each kind, the mean number of copies of a pair
+    where the change is certain on both sides."""
+
+    names: Mean = 0.0
+    """Given names, surnames and cities replaced by others."""
+    numbers: Mean = 0.0
+    """Numbers in digits replaced by others of the same form, as each language writes them."""
+    joined: Mean = 0.0
+    """Two sentences as one text, or as clauses joined by "and"."""
+    placeholders: Mean = 0.0
+    """Placeholders and addresses in place of names and numbers; emoji and addresses before and after sentences."""
+    lowercase: Mean = 0.0
+    """Both sides in lower case."""
+    uppercase: Mean = 0.0
+    """Both sides in capitals."""
+    titlecase: Mean = 0.0
+    """Every word of the source capitalized, as in headlines."""
+    unpunctuated: Mean = 0.0
+    """Both sides without final punctuation."""
+    quotes: Mean = 0.0
+    """Straight apostrophes and quotation marks of the source made curly, and curly ones straight."""
+
+
 class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Which text to train on, and which sentence pairs to keep."""
 
-    corpus: str | None = None
+    corpus: str | tuple[str, ...] | None = None
     """A named corpus (see ``edgeformer data list``), or a folder that ``edgeformer data prepare`` or
-    ``edgeformer distill`` has written; omit it to specify files instead."""
+    ``edgeformer distill`` has written, or a list of them, each of which is split by itself; one that is listed twice
+    counts twice. Omit it to specify files instead."""
     train: tuple[str, ...] = ()
     """Two files with aligned lines (source, target), or one tab-separated file; plain, ``.gz``, or
     ``archive.zip:member``."""
@@ -65,8 +92,15 @@ class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """Maximum sentence length on either side, in whitespace-separated words; longer pairs are dropped."""
     max_ratio: float = 9.0
     """Maximum ratio between the two sides' lengths in words (after adding one to each length)."""
+    same_digits: bool = False
+    """Drop pairs whose sides have different digits, such as those with "18" on one side and "eighteen" on the other."""
+    french_spaces: bool = False
+    """Write French targets as typographers do: narrow no-break spaces before ``?``, ``!`` and ``;``, and no-break
+    spaces before colons and inside guillemets."""
+    augment: AugmentConfig = msgspec.field(default_factory=AugmentConfig)
+    """Altered copies of the training pairs."""
     seed: int = 1
-    """Seed of the split."""
+    """Seed of the split and of the altered copies."""
 
 
 class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

@@ -1,17 +1,19 @@
-"""The commands ``data list`` and ``data prepare``."""
+"""The commands ``data list``, ``data prepare`` and ``data software``."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import click
 import msgspec
 
-from edgeformer.config import DataConfig, load_recipe, recipe_names
+from edgeformer.config import DataConfig, Recipe, load_recipe, recipe_names
 from edgeformer.data.catalog import CORPORA
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.cli import options
+from edgeformer_runtime.files import write_atomically
 
 _DEFAULTS = DataConfig()
 
@@ -78,16 +80,17 @@ def prepare(name: str, out: Path, data_dir: Path | None, split: dict[str, int], 
     If the sizes or the seed differ from those of a recipe, the test set written here overlaps with what a model of
     that recipe was trained on.
     """
-    from edgeformer.data.corpora import load_corpus
+    from edgeformer.data.augment.load import load_with_copies
     from edgeformer.data.prepare import ensure_writable, write_corpus
 
     ensure_writable(out, overwrite=overwrite)
-    config, source_language, target_language = _source(name)
-    corpus = load_corpus(msgspec.structs.replace(config, **split), data_dir)
+    recipe = _recipe(name)
+    recipe = msgspec.structs.replace(recipe, data=msgspec.structs.replace(recipe.data, **split))
+    corpus = load_with_copies(recipe, data_dir)
     corpus = replace(
         corpus,
-        source_language=source_language or corpus.source_language,
-        target_language=target_language or corpus.target_language,
+        source_language=recipe.source_language or corpus.source_language,
+        target_language=recipe.target_language or corpus.target_language,
     )
     write_corpus(corpus, out, overwrite=overwrite)
     click.echo(f"{name}: {corpus.report.summary()}")
@@ -97,15 +100,35 @@ def prepare(name: str, out: Path, data_dir: Path | None, split: dict[str, int], 
     click.echo(f"Wrote {out}.")
 
 
-def _source(name: str) -> tuple[DataConfig, str, str]:
-    """What to read, and the languages if a recipe states them.
+@data.command()
+@click.argument("language")
+@click.argument("packages", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write, English<TAB>translation.")
+def software(language: str, packages: tuple[Path, ...], out: Path) -> None:
+    """Write the strings and the help of programs from Debian packages.
+
+    LANGUAGE is that of the translations, such as fr. PACKAGES are the .deb files of libreoffice-help-en-us,
+    libreoffice-help-LANGUAGE, libreoffice-l10n-LANGUAGE and gnome-user-docs, all or some of them. The corpus
+    software-en-fr is the file software.en-fr.tsv that is made from those of Debian 12.
+    """
+    from edgeformer.data.software import software_pairs
+
+    if out.is_dir():
+        raise ConfigError(f"`{out}` is a folder; give the name of a file to write.")
+    pairs = software_pairs(packages, language)
+    write_atomically(out, "".join("\t".join(pair) + "\n" for pair in pairs).encode("utf-8"))
+    for name, count in Counter(name for *_, name in pairs).items():
+        click.echo(f"{name}: {count:,} pairs")
+
+
+def _recipe(name: str) -> Recipe:
+    """The recipe of that name, or one that has nothing but the corpus of that name.
 
     Raises:
         ConfigError: ``name`` is neither a corpus nor a recipe.
     """
     if name in CORPORA:
-        return DataConfig(corpus=name), "", ""
+        return Recipe(model={}, data=DataConfig(corpus=name))
     if name not in recipe_names() and not Path(name).is_file():
         raise ConfigError(f"`{name}` is neither a corpus nor a recipe. Corpora: {', '.join(CORPORA)}.")
-    recipe = load_recipe(name)
-    return recipe.data, recipe.source_language, recipe.target_language
+    return load_recipe(name)

@@ -8,6 +8,10 @@ from typing import Literal
 
 _MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1"
 _MULTI30K_LICENSE = "none stated; the captioned images are for non-commercial research"
+_SOFTWARE_LICENSE = (
+    "MPL-2.0, attribution: LibreOffice contributors; CC-BY-SA 3.0, attribution: the GNOME Documentation Project"
+)
+_CLDR_LICENSE = "Unicode License v3 (CLDR)"
 _TATOEBA_LICENSE = "CC-BY 2.0 FR, attribution: Tatoeba"
 
 # SHA-256 of the decompressed text.
@@ -42,11 +46,13 @@ class PinnedFile:
     name: str
     """File name without ``.gz``; a local file may have this suffix or not."""
     url: str
-    """Address to download it from."""
+    """Address to download it from; empty if it must be made."""
     sha256: str
     """SHA-256 of the content after gzip decompression, or of the zip archive itself."""
     member: str = ""
     """Path of the text file inside a zip archive."""
+    advice: str = ""
+    """How to make the file if it has no address."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +74,15 @@ class Corpus:
     origin: str
     """Address for humans, or how the corpus is generated."""
     train: tuple[PinnedFile, ...] = ()
-    """Two aligned files or one tab-separated file; empty for the generated corpus."""
+    """Two aligned files or one tab-separated file; empty for a generated corpus."""
     valid: tuple[PinnedFile, ...] = ()
     """The corpus's own validation files; split from ``train`` if empty."""
     test: tuple[PinnedFile, ...] = ()
     """The corpus's own test files; split from ``train`` if empty."""
     target_first: bool = False
     """The files have the target language first."""
+    is_list: bool = False
+    """A list of words, not sentences to measure with: beside other corpora, all of it is for training."""
     tokenized: bool = False
     """The text is already tokenized, so BLEU must not tokenize it again."""
 
@@ -127,14 +135,39 @@ def _tatoeba(
         origin="https://www.manythings.org/anki/",
         train=(file,),
     )
-    to_english = replace(
-        from_english,
-        name=f"tatoeba-{language}-en",
-        source_language=language,
-        target_language="en",
-        target_first=True,
+    return from_english, _reversed(from_english)
+
+
+def _software(language: Literal["fr"], *, sha256: str, pairs: int) -> Corpus:
+    """Return the corpus from English."""
+    name = f"software.en-{language}.tsv"
+    advice = (
+        f"make it from Debian's packages with `edgeformer data software {language} *.deb --out DIR/software/{name}` "
+        "(see `edgeformer data software --help`)"
     )
-    return from_english, to_english
+    return Corpus(
+        name=f"software-en-{language}",
+        description="Strings and help of LibreOffice 7.4 and GNOME 43; split by source sentence",
+        source_language="en",
+        target_language=language,
+        license=_SOFTWARE_LICENSE,
+        pairs=pairs,
+        origin=f"Debian 12: libreoffice-help-en-us, libreoffice-help-{language}, libreoffice-l10n-{language}, "
+        "gnome-user-docs",
+        train=(PinnedFile(folder="software", name=name, url="", sha256=sha256, advice=advice),),
+    )
+
+
+def _reversed(corpus: Corpus) -> Corpus:
+    """The same corpus in the other direction."""
+    source, target = corpus.source_language, corpus.target_language
+    return replace(
+        corpus,
+        name=corpus.name.removesuffix(f"{source}-{target}") + f"{target}-{source}",
+        source_language=target,
+        target_language=source,
+        target_first=not corpus.target_first,
+    )
 
 
 _DATES = Corpus(
@@ -142,16 +175,29 @@ _DATES = Corpus(
     description="Dates, times, numbers, currencies and units as CLDR writes them; generated, no download",
     source_language="en",
     target_language="fr",
-    license="Unicode License v3 (CLDR)",
+    license=_CLDR_LICENSE,
     pairs=60_000,
     origin="generated with Babel from https://cldr.unicode.org",
 )
+_WORDS = replace(
+    _DATES,
+    name="words-en-fr",
+    description="Days, months, countries, languages, currencies, units, numbers in words, dates, greetings; generated",
+    pairs=9_391,
+    is_list=True,
+)
+
+_SOFTWARE_FR = _software("fr", sha256="5dc837e0d2e1a322efe50573a2ac649944dccfbc9d0e73141bc4dd99620383bb", pairs=59_436)
 
 CORPORA = MappingProxyType(
     {
         corpus.name: corpus
         for corpus in (
             _DATES,
+            _WORDS,
+            _reversed(_WORDS),
+            _SOFTWARE_FR,
+            _reversed(_SOFTWARE_FR),
             _multi30k("de", tokenized=False),
             _multi30k("de", tokenized=True),
             _multi30k("fr", tokenized=False),

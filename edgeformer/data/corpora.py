@@ -14,7 +14,8 @@ import msgspec
 from edgeformer.config import DataConfig
 from edgeformer.data.catalog import CORPORA, Corpus, PinnedFile
 from edgeformer.data.download import cache_folder, download
-from edgeformer.data.filters import FilterReport, filter_pairs
+from edgeformer.data.filters import FilterReport, drop_other_digits, filter_pairs, sum_of
+from edgeformer.data.french_spaces import french_spaces
 from edgeformer.data.split import split_by_source
 from edgeformer.data.text import Pair, decompress, read_content, read_pairs
 from edgeformer.errors import ConfigError, DataError
@@ -37,6 +38,8 @@ class Provenance(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """SHA-256 of each file's decompressed content by file name; of the archive itself for a named zip."""
     distilled: dict[str, Any] = {}
     """If a teacher wrote the training targets: the teacher, its decoding options and its input; else empty."""
+    augment: dict[str, float] = {}
+    """The fields of ``[data.augment]`` if the text has altered copies of pairs."""
 
     @property
     def tokenize(self) -> str:
@@ -85,9 +88,12 @@ class ParallelCorpus:
 def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCorpus:
     """Read, filter and split the text that a recipe names.
 
-    Files of a named corpus are searched for in ``data_dir`` and its subfolders ``multi30k`` and ``tatoeba``, then in
-    the cache folder, and finally downloaded. The user's own files and folders are relative to ``data_dir`` if it is
-    given, else to the current folder.
+    Files of a named corpus are searched for in ``data_dir`` and its subfolders such as ``multi30k`` and ``tatoeba``,
+    then in the cache folder, and finally downloaded. The user's own files and folders are relative to ``data_dir`` if
+    it is given, else to the current folder.
+
+    The copies of ``data.augment`` are not part of it; :func:`~edgeformer.data.augment.load.load_with_copies` adds
+    them.
 
     Args:
         config: section ``[data]`` of a recipe.
@@ -101,9 +107,17 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
         raise ConfigError("The recipe must have either `data.corpus` or `data.train`.")
     if data_dir is not None and not data_dir.is_dir():
         raise DataError(f"The data folder `{data_dir}` does not exist; check --data.")
-    if config.corpus and config.corpus not in CORPORA:
-        return _load_folder(config, ((data_dir or Path()) / config.corpus).resolve(), data_dir)
-    corpus = CORPORA[config.corpus] if config.corpus else None
+    if isinstance(config.corpus, tuple):
+        parts = [(name, _load(config, name, data_dir)) for name in config.corpus]
+        return _joined([_undivided(part) if _is_list(name) else part for name, part in parts])
+    return _load(config, config.corpus, data_dir)
+
+
+def _load(config: DataConfig, name: str | None, data_dir: Path | None) -> ParallelCorpus:
+    """Load one corpus, or the user's own files if it has no name."""
+    if name and name not in CORPORA:
+        return _load_folder(config, name, data_dir)
+    corpus = CORPORA[name] if name else None
     hashes: dict[str, str] = {}
 
     def part(own: Sequence[str], pinned: Sequence[PinnedFile]) -> list[Pair] | None:
@@ -111,12 +125,9 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
             return _read_own(own, data_dir, hashes)
         if not pinned:
             return None
-        pairs = _read_pinned(pinned, data_dir, hashes)
-        return [(second, first) for first, second in pairs] if corpus and corpus.target_first else pairs
+        return _in_direction(_read_pinned(pinned, data_dir, hashes), corpus)
 
-    train = part(config.train, corpus.train if corpus else ())
-    if train is None:
-        train = _generate(config, hashes)
+    train = part(config.train, corpus.train if corpus else ()) or _generate(config, corpus, hashes)
     valid = part(config.valid, corpus.valid if corpus else ())
     test = part(config.test, corpus.test if corpus else ())
 
@@ -127,8 +138,13 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
         test_size=config.test_size if test is None else 0,
         seed=config.seed,
     )
+    train = split.train  # the split is independent of what follows
+    if config.same_digits:
+        train, report = drop_other_digits(train, report)
+    if config.french_spaces:
+        train = [(source, french_spaces(target)) for source, target in train]
     return ParallelCorpus(
-        train=split.train,
+        train=train,
         valid=split.valid if valid is None else valid,
         test=split.test if test is None else test,
         report=report,
@@ -136,6 +152,50 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
         source_language=corpus.source_language if corpus else "",
         target_language=corpus.target_language if corpus else "",
     )
+
+
+def _joined(corpora: Sequence[ParallelCorpus]) -> ParallelCorpus:
+    """Several corpora as one; what one of them holds out is not trained on, whatever its case and punctuation."""
+    if len({(corpus.source_language, corpus.target_language) for corpus in corpora}) > 1:
+        pairs = ", ".join(f"{corpus.source_language} → {corpus.target_language}" for corpus in corpora)
+        raise ConfigError(f"The corpora of `data.corpus` must have the same languages, but have {pairs}.")
+    for origin in (corpus.provenance for corpus in corpora):
+        if origin.tokenize == "none" or origin.augment:
+            form = "altered copies" if origin.augment else "tokenized text"
+            raise ConfigError(f"`{origin.name}` has {form} and cannot be combined with others; give it alone.")
+    train, valid, test = (
+        [pair for corpus in corpora for pair in getattr(corpus, part)] for part in ("train", "valid", "test")
+    )
+    held_out = {_key(source) for source, _ in (*valid, *test)}
+    origins = list({corpus.provenance.name: corpus.provenance for corpus in corpora}.values())
+    return ParallelCorpus(
+        train=[pair for pair in train if _key(pair[0]) not in held_out],
+        valid=valid,
+        test=test,
+        report=sum_of([corpus.report for corpus in corpora]),
+        provenance=Provenance(
+            name=" + ".join(origin.name for origin in origins),
+            licence="; ".join(f"{origin.name}: {origin.licence or 'unknown'}" for origin in origins),
+            origin="; ".join(dict.fromkeys(origin.origin for origin in origins if origin.origin)),
+            sha256={f"{origin.name}/{file}": sha256 for origin in origins for file, sha256 in origin.sha256.items()},
+            distilled=next((origin.distilled for origin in origins if origin.distilled), {}),
+        ),
+        source_language=corpora[0].source_language,
+        target_language=corpora[0].target_language,
+    )
+
+
+def _is_list(name: str) -> bool:
+    return name in CORPORA and CORPORA[name].is_list
+
+
+def _undivided(corpus: ParallelCorpus) -> ParallelCorpus:
+    return replace(corpus, train=corpus.train + corpus.valid + corpus.test, valid=[], test=[])
+
+
+def _key(source: str) -> str:
+    """A sentence without case, white space and punctuation."""
+    return "".join(filter(str.isalnum, source.casefold())) or source
 
 
 def read_report(folder: Path) -> CorpusReport:
@@ -157,12 +217,13 @@ def read_report(folder: Path) -> CorpusReport:
         ) from None
 
 
-def _load_folder(config: DataConfig, folder: Path, data_dir: Path | None) -> ParallelCorpus:
+def _load_folder(config: DataConfig, name: str, data_dir: Path | None) -> ParallelCorpus:
     """Read a folder written by ``edgeformer data prepare`` or ``edgeformer distill``."""
+    folder = ((data_dir or Path()) / name).resolve()
     if not folder.is_dir():
         raise ConfigError(
             f"`data.corpus` must be one of {', '.join(CORPORA)}, or a folder written by `edgeformer data prepare` or "
-            f"`edgeformer distill`, but is `{config.corpus}`, and there is no folder `{folder.absolute()}`."
+            f"`edgeformer distill`, but is `{name}`, and there is no folder `{folder.absolute()}`."
         )
     report = read_report(folder)
     expected = {str(folder / name): sha256 for files in report.files.values() for name, sha256 in files.items()}
@@ -186,18 +247,23 @@ def _load_folder(config: DataConfig, folder: Path, data_dir: Path | None) -> Par
     )
 
 
+def _in_direction(pairs: list[Pair], corpus: Corpus | None) -> list[Pair]:
+    return [(second, first) for first, second in pairs] if corpus and corpus.target_first else pairs
+
+
 def _provenance(corpus: Corpus | None, hashes: dict[str, str]) -> Provenance:
     if corpus is None:
         return Provenance(name="files", licence="", origin="", sha256=hashes)
     return Provenance(name=corpus.name, licence=corpus.license, origin=corpus.origin, sha256=hashes)
 
 
-def _generate(config: DataConfig, hashes: dict[str, str]) -> list[Pair]:
-    from edgeformer.data.dates import generate_dates  # only this corpus needs Babel
+def _generate(config: DataConfig, corpus: Corpus | None, hashes: dict[str, str]) -> list[Pair]:
+    from edgeformer.data.dates import generate_dates  # only generated corpora need Babel
+    from edgeformer.data.words import generate_words
 
-    pairs = generate_dates(seed=config.seed)
+    pairs = (generate_words if corpus and corpus.is_list else generate_dates)(seed=config.seed)
     hashes["generated"] = _sha256("".join(f"{source}\t{target}\n" for source, target in pairs).encode("utf-8"))
-    return pairs
+    return _in_direction(pairs, corpus)
 
 
 def folder_of_files(config: DataConfig, recipe: Path) -> Path | None:
@@ -239,6 +305,10 @@ def _obtain(file: PinnedFile, data_dir: Path | None) -> Path:
         if path.is_file():
             _verify(file, path.read_bytes(), path, "Remove the file to have it downloaded again")
             return path
+    if not file.url:
+        raise DataError(
+            f"`{file.name}` is not in the folder of --data or its subfolder `{file.folder}`; {file.advice}."
+        )
     content = download(file.url)
     path = cache / file.url.rpartition("/")[2]
     _verify(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -22,6 +23,8 @@ class FilterReport(msgspec.Struct, kw_only=True, frozen=True):
     """Pairs whose lengths differ by more than ``max_ratio``."""
     duplicate: int
     """Pairs that repeat an earlier one exactly."""
+    digits: int = 0
+    """Pairs whose sides have different digits."""
 
     @property
     def total(self) -> int:
@@ -31,7 +34,7 @@ class FilterReport(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def dropped(self) -> int:
         """Pairs dropped."""
-        return self.empty + self.too_long + self.ratio + self.duplicate
+        return self.empty + self.too_long + self.ratio + self.duplicate + self.digits
 
     def summary(self) -> str:
         """One line for humans."""
@@ -40,6 +43,7 @@ class FilterReport(msgspec.Struct, kw_only=True, frozen=True):
             "too long": self.too_long,
             "length ratio": self.ratio,
             "duplicate": self.duplicate,
+            "different digits": self.digits,
         }
         listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
         return f"kept {self.kept:,} of {self.total:,} pairs" + (f"; dropped {listed}" if listed else "")
@@ -70,3 +74,20 @@ def filter_pairs(
         else:
             kept[source, target] = None
     return list(kept), FilterReport(kept=len(kept), **dropped)
+
+
+def drop_other_digits(pairs: list[Pair], report: FilterReport) -> tuple[list[Pair], FilterReport]:
+    """Drop pairs whose sides do not have each digit equally often, and count them in the report."""
+    kept = [pair for pair in pairs if _digits(pair[0]) == _digits(pair[1])]
+    dropped = len(pairs) - len(kept)
+    return kept, msgspec.structs.replace(report, kept=report.kept - dropped, digits=report.digits + dropped)
+
+
+def sum_of(reports: Sequence[FilterReport]) -> FilterReport:
+    """Add up the numbers of several reports."""
+    fields = FilterReport.__struct_fields__
+    return FilterReport(**{field: sum(getattr(report, field) for report in reports) for field in fields})
+
+
+def _digits(text: str) -> list[str]:
+    return sorted(re.findall(r"\d", text))

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from edgeformer.config import Recipe, recipe_from_tree
-from edgeformer.data.corpora import load_corpus
+from edgeformer.data.augment.load import load_with_copies
 from edgeformer.errors import CheckpointError, ConfigError, DataError
 from edgeformer.quality.bootstrap import difference_interval, sentence_counts
 from edgeformer.quality.evaluation import aligned_lines, translate_all
@@ -220,7 +220,7 @@ def validation_text(path: Path, data_dir: Path | None = None, files: tuple[Path,
             f"`{path}` was imported and has no validation set; give text and its translation with --valid SOURCE "
             "REFERENCE."
         )
-    corpus = load_corpus(recipe.data, data_dir)
+    corpus = load_with_copies(recipe, data_dir)
     trained_on = msgspec.structs.replace(trained_on, initial=None)
     if trained_on not in (TextOrigin(), _origin(msgspec.to_builtins(corpus.provenance))):
         raise DataError(

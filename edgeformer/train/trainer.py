@@ -13,8 +13,9 @@ from lightning_fabric import Fabric
 from rich.console import Console
 
 from edgeformer.config import Recipe, with_warmup
+from edgeformer.data.augment.load import load_with_copies
 from edgeformer.data.batches import BatchStream, EncodedPairs, evenly_spaced
-from edgeformer.data.corpora import ParallelCorpus, load_corpus
+from edgeformer.data.corpora import ParallelCorpus
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError, TrainingError
 from edgeformer.families import is_shipped, model_config
@@ -132,7 +133,7 @@ def train(
     if recipe.train.threads:
         torch.set_num_threads(recipe.train.threads)
 
-    corpus = load_corpus(recipe.data, data_dir)
+    corpus = load_with_copies(recipe, data_dir)
     if run is None:
         run = _create(out, recipe, corpus, console, init, export_check=export_check)
     elif run.info.provenance.get("sha256") != corpus.provenance.sha256:

@@ -21,7 +21,7 @@ from edgeformer.config import DataConfig
 from edgeformer.data import corpora, download
 from edgeformer.data.catalog import CORPORA, Corpus, PinnedFile
 from edgeformer.data.corpora import load_corpus
-from edgeformer.data.prepare import ensure_writable
+from edgeformer.data.prepare import ensure_writable, write_corpus
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
 
@@ -319,7 +319,7 @@ def test_generated_corpus() -> None:
 
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the corpora in ../shared/data")
-@pytest.mark.parametrize("name", [name for name in CORPORA if name != "dates-en-fr"])
+@pytest.mark.parametrize("name", [name for name, corpus in CORPORA.items() if any(file.url for file in corpus.train)])
 def test_pins_fit_the_real_files(name: str) -> None:
     loaded = load_corpus(DataConfig(corpus=name), SHARED_DATA)
     sources = [{source for source, _ in part} for part in (loaded.train, loaded.valid, loaded.test)]
@@ -330,3 +330,108 @@ def test_pins_fit_the_real_files(name: str) -> None:
         assert (len(sources[1]), len(sources[2])) == (1_000, 1_000)
         assert sources[0].isdisjoint(sources[1] | sources[2])
         assert sources[1].isdisjoint(sources[2])
+
+
+@pytest.fixture
+def several(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder with the corpora ``a`` and ``b``, which share sentences, and ``c``, from French."""
+    rows = {
+        "a": [(f"Word {number}.", f"Mot {number}.") for number in range(60)],
+        "b": [(f"word {number}", f"terme {number}") for number in range(40, 100)],
+    }
+    entries = {}
+    for name, pairs in rows.items():
+        content = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
+        (tmp_path / f"{name}.tsv").write_bytes(content)
+        file = PinnedFile(
+            folder="x", name=f"{name}.tsv", url="", sha256=hashlib.sha256(content).hexdigest(), advice="make it"
+        )
+        entries[name] = replace(CORPORA["tatoeba-en-fr"], name=name, train=(file,), license=f"license of {name}")
+    entries["c"] = replace(entries["a"], name="c", source_language="fr", target_language="en", target_first=True)
+    entries["words-en-fr"] = CORPORA["words-en-fr"]
+    entries["tok"] = replace(entries["a"], name="tok", tokenized=True)
+    monkeypatch.setattr(corpora, "CORPORA", MappingProxyType(entries))
+    monkeypatch.setattr("edgeformer.data.words.generate_words", lambda seed: [(f"w{n}", f"m{n}") for n in range(50)])
+    return tmp_path
+
+
+def sources(pairs: list[tuple[str, str]]) -> list[str]:
+    return [source.casefold().rstrip(".") for source, _ in pairs]
+
+
+def test_several_corpora(several: Path) -> None:
+    config = DataConfig(corpus=("a", "b"), valid_size=10, test_size=10)
+    loaded = load_corpus(config, several)
+    one, other = (load_corpus(msgspec.structs.replace(config, corpus=name), several) for name in ("a", "b"))
+    assert loaded.valid == one.valid + other.valid
+    assert loaded.test == one.test + other.test
+    held_out = {*sources(loaded.valid), *sources(loaded.test)}
+    assert loaded.train == [pair for pair in one.train + other.train if sources([pair])[0] not in held_out]
+    assert len(loaded.train) < len(one.train + other.train), "they share sentences"
+    assert loaded.report.kept == 120
+    assert loaded.provenance.name == "a + b"
+    assert loaded.provenance.licence == "a: license of a; b: license of b"
+    assert set(loaded.provenance.sha256) == {"a/a.tsv", "b/b.tsv"}
+    assert (loaded.source_language, loaded.target_language) == ("en", "fr")
+
+
+def test_a_corpus_that_is_listed_twice_counts_twice(several: Path) -> None:
+    once, twice = (
+        load_corpus(DataConfig(corpus=names, valid_size=5, test_size=5), several) for names in (("a",), ("a", "a"))
+    )
+    assert twice.train == once.train * 2
+    assert twice.provenance.name == once.provenance.name == "a"
+
+
+def test_a_list_of_words_is_for_training_alone(several: Path) -> None:
+    config = DataConfig(corpus=("a", "words-en-fr"), valid_size=5, test_size=5)
+    loaded = load_corpus(config, several)
+    assert len(loaded.train) == 50 + 50
+    assert (len(loaded.valid), len(loaded.test)) == (5, 5)
+    alone = load_corpus(msgspec.structs.replace(config, corpus="words-en-fr"), several)
+    assert (len(alone.train), len(alone.valid), len(alone.test)) == (40, 5, 5)
+
+
+def test_a_folder_beside_named_corpora(several: Path) -> None:
+    config = DataConfig(corpus="a", valid_size=5, test_size=5)
+    prepared = load_corpus(config, several)
+    write_corpus(prepared, several / "folder")
+    loaded = load_corpus(msgspec.structs.replace(config, corpus=("folder", "words-en-fr")), several)
+    assert loaded.train[:50] == prepared.train
+    assert (loaded.valid, loaded.test) == (prepared.valid, prepared.test)
+    assert len(loaded.train) == 100
+    assert loaded.provenance.name == "a + words-en-fr"
+    with_copies = replace(prepared, provenance=msgspec.structs.replace(prepared.provenance, augment={"names": 1.0}))
+    write_corpus(with_copies, several / "copies")
+    with pytest.raises(ConfigError, match=r"`a` has altered copies and cannot be combined"):
+        load_corpus(msgspec.structs.replace(config, corpus=("copies", "words-en-fr")), several)
+
+
+def test_corpora_that_cannot_be_combined(several: Path) -> None:
+    for other, problem in {
+        "c": r"must have the same languages, but have en → fr, fr → en",
+        "tok": r"`tok` has tokenized text and cannot be combined",
+        "x": r"must be one of a, b, .* but is `x`",
+    }.items():
+        with pytest.raises(ConfigError, match=problem):
+            load_corpus(DataConfig(corpus=("a", other), valid_size=5, test_size=5), several)
+
+
+def test_a_file_that_must_be_made(several: Path) -> None:
+    (several / "b.tsv").unlink()
+    with pytest.raises(DataError, match=r"`b\.tsv` is not in the folder of --data or its subfolder `x`; make it"):
+        load_corpus(DataConfig(corpus="b"), several)
+
+
+def test_filters_of_the_training_part_do_not_move_the_split(tmp_path: Path) -> None:
+    rows = [(f"There are {n}?", f"Il y a {n if n % 3 else 'trois'} ?") for n in range(60)]
+    (tmp_path / "a.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in rows), encoding="utf-8")
+    config = DataConfig(train=("a.tsv",), valid_size=10, test_size=10)
+    before = load_corpus(config, tmp_path)
+    after = load_corpus(msgspec.structs.replace(config, same_digits=True, french_spaces=True), tmp_path)
+    assert (after.valid, after.test) == (before.valid, before.test)
+    kept = [pair for pair in before.train if "trois" not in pair[1]]
+    assert after.train == [(source, target.replace(" ?", "\u202f?")) for source, target in kept]
+    assert after.report.digits == len(before.train) - len(kept) > 0
+    assert after.report.kept == before.report.kept - after.report.digits
+    assert "different digits" in after.report.summary()

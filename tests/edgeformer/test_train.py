@@ -23,7 +23,7 @@ from rich.console import Console
 from torch import Tensor
 from torch.nn import functional as F
 
-from edgeformer.config import Recipe, recipe_from_tree
+from edgeformer.config import AugmentConfig, Recipe, recipe_from_tree
 from edgeformer.data.batches import NO_LABEL, BatchStream, EncodedPairs
 from edgeformer.data.corpora import load_corpus
 from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingError
@@ -101,6 +101,32 @@ def test_resumed_training_equals_uninterrupted_training(corpus: Path, tmp_path: 
     assert straight.finished
     assert resumed.finished
     assert_same_training(tmp_path / "straight", tmp_path / "resumed")
+
+
+def with_copies(corpus: Path, **train_fields: Any) -> Recipe:
+    """Like :func:`recipe`, with altered copies of the pairs."""
+    base = recipe(corpus, **train_fields)
+    augment = AugmentConfig(uppercase=0.5, placeholders=0.5)
+    data = msgspec.structs.replace(base.data, augment=augment)
+    return msgspec.structs.replace(base, data=data, source_language="en", target_language="fr")
+
+
+def test_altered_copies_are_the_same_when_training_resumes(corpus: Path, tmp_path: Path) -> None:
+    straight = train(with_copies(corpus, max_steps=6), tmp_path / "straight")
+    train(with_copies(corpus, max_steps=3), tmp_path / "resumed")
+    train(None, tmp_path / "resumed", resume=True)
+    resumed = train(with_copies(corpus, max_steps=6), tmp_path / "resumed", resume=True)
+    assert straight.run.info.train_pairs > 500
+    assert resumed.run.info.train_pairs == straight.run.info.train_pairs
+    assert_same_training(tmp_path / "straight", tmp_path / "resumed")
+    assert straight.run.info.provenance["augment"] == {"uppercase": 0.5, "placeholders": 0.5}
+
+
+def test_other_altered_copies_are_noticed(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(with_copies(corpus, max_steps=3), tmp_path / "run")
+    monkeypatch.setattr("edgeformer.data.augment.copies.uppercase", lambda pair, random: (pair[0] + "!", pair[1]))
+    with pytest.raises(CheckpointError, match="was trained on different text"):
+        train(with_copies(corpus, max_steps=6), tmp_path / "run", resume=True)
 
 
 def test_the_check_of_the_model_leaves_no_trace(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

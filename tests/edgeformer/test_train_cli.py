@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from edgeformer.cli import main
 from edgeformer.config import load_recipe, recipe_names
+from edgeformer.data.catalog import CORPORA
 
 SMALL = """
 [model]
@@ -109,7 +110,7 @@ def test_processes_other_than_the_first_print_nothing(folder: Path, monkeypatch:
 def test_the_current_folder_is_refused_early(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "empty").mkdir()
     monkeypatch.chdir(folder / "empty")
-    monkeypatch.setattr("edgeformer.train.trainer.load_corpus", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr("edgeformer.train.trainer.load_with_copies", lambda *_: pytest.fail("too late"))
     result = CliRunner().invoke(main, [*arguments(folder)[:-1], "."])
     assert result.exit_code == 1
     assert "`.` is the current folder" in result.output
@@ -146,4 +147,6 @@ def test_shipped_recipes_are_valid_and_described(name: str) -> None:
     assert recipe.description
     assert f"{recipe.source_language}-{recipe.target_language}" in name
     assert recipe.data.corpus
-    assert name.startswith(recipe.data.corpus.removesuffix("-tok"))
+    corpora = recipe.data.corpus if isinstance(recipe.data.corpus, tuple) else (recipe.data.corpus,)
+    assert set(corpora) <= CORPORA.keys()
+    assert len(corpora) > 1 or name.startswith(corpora[0].removesuffix("-tok"))

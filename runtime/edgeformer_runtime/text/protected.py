@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from edgeformer_runtime.text.block import Block, Item, overlapping
 
@@ -32,14 +32,20 @@ _SENTENCE_END = ".,;:!?)]}'\"»”’…。"
 
 def protected_items(block: Block) -> list[Item]:
     """Find what is not translated inside the sentences of a block, outside the items that it has already."""
-    items = []
-    for match in _PROTECTED.finditer(block.text):
+    return [
+        Item(start, end, block.text[start:end], "".join(block.raw[start:end]))
+        for start, end in protected_spans(block.text)
+        if not overlapping(block.items, start, end)
+    ]
+
+
+def protected_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Find what is not translated in a text: begin and end of each part."""
+    for match in _PROTECTED.finditer(text):
         start, end = match.span()
         if "://" in match[0] or match[0].startswith("www."):
             end -= _unlinked(match[0])
-        if not overlapping(block.items, start, end):
-            items.append(Item(start, end, block.text[start:end], "".join(block.raw[start:end])))
-    return items
+        yield start, end
 
 
 def _unlinked(url: str) -> int:

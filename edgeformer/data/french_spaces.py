@@ -1,0 +1,24 @@
+"""The spaces of French punctuation."""
+
+from __future__ import annotations
+
+import re
+
+_NARROW, _WIDE = "\u202f", "\u00a0"
+_SPACES = f"[ {_NARROW}{_WIDE}]*"
+_RULES = (
+    (re.compile(rf"(?<=[^\s?!;:(/.]){_SPACES}([?!;]+)(?=$|[\s»\")\]])"), _NARROW + r"\1"),
+    (re.compile(rf"(?<=\w){_SPACES}:(?=\s|$)"), _WIDE + ":"),
+    (re.compile(rf"«{_SPACES}"), "«" + _WIDE),
+    (re.compile(rf"{_SPACES}»"), _WIDE + "»"),
+)
+
+
+def french_spaces(text: str) -> str:
+    """Put a narrow no-break space before ``?``, ``!`` and ``;``, and no-break spaces before colons and in guillemets.
+
+    Question marks and the like inside words, as in addresses, are left alone.
+    """
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text
