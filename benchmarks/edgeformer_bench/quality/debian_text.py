@@ -2,7 +2,7 @@
 
 Usage: unpack the packages of Debian 12 (``dpkg -x PACKAGE FOLDER``) ``debian-handbook``, a book; ``gnome-user-docs``,
 help for users; and ``wesnoth-1.16-data``, the world of a fantasy game; then
-``python -m edgeformer_bench.studies.debian_text FOLDER --language pt_BR --out OUT``.
+``python -m edgeformer_bench.quality.debian_text FOLDER --language pt_BR --out OUT``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Test sets: what models are judged by beside their own corpora."""
