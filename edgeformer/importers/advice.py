@@ -5,8 +5,6 @@ from __future__ import annotations
 from fnmatch import fnmatch
 from pathlib import Path
 
-from edgeformer.importers.archive import refuse_pointer
-
 _CONVERT = "is a model of {}; convert it with `{}`, and import the folder that this writes".format
 _LOAD = "has weights of {} only; load them with transformers 4 and `from_{}=True`, and save the model".format
 _FOREIGN = {
@@ -23,26 +21,10 @@ _FOREIGN = {
     "*.safetensors": "has weights, but nothing says what they are of; give the folder that also has config.json",
 }
 """What a file of this name says about a folder, and what to do; the first that matches counts."""
-_NEEDED = (".safetensors", ".bin", ".npz", ".spm", ".model", ".json", ".txt", ".yml", ".gz", ".zip", ".argosmodel")
-
-
-def refuse_pointers(path: Path) -> None:
-    """Refuse what git has instead of large files.
-
-    Raises:
-        ImporterError: a file that a model needs is such a pointer.
-    """
-    for file in _files(path):
-        if file.suffix in _NEEDED:
-            refuse_pointer(file)
 
 
 def advice(path: Path) -> str:
     """What a file or folder has instead of a model, and what to do, as the end of a sentence; empty if unknown."""
-    names = [file.name for file in _files(path)]
+    names = [path.name] if path.is_file() else [file.name for file in path.glob("*")]
     found = (words for pattern, words in _FOREIGN.items() if any(fnmatch(name, pattern) for name in names))
     return next(found, "")
-
-
-def _files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(file for file in path.glob("*") if file.is_file())

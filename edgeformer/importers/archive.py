@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer.errors import ImporterError
+from edgeformer.errors import ConfigError, ImporterError
 
 MAX_ARRAYS = 100_000
 """Arrays of a model, and files of an archive."""
@@ -35,6 +35,8 @@ MAX_SCALAR = 4096
 CHUNK = 1 << 20
 POINTER = b"version https://git-lfs.github.com/spec/"
 """What a file begins with that git has instead of a large one."""
+NEEDED = {".safetensors", ".bin", ".npz", ".spm", ".model", ".json", ".txt", ".yml", ".gz", ".zip", ".argosmodel"}
+"""Suffixes of files that models need."""
 
 
 @contextmanager
@@ -129,7 +131,11 @@ def unpacked(path: Path, members: Callable[[zipfile.ZipFile], Mapping[str, str]]
             with open_zip(path) as archive:
                 streams = {file: partial(archive.open, member) for member, file in members(archive).items()}
                 _write(path, path.stat().st_size, streams, Path(name))
-        yield Path(name)
+        try:
+            yield Path(name)
+        except (ConfigError, ImporterError) as error:
+            refuse_pointers(Path(name))
+            raise type(error)(str(error).replace(name, str(path))) from error
 
 
 def _write(path: Path, packed: int, streams: Mapping[str, Callable[[], Any]], folder: Path) -> None:
@@ -184,6 +190,17 @@ def refuse_pointer(path: Path, data: bytes | None = None) -> None:
         raise ImporterError(
             f"`{path}` is a pointer of git-LFS instead of the file; run `git lfs pull` in its folder, or download it."
         )
+
+
+def refuse_pointers(path: Path) -> None:
+    """Refuse a file, or a folder with a file that a model needs, that is what git has instead of a large file.
+
+    Raises:
+        ImporterError: there is such a pointer.
+    """
+    for file in (path, *path.glob("*"), *path.glob("model/*")):
+        if file.suffix in NEEDED and file.is_file():
+            refuse_pointer(file)
 
 
 def parse_yaml(text: str) -> Any:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ConfigError, ImporterError
-from edgeformer.importers.advice import refuse_pointers
-from edgeformer.importers.archive import refuse_pointer, sha256_of, unpacked
+from edgeformer.importers.archive import refuse_pointer, refuse_pointers, sha256_of, unpacked
 from edgeformer.importers.downloads import Downloaded, download_model, is_model_name
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import Given, Importer, choose_importer, importers
@@ -73,10 +72,7 @@ def read_model(
             refuse_pointer(file)
         path = path if path.suffix.lower() == ".zip" else packed[0].parent
         with unpacked(path) as folder:
-            try:
-                importer, model = _read(folder, format_name, given)
-            except (ConfigError, ImporterError) as error:
-                raise type(error)(str(error).replace(str(folder), str(path))) from error
+            importer, model = _read(folder, format_name, given)
         model = replace(model, hashes=sha256_of([*packed, *tokenizers]))
     else:
         importer, model = _read(path, format_name, given)

@@ -8,7 +8,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from edgeformer.errors import ConfigError
-from edgeformer.importers.advice import advice, refuse_pointers
+from edgeformer.importers.advice import advice
+from edgeformer.importers.archive import refuse_pointers
 from edgeformer.importers.model import ImportedModel
 from edgeformer.traceback_summary import describe
 

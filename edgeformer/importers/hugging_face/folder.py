@@ -129,11 +129,12 @@ def open_folder(path: Path, tokenizers: tuple[Path, ...] = ()) -> Folder:
 
 
 def has_config(path: Path) -> bool:
-    """Return whether a folder has a ``config.json`` with the type of a model."""
+    """Return whether a folder has a ``config.json`` with the type of a model, or a damaged one, which is then named."""
     try:
-        return path.is_dir() and isinstance(read_json(path / "config.json").get("model_type"), str)
+        file = path / "config.json"
+        return file.is_file() and isinstance(read_json(file).get("model_type"), str)
     except ImporterError:
-        return False
+        return True
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -82,7 +82,8 @@ def _from_archive(file: Path, size: int) -> tuple[dict[str, Stored], dict[str, i
         folder = name.removesuffix("data.pkl")
         if (order := starts.get(f"{folder}byteorder")) is not None:
             stream.seek(order)
-            _require_little_endian(stream.read(6) == b"little")
+            if stream.read(6) != b"little":
+                raise ValueError("its numbers are big-endian")
         stream.seek(starts[name])
         stored = _weights(io.BytesIO(stream.read(min(size, MAX_PICKLE))))
     keys = {tensor.storage.key for tensor in stored.values()}
@@ -95,7 +96,8 @@ def _from_stream(file: Path, size: int) -> tuple[dict[str, Stored], dict[str, in
         pickles = io.BytesIO(stream.read(min(size, MAX_PICKLE)))
         if (_unpickled(pickles), _unpickled(pickles)) != (MAGIC, PROTOCOL):
             raise ValueError("it is not a file of torch.save")
-        _require_little_endian(_unpickled(pickles)["little_endian"] is True)
+        if _unpickled(pickles)["little_endian"] is not True:
+            raise ValueError("its numbers are big-endian")
         stored, keys = _weights(pickles), _unpickled(pickles)
         storages = {tensor.storage.key: tensor.storage for tensor in stored.values()}
         starts, start = {}, pickles.tell()
@@ -107,11 +109,6 @@ def _from_stream(file: Path, size: int) -> tuple[dict[str, Stored], dict[str, in
             starts[key] = start + 8
             start += 8 + nbytes
     return stored, starts
-
-
-def _require_little_endian(is_little: bool) -> None:
-    if not is_little:
-        raise ValueError("its numbers are big-endian")
 
 
 def _weights(pickle: io.BytesIO) -> dict[str, Stored]:
@@ -187,6 +184,8 @@ GLOBALS: dict[str, Any] = {
 """What weights name: functions that are called, and classes of storages, which stand for a type of numbers."""
 VALUES = frozenset({"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"})
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+TAKEN = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "SETITEM": 2, "REDUCE": 2, "BUILD": 1}
+"""Items that an instruction takes from the stack; others take those after the last mark."""
 
 
 def _unpickled(data: io.BytesIO) -> Any:
@@ -196,50 +195,49 @@ def _unpickled(data: io.BytesIO) -> Any:
         Exception: of any type, if it is damaged, or has an instruction that weights do not need.
     """
     stack: list[Any] = []
-    outer: list[list[Any]] = []
+    marks: list[int] = []
     memo: dict[Any, Any] = {}
+
+    def taken(name: str) -> list[Any]:
+        start = -TAKEN[name] if name in TAKEN else marks.pop()
+        items = stack[start:]
+        del stack[start:]
+        return items
+
     for opcode, argument, _ in pickletools.genops(data):
-        match opcode.name:
-            case name if name in VALUES:
-                stack.append(argument)
-            case name if name in CONSTANTS:
-                stack.append(CONSTANTS[name])
-            case "EMPTY_DICT" | "EMPTY_LIST" as name:
-                stack.append({} if name == "EMPTY_DICT" else [])
-            case "MARK":
-                outer.append(stack)
-                stack = []
-            case "BINPUT" | "LONG_BINPUT":
-                memo[argument] = stack[-1]
-            case "BINGET" | "LONG_BINGET":
-                stack.append(memo[argument])
-            case "TUPLE":
-                outer[-1].append(tuple(stack))
-                stack = outer.pop()
-            case "TUPLE1" | "TUPLE2" | "TUPLE3" as name:
-                stack[-int(name[-1]) :] = [tuple(stack[-int(name[-1]) :])]
-            case "APPENDS" | "SETITEMS":
-                _extend(outer[-1][-1], stack)
-                stack = outer.pop()
-            case "APPEND" | "SETITEM" as name:
-                count = 1 if name == "APPEND" else 2
-                _extend(stack[-count - 1], stack[-count:])
-                del stack[-count:]
-            case "GLOBAL":
-                if (name := str(argument).replace(" ", ".")) not in GLOBALS:
-                    raise ValueError(f"it needs {name[:80]!r}, which is not a weight")
-                stack.append(GLOBALS[name])
-            case "BINPERSID":
-                stack.append(_storage(stack.pop()))
-            case "REDUCE":
-                function, arguments = stack[-2:]
-                stack[-2:] = [function(*arguments)]
-            case "BUILD":  # attributes of a mapping, such as the versions of layers
-                stack.pop()
-            case "STOP":
-                return stack.pop()
-            case name if name != "PROTO":
-                raise ValueError(f"it has the instruction {name}, which weights do not need")
+        name = opcode.name
+        if name in VALUES:
+            stack.append(argument)
+        elif name in CONSTANTS:
+            stack.append(CONSTANTS[name])
+        elif name in ("EMPTY_DICT", "EMPTY_LIST"):
+            stack.append({} if name == "EMPTY_DICT" else [])
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name in ("BINPUT", "LONG_BINPUT"):
+            memo[argument] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[argument])
+        elif name in ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"):
+            stack.append(tuple(taken(name)))
+        elif name in ("APPEND", "APPENDS", "SETITEM", "SETITEMS"):
+            items = taken(name)
+            _extend(stack[-1], items)
+        elif name == "GLOBAL":
+            if (function := str(argument).replace(" ", ".")) not in GLOBALS:
+                raise ValueError(f"it needs {function[:80]!r}, which is not a weight")
+            stack.append(GLOBALS[function])
+        elif name == "BINPERSID":
+            stack.append(_storage(stack.pop()))
+        elif name == "REDUCE":
+            called, arguments = taken(name)
+            stack.append(called(*arguments))
+        elif name == "BUILD":  # attributes of a mapping, such as the versions of layers
+            taken(name)
+        elif name == "STOP":
+            return stack.pop()
+        elif name != "PROTO":
+            raise ValueError(f"it has the instruction {name}, which weights do not need")
     raise ValueError("a pickle has no end")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import MAX_YAML, open_zip, read_bytes
+from edgeformer.importers.archive import MAX_YAML, open_zip, read_bytes, refuse_pointer
 from edgeformer.importers.marian.options import OPTIONS, read_yaml
 from edgeformer.importers.marian.preprocessing import moses_languages
 from edgeformer.importers.marian.shortlist import is_shortlist
@@ -98,7 +98,10 @@ def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, given:
         pieces = given.pieces or _sides(folder, "spm")
         if pieces is None and (pieces := _sides(folder, "bpe")):
             languages = moses_languages(folder, given)
-    lists = [file for file in sorted(folder.glob("*.bin")) if is_shortlist(file)]
+    binaries = sorted(folder.glob("*.bin"))
+    for file in binaries:
+        refuse_pointer(file)  # which could not be told from what is not a shortlist
+    lists = [file for file in binaries if is_shortlist(file)]
     return Files(model, found, pieces, languages, lists[0] if len(lists) == 1 else None, settings)
 
 

@@ -2,7 +2,6 @@
 
 from edgeformer.importers.tokenizers.moses import moses_tokenizer
 from edgeformer.importers.tokenizers.sentencepiece import fairseq_ids, sentencepiece_tokenizer
-from edgeformer.importers.tokenizers.start import start_token
-from edgeformer.importers.tokenizers.text import text_tokenizer
+from edgeformer.importers.tokenizers.text import start_token, text_tokenizer
 
 __all__ = ["fairseq_ids", "moses_tokenizer", "sentencepiece_tokenizer", "start_token", "text_tokenizer"]

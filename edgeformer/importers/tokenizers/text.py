@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,12 @@ from edgeformer.importers.tokenizers.sentencepiece import sentencepiece_tokenize
 
 _PART = re.compile("\u2581.+|.+@@|\uffed.+|.+\uffed", re.DOTALL)
 """Part of a word, as SentencePiece, subword-nmt and OpenNMT's tokenizer mark it."""
+
+
+def start_token(taken: Collection[str]) -> str:
+    """Name the zero vector that a decoder starts from: ``<s>``, or another name if a vocabulary has that, as those of
+    ``spm_train`` do."""
+    return next(name for name in chain(("<s>", "<start>"), map("<start {}>".format, count(2))) if name not in taken)
 
 
 def text_tokenizer(

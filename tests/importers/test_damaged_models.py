@@ -1,0 +1,188 @@
+"""Damaged models of every format: refused in one line, or read, in little memory and time."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sys
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
+pytest.importorskip("sacremoses", reason="the extra `moses` is not installed")
+pytest.importorskip("sentencepiece", reason="the extra `import` is not installed")
+
+import torch
+from safetensors.torch import load_file
+
+from edgeformer.importers.read import read_model
+from edgeformer.importers.run_folder import write_run
+from tests.importers import hugging_face_models, test_argos, test_opus_bpe
+from tests.importers.bergamot_models import bergamot_files
+from tests.importers.marian_models import MARIAN
+from tests.importers.test_bergamot import VOCABULARY, shortlist
+from tests.importers.test_hugging_face_vocabularies import saved_again
+from tests.robustness import mutations
+from tests.robustness.outcomes import Outcome, Result
+from tests.robustness.worker import guarded, measured
+
+if not sys.platform.startswith("linux"):
+    pytest.skip("limits memory as only Linux can", allow_module_level=True)
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:7d32a94b48c6609e076117af40de560e\nsize 13099731\n"
+MEMORY, SECONDS = 256, 20.0
+"""MiB that memory may rise by, for models of less than two megabytes, and seconds that a case may take."""
+WHOLE_EVERY = 10
+"""One model in so many that can be read is also written as a run, which uses its tokenizers and weights."""
+
+
+def marian(folder: Path) -> None:
+    shutil.copytree(MARIAN / "pre-norm", folder, ignore=shutil.ignore_patterns("expected.json"))
+    shutil.copyfile(MARIAN / "ssru" / "decoder.yml", folder / "decoder.yml")
+    (folder / "decoder.yml").write_text("beam-size: 6\nnormalize: 1\n")
+
+
+def bergamot(folder: Path) -> None:
+    folder.mkdir()
+    for name, content in bergamot_files("ssru").items():
+        (folder / name).write_bytes(content)
+    (folder / "lex.50.50.enfr.s2t.bin").write_bytes(shortlist([[index] for index in range(VOCABULARY)]))
+
+
+def ctranslate2(folder: Path) -> None:
+    root = test_argos.package(folder.parent / "package")
+    shutil.copytree(root / "model", folder)
+    shutil.copyfile(root / "sentencepiece.model", folder / "sentencepiece.model")
+
+
+def argos(folder: Path) -> None:
+    shutil.copytree(test_argos.package(folder.parent / "package"), folder)
+
+
+def pickled(folder: Path, *, archive: bool) -> None:
+    hugging_face_models.t5(folder)
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin", _use_new_zipfile_serialization=archive)
+
+
+def saved_today(folder: Path) -> None:
+    hugging_face_models.t5(folder.parent / "t5")
+    saved_again("t5", folder.parent / "t5", folder)
+
+
+FORMATS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "marian": (marian, ""),
+    "marian.zip": (marian, "zip"),
+    "opus-bpe": (test_opus_bpe.release, ""),
+    "bergamot": (bergamot, ""),
+    "bergamot.gz": (bergamot, "gz"),
+    "ctranslate2": (ctranslate2, ""),
+    "argos": (argos, "argosmodel"),
+    "opus-mt": (hugging_face_models.marian, ""),
+    "bart": (hugging_face_models.bart, ""),
+    "pickled": (partial(pickled, archive=True), ""),
+    "pickled-before-torch-1.6": (partial(pickled, archive=False), ""),
+    "tokenizer.json": (saved_today, ""),
+}
+"""Makers of models, and what they are packed in."""
+
+
+def damage(random: Random, files: list[Path]) -> str:
+    """Damage one or two files; return how."""
+    file = random.choice(files)
+    data = file.read_bytes()
+    kind = random.choice(("edited", "edited", "truncated", "pointer", "swapped", "emptied", "missing", "json"))
+    if kind == "json" and file.suffix == ".json":
+        file.write_bytes(mutations.random_json(random, data))
+    elif kind == "truncated":
+        file.write_bytes(data[: random.randrange(len(data) + 1)])
+    elif kind == "pointer":
+        file.write_bytes(POINTER)
+    elif kind == "swapped":
+        other = random.choice(files)
+        content = other.read_bytes()
+        other.write_bytes(data)
+        file.write_bytes(content)
+    elif kind == "emptied":
+        file.write_bytes(b"")
+    elif kind == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(mutations.random_edits(random, data))
+    return f"{kind} {file.name}"
+
+
+def pack(folder: Path, how: str) -> Path:
+    """Pack a model; return its path."""
+    if how == "gz":
+        for file in sorted(folder.iterdir()):
+            with gzip.open(folder / f"{file.name}.gz", "wb", 1) as stream:
+                stream.write(file.read_bytes())
+            file.unlink()
+        return folder
+    if not how:
+        return folder
+    path = folder.parent / f"packed.{how}"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(folder.rglob("*")):
+            archive.write(file, f"model/{file.relative_to(folder)}")
+    return path
+
+
+def make(name: str, folder: Path) -> None:
+    """Write an undamaged model, and the same packed."""
+    folder.mkdir()
+    write, how = FORMATS[name]
+    write(folder / "model")
+    shutil.copytree(folder / "model", folder / "packed" / "model")
+    if pack(folder / "packed" / "model", how).is_file():
+        shutil.rmtree(folder / "packed" / "model")
+
+
+def case(number: int, name: str, original: Path, folder: Path) -> tuple[str, Result]:
+    """Read a damaged copy of a model; one that is packed may be damaged before or afterwards."""
+    random, (_, how) = Random(f"{name}:{number}"), FORMATS[name]
+    shutil.rmtree(folder, ignore_errors=True)
+    packed_first = bool(how) and random.random() < 0.8
+    shutil.copytree(original / "packed" if packed_first else original, folder, ignore=shutil.ignore_patterns("packed"))
+    (path,) = [path for path in folder.iterdir() if path.name.startswith(("model", "packed."))]
+    what = damage(random, [file for file in sorted(path.rglob("*") if path.is_dir() else [path]) if file.is_file()])
+    path = path if packed_first else pack(path, how)
+
+    def read() -> Result:
+        languages = {"source_language": "en", "target_language": "fr"}
+        found = read_model(path, None, **languages if name == "opus-bpe" else {})
+        if number % WHOLE_EVERY == 0:
+            write_run(found.model, folder / "run", found.origin, text=["a"])
+        return Result(Outcome.OTHER)
+
+    return what, measured(partial(guarded, read), MEMORY)
+
+
+@pytest.mark.parametrize("count", [25, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", FORMATS)
+def test_damaged_models_are_refused_or_read(
+    name: str, count: int, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    original, outcomes = tmp_path / "original", Counter[str]()
+    make(name, original)
+    for number in range(count):
+        start = time.monotonic()
+        what, result = case(number, name, original, tmp_path / "case")
+        assert not result.outcome.is_defect, f"{name}:{number}, {what}: {result.detail}"
+        assert time.monotonic() - start < SECONDS, f"{name}:{number}, {what}"
+        if what.startswith("pointer") and not what.endswith(("README.md", "source.tcmodel")):
+            assert "is a pointer of git-LFS" in result.detail, f"{name}:{number}, {what}: {result.detail}"
+        outcomes[result.outcome.value] += 1
+    record_property("outcomes", dict(outcomes))
+    assert outcomes[Outcome.REFUSED.value] > count / 4
+    assert count < 100 or outcomes[Outcome.OTHER.value] > count / 100
