@@ -159,8 +159,8 @@ def case(number: int, name: str, original: Path, folder: Path) -> tuple[str, Res
     path = path if packed_first else pack(path, how)
 
     def read() -> Result:
-        languages = {"source_language": "en", "target_language": "fr"}
-        found = read_model(path, None, **languages if name == "opus-bpe" else {})
+        source, target = ("en", "fr") if name == "opus-bpe" else ("", "")
+        found = read_model(path, None, source_language=source, target_language=target)
         if number % WHOLE_EVERY == 0:
             write_run(found.model, folder / "run", found.origin, text=["a"])
         return Result(Outcome.OTHER)
