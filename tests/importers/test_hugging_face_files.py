@@ -169,10 +169,14 @@ def test_search_settings_are_checked(generation: dict[str, Any], message: str) -
 
 def test_folders_with_a_model_type_are_recognized(folders: dict[str, Path], tmp_path: Path) -> None:
     assert choose_importer(folders["t5"], None).name == "huggingface"
-    for content in ("{}", "[]", "{", '{"model_type": 3}'):
+    for content in ("{}", '{"model_type": 3}'):
         (tmp_path / "config.json").write_text(content, encoding="utf-8")
         with pytest.raises(ConfigError, match="is not recognized"):
             choose_importer(tmp_path, None)
+    for content in ("[]", "{"):
+        (tmp_path / "config.json").write_text(content, encoding="utf-8")
+        with pytest.raises(ImporterError, match=r"config\.json"):
+            read_model(tmp_path, None)
 
 
 def test_the_command_imports(folders: dict[str, Path], tmp_path: Path) -> None:
