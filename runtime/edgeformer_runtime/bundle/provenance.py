@@ -56,6 +56,8 @@ class TextOrigin(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """SHA-256 of each file, by file name."""
     distilled: Distillation | None = None
     """How a teacher generated the targets; ``None`` if the targets are the corpus's own."""
+    augment: dict[str, float] = {}
+    """Share of pairs that have an altered copy, by the kind of change."""
     initial: TextOrigin | None = None
     """The same of the model that training started from; ``None`` if it started from random weights."""
 
