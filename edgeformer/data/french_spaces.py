@@ -6,11 +6,11 @@ import re
 
 _NARROW, _WIDE = "\u202f", "\u00a0"
 _SPACES = f"[ {_NARROW}{_WIDE}]*"
-_RULES = (
-    (re.compile(rf"(?<=[^\s?!;:(/.]){_SPACES}([?!;]+)(?=$|[\s»\")\]])"), _NARROW + r"\1"),
-    (re.compile(rf"(?<=\w){_SPACES}:(?=\s|$)"), _WIDE + ":"),
+_RULES = (  # guillemets first: their spaces are what the others look for
     (re.compile(rf"«{_SPACES}"), "«" + _WIDE),
     (re.compile(rf"{_SPACES}»"), _WIDE + "»"),
+    (re.compile(rf"(?<=[^\s?!;:(/.]){_SPACES}([?!;]+)(?=$|[\s»\")\]])"), _NARROW + r"\1"),
+    (re.compile(rf"(?<=\w){_SPACES}:(?=\s|$)"), _WIDE + ":"),
 )
 
 

@@ -24,6 +24,7 @@ from edgeformer.data.french_spaces import french_spaces
         ("https://a.org/?q=1", "https://a.org/?q=1"),
         ("Comment ça ? », dit-il.", "Comment ça\u202f?\u00a0», dit-il."),
         ("?", "?"),
+        ("1:»", "1\u00a0:\u00a0»"),
         ("Ah ! Oh !", "Ah\u202f! Oh\u202f!"),
     ],
 )
