@@ -38,6 +38,7 @@ CONTRASTS = """() => {
     for (const node of document.querySelectorAll("body *")) {
         const own = [...node.childNodes].filter(child => child.nodeType === 3).map(child => child.data).join("").trim();
         add(node, own, getComputedStyle(node).color);
+        if (node.matches("[data-empty]:empty")) add(node, node.dataset.empty, getComputedStyle(node, "::before").color);
         if (node.placeholder) add(node, node.placeholder, getComputedStyle(node, "::placeholder").color);
     }
     return found;
@@ -105,13 +106,18 @@ def translate(page: Any, text: str, source: str = "en") -> None:
 
 def test_the_files_are_small_and_strict(client: Client) -> None:
     sizes = 0
-    for path, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
+    for path, kind in (
+        ("/", "text/html"),
+        ("/page.css", "text/css"),
+        ("/page.js", "text/javascript"),
+        ("/logo.svg", "image/svg+xml"),
+    ):
         answer = client.get(path)
         assert answer.status == 200
         assert answer.headers["content-type"].startswith(kind)
         assert "default-src 'none'" in answer.headers["content-security-policy"]
         assert "unsafe" not in answer.headers["content-security-policy"]
-        assert not re.search(rb"https?://", answer.body)
+        assert not re.search(rb"https?://(?!www.w3.org/2000/svg)", answer.body)
         sizes += len(answer.body)
     assert sizes < 60_000
 
@@ -177,18 +183,17 @@ def test_the_page_asks_for_no_more_than_the_server_permits(browser: Any, folder:
         page.locator("#text").press_sequentially("dog " * 10)
         assert page.text_content("#count") == "30 of 30 characters"
         page.set_input_files("#file", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"x" * 2000})
-        page.wait_for_selector("#status.error")
-        assert page.text_content("#status") == "That is too large; this server takes 2,000 bytes at a time."
+        page.wait_for_selector("#file-status.error")
+        assert page.text_content("#file-status") == "That is too large; this server takes 2,000 bytes at a time."
 
 
 def test_what_the_server_does_not_offer_is_not_shown(browser: Any, folder: Path) -> None:
     with serving(folder, max_alternatives=0, files=False) as limited, opened(browser, limited) as page:
         translate(page, TEXT)
-        for hidden in ("#others", ".file", "#key-field"):
+        for hidden in ("#others", ".file", "#zone", "#key-field"):
             assert page.locator(hidden).is_hidden()
-        assert page.get_attribute("#text", "placeholder") == "Type or paste text"
         drop_a_file(page)
-        assert page.text_content("#status.error") == "This server does not translate files."
+        assert page.text_content("#file-status.error") == "This server does not translate files."
 
 
 def test_a_language_that_cannot_be_detected_is_chosen(
@@ -215,12 +220,12 @@ def test_a_key_is_entered(browser: Any, folder: Path, tmp_path: Path) -> None:
 
 def test_the_page_waits_as_long_as_it_is_told(browser: Any, folder: Path) -> None:
     refused = "Failed to load resource: the server responded with a status of 429 (Too Many Requests)"
-    with serving(folder, rate_limit=60) as slow, opened(browser, slow, expected=refused) as page:
-        slow.json("/v1/translate", {"texts": ["7"] * 60, "source": "en", "target": "fr"})
+    with serving(folder, rate_limit=20) as slow, opened(browser, slow, expected=refused) as page:
+        slow.json("/v1/translate", {"texts": ["7"] * 20, "source": "en", "target": "fr"})
         page.select_option("#source", "en")
         page.fill("#text", TEXT)
         page.wait_for_selector("#status.error")
-        assert page.text_content("#status") == "The server is busy; trying again in 1 s."
+        assert re.fullmatch(r"The server is busy; trying again in [1-3] s\.", page.text_content("#status"))
         page.wait_for_selector("#output:not(.stale) .word")
         assert page.text_content("#status") == ""
 
@@ -231,6 +236,65 @@ def test_languages_are_swapped(page: Any) -> None:
     page.click("#swap")
     assert (page.input_value("#source"), page.input_value("#target")) == ("fr", "en")
     assert page.input_value("#text") == output
+
+
+def test_the_languages_are_remembered(page: Any) -> None:
+    page.select_option("#source", "fr")
+    page.select_option("#target", "en")
+    page.reload()
+    page.wait_for_selector("#target option", state="attached")
+    assert (page.input_value("#source"), page.input_value("#target")) == ("fr", "en")
+
+
+def test_the_text_is_cleared(page: Any) -> None:
+    translate(page, TEXT)
+    page.click("#clear")
+    page.wait_for_selector("#output:empty:not(.stale)", state="attached")
+    assert page.input_value("#text") == ""
+    assert page.locator("#clear").is_hidden()
+    assert page.locator("#zone").is_visible()
+
+
+def test_an_old_translation_says_so(page: Any) -> None:
+    translate(page, TEXT)
+    assert page.locator("#stale").is_hidden()
+    page.route("**/v1/translate", lambda route: route.fulfill(status=400, json={"error": "No."}))
+    page.fill("#text", "Two dogs.")
+    assert page.locator("#stale").is_visible()
+
+
+def test_the_card_is_one_click_away(page: Any) -> None:
+    translate(page, TEXT)
+    page.click("#model a")
+    page.wait_for_selector(".card h1")
+    assert page.url.endswith("/models/en-fr")
+    assert page.locator(".card table").count()
+
+
+def test_cards_are_no_code_and_only_of_models(folder: Path, client: Client) -> None:
+    card = folder / "de-en" / "README.md"
+    before = card.read_bytes()
+    card.write_text("# <script>1</script>\n[a](javascript:alert(1)) ![b](http://a.example/b.png)\n", encoding="utf-8")
+    answer = client.get("/models/de-en")
+    card.write_bytes(before)
+    assert answer.status == 200
+    assert "img-src 'self' data:" in answer.headers["content-security-policy"]
+    assert b"&lt;script&gt;" in answer.body
+    assert b'href="javascript' not in answer.body
+    for name in ("xx", "..", "%2e%2e%2fde-en"):
+        assert client.get(f"/models/{name}").status == 404
+
+
+def test_requests_are_tried_out(browser: Any, client: Client) -> None:
+    with opened(browser, client) as page:
+        page.goto(f"{client.url}/docs")
+        page.wait_for_selector("#own .opblock")
+        page.wait_for_selector("#libretranslate .opblock")
+        page.click("#own .opblock-summary-path:has-text('/v1/models')")
+        page.click("#own .try-out__btn")
+        page.click("#own .execute")
+        page.wait_for_selector("#own .live-responses-table .response")
+        assert '"en-fr"' in page.text_content("#own .live-responses-table")
 
 
 def test_a_file_is_translated(page: Any, translator: Translator) -> None:
@@ -259,8 +323,8 @@ def drop_a_file(page: Any) -> None:
 def test_a_file_is_dropped(page: Any) -> None:
     page.select_option("#source", "en")
     drop_a_file(page)
-    page.wait_for_selector("#download:not([hidden])")
-    assert page.text_content("#status") == "b.txt is translated."
+    page.wait_for_selector("#download:visible")
+    assert page.text_content("#file-status") == "b.txt is translated."
 
 
 def test_the_theme_is_kept(page: Any) -> None:
@@ -301,12 +365,14 @@ def test_everything_has_a_name_and_is_reached_by_keyboard(page: Any) -> None:
             "e => e.ariaLabel || e.textContent.trim() || (e.labels && e.labels[0]?.textContent.trim())"
         )
         assert name
+    page.fill("#text", TEXT)
     page.focus("#theme")
     reached = ["theme"]
-    for _ in range(9):
+    for _ in range(10):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.parentElement.id"))
-    assert reached == ["theme", "source", "swap", "target", "text", "file", "output", "shade", "copy", "others"]
+    before, after = ["theme", "source", "swap", "target"], ["output", "shade", "copy", "others"]
+    assert reached == [*before, "text", "clear", "file", *after]
     assert page.get_attribute("html", "lang") == "en"
 
 
@@ -323,7 +389,7 @@ def test_results_are_spoken_in_their_language(page: Any) -> None:
 def test_texts_can_be_read(browser: Any, client: Client, color_scheme: str) -> None:
     with opened(browser, client, color_scheme=color_scheme) as page:
         contrasts = page.evaluate(CONTRASTS)
-        assert "Type or paste text, or drop a file" in contrasts
+        assert {"Type or paste text", "Translation"} <= {*contrasts}
         translate(page, TEXT)
         page.click("#others summary")
         page.wait_for_selector("#alternatives li")
@@ -366,9 +432,9 @@ def test_no_answer_becomes_part_of_the_page(browser: Any, client: Client) -> Non
         page.click("#others summary")
         page.wait_for_selector("#alternatives li")
         page.set_input_files("#file", {"name": f"{hostile}.txt", "mimeType": "text/plain", "buffer": b"x"})
-        page.wait_for_selector("#status.error")
+        page.wait_for_selector("#file-status.error")
         assert page.text_content("#output") == hostile
         assert page.locator("#alternatives li").all_text_contents() == [hostile + hostile]
-        assert page.locator("img").count() == 0
+        assert page.locator("main img").count() == 0
         assert page.locator("script").count() == 1
         assert page.title() == "Translate"

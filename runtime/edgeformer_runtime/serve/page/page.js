@@ -2,7 +2,7 @@
 // The page: asks /languages, /frontend/settings, /v1/models, /v1/translate, /translate and /translate_file of its own server.
 
 const $ = (id) => document.getElementById(id);
-const state = { languages: [], models: [], links: [], words: [], active: -1, settings: null, request: null, timer: 0, others: "", theme: null };
+const state = { languages: [], models: [], links: [], words: [], active: -1, settings: null, detected: "", request: null, timer: 0, others: "", theme: null };
 const darkSystem = matchMedia("(prefers-color-scheme: dark)");
 
 function headers(type) {
@@ -31,9 +31,13 @@ async function ask(path, body, signal) {
   return answer;
 }
 
-function say(text, isError = false) {
-  $("status").textContent = text;
-  $("status").classList.toggle("error", isError);
+function say(text, isError = false, place = "status") {
+  $(place).textContent = text;
+  $(place).classList.toggle("error", isError);
+}
+
+function sayOfFile(text, isError = false) { // in a place of its own, which translating text does not clear
+  say(text, isError, "file-status");
 }
 
 function nameOf(code) {
@@ -67,6 +71,12 @@ function marked(text, spans) {
   return [...nodes, characters.slice(done).join("") + "\n"];
 }
 
+function stale(isStale) {
+  const isShown = isStale && $("output").textContent !== "";
+  $("output").classList.toggle("stale", isShown);
+  $("stale").hidden = !isShown;
+}
+
 function show(translation) {
   const characters = [...translation.text], nodes = [];
   let done = 0;
@@ -95,7 +105,7 @@ function show(translation) {
     done = end;
   }
   $("output").replaceChildren(...nodes, characters.slice(done).join(""));
-  $("output").classList.remove("stale");
+  stale(false);
   activate(-1);
 }
 
@@ -124,6 +134,7 @@ async function translate() {
   if (!text.trim()) {
     show({ text: "", sentences: [] });
     say("");
+    $("model").replaceChildren();
     return;
   }
   say("Translating…");
@@ -133,16 +144,29 @@ async function translate() {
     const answer = await ask("v1/translate", body, request.signal);
     show(answer.translations[0]);
     $("output").lang = $("spoken").lang = target;
+    $("text").lang = answer.source;
     $("spoken").textContent = $("output").textContent;
+    state.detected = answer.source;
     if (source === "auto") $("detected").textContent = `Detected: ${nameOf(answer.source)}`;
+    showModels(answer.models || []);
     say("");
     if ($("others").open) alternatives();
   } catch (error) {
     if (error.name === "AbortError") return;
-    $("output").classList.add("stale");
+    stale(true);
     say(error.wait ? `The server is busy; trying again in ${error.wait} s.` : error.message, true);
     if (error.wait) state.timer = setTimeout(translate, 1000 * error.wait);
   }
+}
+
+function showModels(names) {
+  const links = names.flatMap((name, index) => {
+    const link = document.createElement("a");
+    link.href = `models/${encodeURIComponent(name)}`;
+    link.textContent = name;
+    return index ? [", ", link] : [link];
+  });
+  $("model").replaceChildren(...(links.length ? [links.length > 1 ? "Models: " : "Model: ", ...links] : []));
 }
 
 async function alternatives() {
@@ -170,24 +194,24 @@ async function alternatives() {
 async function translateFile(file) {
   if (!file) return;
   if (!state.settings?.filesTranslation) {
-    say("This server does not translate files.", true);
+    sayOfFile("This server does not translate files.", true);
     return;
   }
   const form = new FormData();
   form.append("source", $("source").value);
   form.append("target", $("target").value);
   form.append("file", file);
-  say(`Translating ${file.name}…`);
-  $("download").hidden = true;
+  sayOfFile(`Translating ${file.name}…`);
+  $("result").hidden = true;
   try {
     const answer = await ask("translate_file", form);
     const { pathname } = new URL(answer.translatedFileUrl);
     $("download").href = `download_file/${pathname.split("/").pop()}`;
-    $("download").hidden = false;
-    say(`${file.name} is translated.`);
+    $("result").hidden = false;
+    sayOfFile(`${file.name} is translated.`);
     $("download").focus();
   } catch (error) {
-    say(error.message, true);
+    sayOfFile(error.message, true);
   }
 }
 
@@ -196,8 +220,9 @@ function changed() {
   $("count").textContent = `${length}${limit > 0 ? ` of ${limit}` : ""} characters`;
   $("text").lang = $("source").value === "auto" ? "" : $("source").value;
   $("mirror").replaceChildren(...marked($("text").value, []));
-  $("text").style.height = `${Math.max(256, $("mirror").offsetHeight)}px`;
-  $("output").classList.add("stale");
+  $("clear").hidden = !length;
+  $("drop").classList.toggle("has-text", length > 0);
+  stale(true);
   state.others = "";
   $("alternatives").replaceChildren();
   clearTimeout(state.timer);
@@ -206,8 +231,7 @@ function changed() {
 
 function swap() {
   const target = $("target").value;
-  const detected = state.languages.find((each) => `Detected: ${each.name}` === $("detected").textContent);
-  const source = $("source").value === "auto" ? detected?.code : $("source").value;
+  const source = $("source").value === "auto" ? state.detected : $("source").value;
   if (!state.languages.some((each) => each.code === target && each.targets.includes(source))) {
     say(`There is no translation from ${nameOf(target)}${source ? ` to ${nameOf(source)}` : ""}.`, true);
     return;
@@ -215,7 +239,7 @@ function swap() {
   $("source").value = target;
   fillTargets(source);
   $("text").value = $("output").textContent;
-  changed();
+  languagesChanged();
   translate();
 }
 
@@ -225,20 +249,27 @@ function showTheme() { // the user's choice, or the system's
   $("theme").setAttribute("aria-pressed", String(dark));
 }
 
-function stored(value) {
+function stored(name, value) {
   try { // a browser may refuse
-    if (value !== undefined) localStorage.setItem("theme", value);
-    return localStorage.getItem("theme");
+    if (value !== undefined) localStorage.setItem(name, value);
+    return localStorage.getItem(name);
   } catch {
     return null;
   }
 }
 
+function languagesChanged() {
+  stored("source", $("source").value);
+  stored("target", $("target").value);
+  changed();
+}
+
 function listen() {
   $("text").addEventListener("input", changed);
   $("text").addEventListener("keydown", (event) => { if (event.key === "Enter" && event.ctrlKey) translate(); });
-  $("source").addEventListener("change", () => { fillTargets($("target").value); changed(); });
-  $("target").addEventListener("change", changed);
+  $("source").addEventListener("change", () => { fillTargets($("target").value); languagesChanged(); });
+  $("target").addEventListener("change", languagesChanged);
+  $("clear").addEventListener("click", () => { $("text").value = ""; changed(); translate(); $("text").focus(); });
   $("swap").addEventListener("click", swap);
   $("key").addEventListener("change", translate);
   $("shade").addEventListener("change", () => $("output").classList.toggle("shaded", $("shade").checked));
@@ -246,7 +277,7 @@ function listen() {
   $("copy").addEventListener("click", () => navigator.clipboard?.writeText($("output").textContent).then(() => say("Copied."), () => say("The browser does not allow copying.", true)));
   $("theme").addEventListener("click", () => {
     state.theme = document.documentElement.classList.contains("dark") ? "light" : "dark";
-    stored(state.theme);
+    stored("theme", state.theme);
     showTheme();
   });
   darkSystem.addEventListener("change", showTheme);
@@ -271,7 +302,7 @@ function listen() {
 }
 
 async function start() {
-  state.theme = stored();
+  state.theme = stored("theme");
   showTheme();
   $("output").classList.add("shaded");
   listen();
@@ -281,15 +312,18 @@ async function start() {
     state.models = models.models;
     state.settings = settings;
     $("key-field").hidden = !settings.keyRequired;
+    $("zone").hidden = !settings.filesTranslation;
     document.querySelector(".file").hidden = !settings.filesTranslation;
-    if (!settings.filesTranslation) $("text").placeholder = "Type or paste text";
+    $("zone").textContent = `Drop a file here: ${settings.supportedFilesFormat.map((suffix) => suffix.slice(1)).join(", ")}`;
     $("others").hidden = !settings.alternativesLimit;
     $("file").accept = settings.supportedFilesFormat.join(",");
     if (settings.charLimit > 0) $("text").maxLength = settings.charLimit;
     const sources = languages.filter((each) => each.targets.length).map((each) => each.code);
-    const source = settings.language.source.code;
-    fill($("source"), source === "auto" && sources.length > 1 ? ["auto", ...sources] : sources, source);
+    const source = settings.language.source.code, kept = stored("source");
+    const offered = source === "auto" && sources.length > 1 ? ["auto", ...sources] : sources;
+    fill($("source"), offered, offered.includes(kept) ? kept : source);
     fillTargets(settings.language.target.code);
+    if ([...$("target").options].some((option) => option.value === stored("target"))) $("target").value = stored("target");
     changed();
   } catch (error) {
     say(error.message, true);
