@@ -101,7 +101,7 @@ def test_the_model_cannot_be_changed_and_text_is_needed(marian_run: Run, pairs: 
     assert code == 1
     assert "`model` is that of" in output
     for arguments, code, message in (
-        (["--init", str(marian_run.path)], 2, "Say what to train on"),
+        (["--init", str(marian_run.path)], 1, "Say what to train on"),
         (["--init", str(tmp_path)], 1, "is not a run folder"),
         (["--init", str(marian_run.path), "--resume"], 2, "give only one of them"),
     ):

@@ -176,7 +176,7 @@ def repeated(
         worker.start()
     try:
         while all(worker.is_alive() for worker in workers) and not ended.is_set():
-            ended.wait(0.01)
+            ended.wait(0.001)
             if sum(done) >= due():
                 look()
                 report(sum(done), max(total, sum(done)))
