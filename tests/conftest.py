@@ -29,10 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--slow"):
-        for item in items:
-            if "slow" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="slow; run with --slow"))
+    for item in items:
+        if "slow" in item.keywords and not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason="slow; run with --slow"))
+        elif "slow" in item.keywords:
+            item.add_marker(pytest.mark.timeout(4 * float(config.getini("timeout"))))
 
 
 @pytest.fixture(scope="session", autouse=True)

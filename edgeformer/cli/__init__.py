@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 import edgeformer
+from edgeformer_runtime.cli.terminal import echo
 from edgeformer_runtime.errors import EdgeformerError
 
 
@@ -47,20 +48,20 @@ class CommandGroup(click.Group):
             with _ended_by_sigterm():
                 return super().invoke(ctx)
         except EdgeformerError as error:
-            click.echo(f"Error: {error}", err=True)
+            echo(f"Error: {error}", err=True)
         except ModuleNotFoundError as error:
             extra = _EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
             if extra is None:
                 raise
-            click.echo(f"Error: this command needs `{error.name}`: pip install 'edgeformer[{extra}]'.", err=True)
+            echo(f"Error: this command needs `{error.name}`: pip install 'edgeformer[{extra}]'.", err=True)
         except KeyboardInterrupt:
             sys.exit(128 + signal.SIGINT)
         except BrokenPipeError:
             raise  # the reader closed the pipe; click ends quietly
         except OSError as error:
-            click.echo(f"Error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", err=True)
+            echo(f"Error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", err=True)
         except MemoryError:
-            click.echo("Error: not enough memory; try a smaller --beam or --batch-tokens.", err=True)
+            echo("Error: not enough memory; try a smaller --beam or --batch-tokens.", err=True)
         sys.exit(1)
 
 
@@ -77,7 +78,7 @@ def _replace_closed_streams() -> None:
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # until the process ends
     if sys.stdout is None:
-        click.echo("Error: Standard output is closed; send it to a file, or to /dev/null.", err=True)
+        echo("Error: Standard output is closed; send it to a file, or to /dev/null.", err=True)
         sys.exit(1)
 
 

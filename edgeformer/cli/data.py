@@ -13,6 +13,7 @@ from edgeformer.config import DataConfig, Recipe, load_recipe, recipe_names
 from edgeformer.data.catalog import CORPORA
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.cli import options
+from edgeformer_runtime.cli.terminal import echo
 from edgeformer_runtime.files import write_atomically
 
 _DEFAULTS = DataConfig()
@@ -93,11 +94,11 @@ def prepare(name: str, out: Path, data_dir: Path | None, split: dict[str, int], 
         target_language=recipe.target_language or corpus.target_language,
     )
     write_corpus(corpus, out, overwrite=overwrite)
-    click.echo(f"{name}: {corpus.report.summary()}")
-    click.echo(f"train {len(corpus.train):,}, valid {len(corpus.valid):,}, test {len(corpus.test):,} pairs")
+    echo(f"{name}: {corpus.report.summary()}")
+    echo(f"train {len(corpus.train):,}, valid {len(corpus.valid):,}, test {len(corpus.test):,} pairs")
     if corpus.provenance.licence:
-        click.echo(f"license: {corpus.provenance.licence}")
-    click.echo(f"Wrote {out}.")
+        echo(f"license: {corpus.provenance.licence}")
+    echo(f"Wrote {out}.")
 
 
 @data.command()
@@ -118,7 +119,7 @@ def software(language: str, packages: tuple[Path, ...], out: Path) -> None:
     pairs = software_pairs(packages, language)
     write_atomically(out, "".join("\t".join(pair) + "\n" for pair in pairs).encode("utf-8"))
     for name, count in Counter(name for *_, name in pairs).items():
-        click.echo(f"{name}: {count:,} pairs")
+        echo(f"{name}: {count:,} pairs")
 
 
 def _recipe(name: str) -> Recipe:

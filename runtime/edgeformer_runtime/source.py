@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgeformer_runtime.errors import InputTooLongError
+from edgeformer_runtime.errors import InputTooLongError, OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
 
 
@@ -35,7 +35,9 @@ def encode_sources(
     Raises:
         InputError: a text is not valid Unicode.
         InputTooLongError: a text has more than ``max_length`` tokens and ``truncate`` is not set.
+        OptionError: ``max_length`` leaves no room for a text that must be truncated.
     """
+    around = tokenizer.prefix_length + tokenizer.suffix_length
     sources = []
     for index, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts, special_tokens=True), strict=True)):
         surplus = len(ids) - max_length
@@ -43,6 +45,11 @@ def encode_sources(
             sources.append(Source(text, ()))
         elif surplus <= 0:
             sources.append(Source(text, tuple(ids)))
+        elif truncate and max_length <= around:
+            raise OptionError(
+                f"`max_input_length` must be at least {around + 1}, since the model reads {around} tokens besides the "
+                f"text, but is {max_length}."
+            )
         elif truncate:
             end = len(ids) - tokenizer.suffix_length
             sources.append(Source(text, (*ids[: end - surplus], *ids[end:]), surplus))

@@ -149,20 +149,25 @@ def repeated(
                 running.wait()
                 with busy[thread]:
                     done[thread] += work(thread)
+                if sum(done) >= due():
+                    running.clear()  # until the sample is taken, however late that is
         except BaseException as error:
             errors.append(error)
             ended.set()
 
-    def at_rest() -> Sample:
-        """Look at the process between repetitions, when nothing is in use."""
+    def due() -> float:
+        """Repetitions at which the next sample is taken."""
+        return total * (len(samples) + 1) / (SAMPLES + 1)
+
+    def look() -> None:
+        """Take a sample between repetitions, when nothing is in use."""
         running.clear()
         with ExitStack() as stack:
             for lock in busy:
                 stack.enter_context(lock)
             gc.collect()
-            taken = sample()
+            samples.append(sample())
         running.set()
-        return taken
 
     workers = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
     samples, deadline = list[Sample](), time.monotonic() + seconds
@@ -171,14 +176,15 @@ def repeated(
         worker.start()
     try:
         while all(worker.is_alive() for worker in workers) and not ended.is_set():
-            ended.wait(0.01)
-            if sum(done) >= total * (len(samples) + 1) / (SAMPLES + 1):
-                samples.append(at_rest())
+            ended.wait(0.001)
+            if sum(done) >= due():
+                look()
                 report(sum(done), max(total, sum(done)))
             if time.monotonic() > deadline:
                 ended.set()
     finally:
         ended.set()
+        running.set()
         for worker in workers:
             worker.join()
     if errors:

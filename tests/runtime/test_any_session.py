@@ -9,7 +9,7 @@ from tokenizers import models, pre_tokenizers
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import InputTooLongError, OptionError
-from edgeformer_runtime.source import Source
+from edgeformer_runtime.source import Source, encode_sources
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator
 from tests.toy import ToySession
@@ -19,11 +19,11 @@ END = WORDS.index("</s>")
 DEFAULTS = DecodeOptions(beam_size=2)
 
 
-def word_tokenizer() -> Tokenizer:
+def word_tokenizer(prefix: tuple[str, ...] = ()) -> Tokenizer:
     vocabulary = {word: index for index, word in enumerate(WORDS)}
     library = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     library.pre_tokenizer = pre_tokenizers.Whitespace()
-    return Tokenizer(library)
+    return Tokenizer(library, prefix=prefix)
 
 
 def translator_of(session: ToySession, *, workers: int = 1, truncate: bool = False) -> Translator[ToySession]:
@@ -82,6 +82,18 @@ def test_a_truncated_text_keeps_its_end_token() -> None:
     assert truncated.source == Source("a b c d", (4, 5, END), truncated=2)
     assert whole.source == Source("a b", (4, 5, END))
     assert truncated.hypotheses == whole.hypotheses
+
+
+@pytest.mark.parametrize("prefix", [(), ("<s>",), ("<s>", "d")])
+def test_what_a_model_reads_around_a_text_is_never_truncated(prefix: tuple[str, ...]) -> None:
+    tokenizer = word_tokenizer(prefix)
+    around = len(prefix) + 1
+    for length in range(1, around + 1):
+        with pytest.raises(OptionError, match=f"`max_input_length` must be at least {around + 1}"):
+            encode_sources(tokenizer, ["a b c d a b"], length, truncate=True)
+    for length in range(around + 1, around + 6):
+        (source,) = encode_sources(tokenizer, ["a b c d a b"], length, truncate=True)
+        assert source.ids == (*tokenizer.ids(prefix), *[4, 5, 6, 7, 4][: length - around], END)
 
 
 def test_blank_texts_are_not_decoded() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,13 +111,15 @@ def test_a_value_of_the_manifest_that_stays_valid_is_refused_too(small_bundle: P
 
 def test_every_bad_file_is_listed(small_bundle: Path, tmp_path: Path) -> None:
     bundle = copy_of(small_bundle, tmp_path)
-    flip_byte(bundle / "weights.bin")
+    for name in ("weights.bin", "decoder.onnx"):
+        flip_byte(bundle / name)
+    with pytest.raises(BundleError, match=r"`decoder\.onnx` does not match its SHA-256; `weights\.bin` does not match"):
+        open_bundle(bundle)
     truncate(bundle / "encoder.onnx")
     (bundle / "golden.json").unlink()
     with pytest.raises(BundleError) as caught:
         open_bundle(bundle)
     message = str(caught.value)
-    assert "`weights.bin` does not match its SHA-256" in message
     size = (small_bundle / "encoder.onnx").stat().st_size
     assert f"`encoder.onnx` has {size - 1} bytes instead of {size}" in message
     assert "`golden.json` is missing" in message
@@ -165,6 +168,29 @@ def test_a_bundle_may_be_moved_and_opened_by_a_relative_path(
     copy_of(small_bundle, tmp_path).rename(tmp_path / "naïve [café] name")
     monkeypatch.chdir(tmp_path)
     assert Translator.open("naïve [café] name", threads=1).translate([""])[0].text == ""
+
+
+def test_a_bundle_that_was_opened_by_a_relative_path_stays_found(
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_of(small_bundle, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    translator = Translator.open("bundle", threads=1)
+    monkeypatch.chdir("/")
+    translations = translator.translate(["The old dog runs."])
+    assert translator.attention(translations)[0].weights.size
+    copy = pickle.loads(pickle.dumps(translator))
+    assert copy.translate(["The old dog runs."])[0].text == translations[0].text
+
+
+def test_no_file_is_read_if_one_has_the_wrong_size(
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = copy_of(small_bundle, tmp_path)
+    truncate(bundle / "weights.bin")
+    monkeypatch.setattr("edgeformer_runtime.bundle.open.file_sha256", lambda path: pytest.fail(f"{path} was read"))
+    with pytest.raises(BundleError, match=r"`weights\.bin` has \d+ bytes instead of"):
+        open_bundle(bundle)
 
 
 def test_the_hash_file_is_what_sha256sum_writes(small_bundle: Path) -> None:

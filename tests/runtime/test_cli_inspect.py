@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import get_args
@@ -11,7 +12,7 @@ import pytest
 
 from edgeformer_runtime.bundle.manifest import Manifest, Precision
 from edgeformer_runtime.bundle.open import open_bundle
-from tests.bundles import copy_of
+from tests.bundles import copy_of, edit_manifest
 from tests.commands import error, run
 
 
@@ -48,6 +49,18 @@ def test_tables_show_files_operators_and_state(small_bundles: dict[Precision, Pa
     assert str(operators["com.microsoft.MultiHeadAttention"]) in row(" MultiHeadAttention ")
     assert "en → fr" in row(" languages ")
     assert f"{manifest.parameters:,}" in row(" parameters ")
+
+
+ODD = "x\u202ey\x1b[31m\x07\u2028\x9bz"
+
+
+def test_what_a_bundle_says_cannot_command_a_terminal(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = edit_manifest(copy_of(small_bundle, tmp_path), lambda tree: tree["state"][0].update(name=ODD))
+    named = edit_manifest(Path(shutil.copytree(small_bundle, tmp_path / "a\u202eb")), lambda tree: None)
+    for result in (run("inspect", bundle), run("inspect", bundle, "--json"), run("inspect", named)):
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", result.output), result.output
+    assert msgspec.json.decode(run("inspect", named, "--json").stdout)
+    assert "a\\u202eb" in error("verify", tmp_path / "a\u202eb" / "none")
 
 
 def test_names_in_brackets_are_no_markup(small_bundle: Path, tmp_path: Path) -> None:

@@ -207,6 +207,14 @@ def test_a_line_too_long_is_named_and_leaves_no_file(small_bundle: Path, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+def test_lines_before_one_that_is_too_long_are_translated(small_bundle: Path, expected: list[str]) -> None:
+    result = run("translate", small_bundle, stdin="\n".join([*LINES, "x " * 300, "dog"]))
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == expected
+    assert f"Text {len(LINES) + 1} has " in result.stderr
+    assert "set `--truncate`" in result.stderr
+
+
 def test_a_line_too_long_may_be_truncated(small_bundle: Path, tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.write_text("dog\n" * 700 + "x " * 300 + "\nriver\n", encoding="utf-8")
@@ -259,15 +267,15 @@ def test_a_wrong_input_is_named(small_bundle: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--device", "tpu"], "`device` must be one of cpu, cuda, but is `tpu`"),
+        (["--device", "tpu"], "`--device` must be one of cpu, cuda, but is `tpu`"),
         (["--beam", "2", "--nbest", "3"], "`--nbest` must be at most `--beam` (2), but is 3"),
-        (["--length-penalty", "nan"], "`length_penalty` must be from -10 to 10, but is nan"),
-        (["--min-length", "9", "--max-length", "8"], "`min_length` must be at most `max_length` (8), but is 9"),
-        (["--sampling-topk", "3"], "`beam_size` must be 1 for sampling, but is 4"),
+        (["--length-penalty", "nan"], "`--length-penalty` must be from -10 to 10, but is nan"),
+        (["--min-length", "9", "--max-length", "8"], "`--min-length` must be at most `--max-length` (8), but is 9"),
+        (["--sampling-topk", "3"], "`--beam` must be 1 for sampling, but is 4"),
         (["--suppress-token", "nowhere"], "`nowhere` is not a token of the target vocabulary"),
         (["--target-prefix", "\udce9"], "must be valid Unicode"),
         (["--token-scores"], "`--token-scores` needs `--json`"),
-        (["--repetition-penalty", "0"], "`repetition_penalty` must be positive and finite, but is 0.0"),
+        (["--repetition-penalty", "0"], "`--repetition-penalty` must be positive and finite, but is 0.0"),
     ],
 )
 def test_a_wrong_value_is_an_error_even_without_text(small_bundle: Path, arguments: list[str], message: str) -> None:

@@ -15,6 +15,7 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.processors import (
     MinLength,
     NoRepeatNgram,
+    PrefixBias,
     RepetitionPenalty,
     Suppress,
     SuppressSequences,
@@ -50,6 +51,27 @@ def logits(rows: int = 1) -> FloatArray:
 
 def forbidden(values: FloatArray) -> list[list[int]]:
     return [np.flatnonzero(np.isneginf(row)).tolist() for row in values]
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 2.5]), min_size=VOCAB, max_size=VOCAB),
+    st.integers(0, VOCAB - 1),
+)
+def test_no_processor_allows_what_another_forbade(row: list[float], token: int) -> None:
+    values = np.array([row], np.float32)
+    values[0, (token + 1) % VOCAB] = 1.0
+    before = np.isneginf(values)
+    for processor in (
+        PrefixBias([(token,)], 0.6),
+        RepetitionPenalty(1.5),
+        NoRepeatNgram(2),
+        MinLength(0, 3),
+        SuppressSequences([[token]]),
+        Suppress([token]),
+    ):
+        processor(NOTHING, values)
+        assert np.isneginf(values)[before].all(), processor
 
 
 def test_suppress() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from edgeformer_runtime import BundleError, EdgeformerError, OptionError, SessionError, Translator
 from edgeformer_runtime.bundle.open import Bundle
-from edgeformer_runtime.errors import ConfigError
+from edgeformer_runtime.errors import ConfigError, DeviceError
+from edgeformer_runtime.workspace.model import read_model
 from edgeformer_runtime.workspace.workspace import Hop, Workspace
 from tests.bundles import edit_manifest
 
@@ -189,3 +190,88 @@ def test_a_folder_that_is_gone_has_no_bundles(folder: Path) -> None:
     assert models.models() == []
     folder.with_name("elsewhere").rename(folder)
     assert len(models.models()) == 3
+
+
+def test_a_closed_bundle_is_never_leased(small_bundle: Path, tmp_path: Path) -> None:
+    """A replacement that only the engine refuses, within a budget that has no room for both."""
+    path, is_refused = bundle_between(small_bundle, tmp_path, "bundle", "en", "fr"), False
+
+    def open_or_refuse(bundle: Bundle) -> Translator:
+        if is_refused:
+            raise DeviceError("refused")
+        return opened(bundle)
+
+    memory = read_model("bundle", path).nbytes * 3 // 2
+    models = Workspace({"bundle": path}, open_translator=open_or_refuse, refresh_seconds=0, memory=memory)
+    with models.lease("bundle") as old:
+        pass
+    replace_bundle(path, bundle_between(small_bundle, tmp_path, "new", "en", "fr"))
+    is_refused = True
+    for _ in range(2):
+        with models.lease("bundle") as translator:
+            assert translator is old
+            assert translator.translate([TEXT])[0].text
+    is_refused = False
+    replace_bundle(path, bundle_between(small_bundle, tmp_path, "newer", "en", "fr"))
+    with models.lease("bundle") as translator:
+        assert translator is not old
+    with pytest.raises(SessionError):
+        old.translate([TEXT])
+
+
+def test_a_bundle_whose_replacement_was_interrupted_can_be_closed(small_bundle: Path, tmp_path: Path) -> None:
+    path, is_interrupted = bundle_between(small_bundle, tmp_path, "bundle", "en", "fr"), False
+
+    def open_or_interrupt(bundle: Bundle) -> Translator:
+        if is_interrupted:
+            raise KeyboardInterrupt
+        return opened(bundle)
+
+    models = Workspace({"bundle": path}, open_translator=open_or_interrupt, refresh_seconds=0)
+    with models.lease("bundle") as old:
+        pass
+    replace_bundle(path, bundle_between(small_bundle, tmp_path, "new", "en", "fr"))
+    is_interrupted = True
+    with pytest.raises(KeyboardInterrupt), models.lease("bundle"):
+        pass
+    is_interrupted = False
+    with models.lease("bundle"):
+        pass
+    with pytest.raises(SessionError):
+        old.translate([TEXT])
+
+
+def test_a_refused_replacement_is_opened_only_once(small_bundle: Path, tmp_path: Path) -> None:
+    path, attempts = bundle_between(small_bundle, tmp_path, "bundle", "en", "fr"), 0
+
+    def open_the_first(bundle: Bundle) -> Translator:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 1:
+            raise DeviceError("refused")
+        return opened(bundle)
+
+    models = Workspace({"bundle": path}, open_translator=open_the_first, refresh_seconds=0)
+    with models.lease("bundle"):
+        pass
+    replace_bundle(path, bundle_between(small_bundle, tmp_path, "new", "en", "fr"))
+    for _ in range(3):
+        with models.lease("bundle"):
+            pass
+    assert attempts == 2
+
+
+def test_a_removed_bundle_is_closed(folder: Path) -> None:
+    models = workspace({}, folder=folder)
+    with models.lease("en-fr") as idle, models.lease("en-es"):
+        pass
+    with models.lease("de-en") as used:
+        shutil.rmtree(folder / "de-en")
+        shutil.rmtree(folder / "en-fr")
+        assert [model.name for model in models.models()] == ["en-es"]
+        assert set(models.open_models) == {"en-es"}
+        with pytest.raises(SessionError):
+            idle.translate([TEXT])
+        assert used.translate([TEXT])[0].text
+    with pytest.raises(SessionError):
+        used.translate([TEXT])

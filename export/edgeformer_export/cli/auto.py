@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from edgeformer_export.cli.progress import shown_stages
+from edgeformer_runtime.cli.terminal import echo
 
 if TYPE_CHECKING:
     from edgeformer_export.auto.export_best import AutoReport
@@ -134,7 +135,7 @@ def export_auto(
                 progress=progress,
             )
     except KeyboardInterrupt:
-        click.echo(
+        echo(
             f"Interrupted. The measurements so far are in {work_folder(out)}; run the same command with --resume to "
             "continue.",
             err=True,

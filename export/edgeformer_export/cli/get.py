@@ -10,6 +10,7 @@ import click
 
 from edgeformer.cli.import_model import reading, text_option
 from edgeformer_export.cli.progress import shown_stages
+from edgeformer_runtime.cli.terminal import echo
 from edgeformer_runtime.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def get(as_json: bool, **wanted: Any) -> None:
         with shown_stages(quiet=as_json) as progress:
             model, cost = get_model(Wanted(**wanted), progress)
     except KeyboardInterrupt:
-        click.echo("Interrupted. The same command continues.", err=True)
+        echo("Interrupted. The same command continues.", err=True)
         raise
     if as_json:
         print_json({**model.facts(), "was_there": cost is None, "cost": cost})

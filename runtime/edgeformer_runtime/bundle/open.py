@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ class Bundle:
     """A bundle folder whose manifest and files have been checked."""
 
     path: Path
-    """Path of the bundle folder."""
+    """Absolute path of the bundle folder."""
     manifest: Manifest
     """The bundle's manifest."""
 
@@ -54,8 +54,7 @@ class Bundle:
         Raises:
             BundleError: a file is not listed or has changed.
         """
-        entries = {self.file(name): self.manifest.files[name] for name in names}
-        problems = [problem for path, entry in entries.items() if (problem := _file_problem(path, entry))]
+        problems = _problems({self.file(name): self.manifest.files[name] for name in names})
         if problems:
             raise BundleError(f"Bundle `{self.path}` has changed since it was opened: " + "; ".join(problems) + ".")
 
@@ -80,7 +79,8 @@ def open_bundle(path: str | Path, *, trusted_keys: Sequence[Key] | None = None) 
 
     Raises:
         BundleError: a file is missing, modified or truncated, the schema revision differs, or the bundle is not signed
-            by a trusted key. The message lists every damaged file.
+            by a trusted key. The message lists every file that is missing or has another size, otherwise every
+            file with another content.
         ConfigError: a key cannot be read, or ``edgeformer[sign]`` is not installed.
     """
     path = Path(path)
@@ -99,10 +99,10 @@ def open_bundle(path: str | Path, *, trusted_keys: Sequence[Key] | None = None) 
         if trusted_keys is not None:
             check_signature(path, data, trusted_keys)
         manifest = decode_manifest(data)
-    problems = [problem for name, entry in manifest.files.items() if (problem := _file_problem(path / name, entry))]
+    problems = _problems({path / name: entry for name, entry in manifest.files.items()})
     if problems:
         raise BundleError(f"Bundle `{path}` is damaged: " + "; ".join(problems) + ". Copy or export it again.")
-    return Bundle(path, manifest)
+    return Bundle(path.absolute(), manifest)
 
 
 def check_trust(path: Path, trusted_keys: Sequence[Key]) -> None:
@@ -126,20 +126,34 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _file_problem(path: Path, entry: FileEntry) -> str | None:
-    try:
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode):
-            return f"`{path.name}` is missing or not a plain file"
-        if status.st_size != entry.size:
-            return f"`{path.name}` has {status.st_size} bytes instead of {entry.size}"
-        if file_sha256(path) != entry.sha256:
-            return f"`{path.name}` does not match its SHA-256"
-    except FileNotFoundError:
-        return f"`{path.name}` is missing or not a plain file"
-    except OSError as error:
-        return f"`{path.name}` cannot be read ({error.strerror})"
-    return None
+def _problems(entries: Mapping[Path, FileEntry]) -> list[str]:
+    """What is wrong with files. All sizes are checked first: large files are not read if another is missing or cut."""
+    return _found(_size_problem, entries) or _found(_content_problem, entries)
+
+
+def _found(check: Callable[[Path, FileEntry], str | None], entries: Mapping[Path, FileEntry]) -> list[str]:
+    problems = []
+    for path, entry in entries.items():
+        try:
+            problem = check(path, entry)
+        except FileNotFoundError:
+            problem = "is missing or not a plain file"
+        except OSError as error:
+            problem = f"cannot be read ({error.strerror})"
+        if problem:
+            problems.append(f"`{path.name}` {problem}")
+    return problems
+
+
+def _size_problem(path: Path, entry: FileEntry) -> str | None:
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        return "is missing or not a plain file"
+    return None if status.st_size == entry.size else f"has {status.st_size} bytes instead of {entry.size}"
+
+
+def _content_problem(path: Path, entry: FileEntry) -> str | None:
+    return None if file_sha256(path) == entry.sha256 else "does not match its SHA-256"
 
 
 def _read(path: Path) -> bytes:

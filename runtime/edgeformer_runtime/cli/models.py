@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from edgeformer_runtime.cli.terminal import echo
+
 
 @click.command()
 @click.argument("folders", nargs=-1, metavar="[FOLDER]...", type=click.Path(path_type=Path))
@@ -36,12 +38,12 @@ def models(folders: tuple[Path, ...], removed: tuple[str, ...], as_json: bool) -
     from edgeformer_runtime.workspace.names import left_out, model_folders, named_models, remove_model
 
     for name in removed:
-        click.echo(f"Removed `{remove_model(name, folders)}`.", err=True)
+        echo(f"Removed `{remove_model(name, folders)}`.", err=True)
     if removed:
         return
     found = named_models(folders or None)
     for reason in left_out(folders or None):
-        click.echo(reason, err=True)
+        echo(reason, err=True)
     if as_json:
         print_json([model.facts() for model in found])
         return

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
+
+from edgeformer_runtime.errors import EdgeformerError
 
 Command = Callable[..., Any]
 Declaration = Callable[[Command], Command]
@@ -22,6 +25,8 @@ def group(argument: str, **declarations: Declaration) -> Declaration:
     ... @group("search", beam_size=beam, length_penalty=length_penalty)
     ... def translate(search: DecodeChanges) -> None: ...
 
+    Errors that the command raises name the options as the command line does: `--beam` instead of `beam_size`.
+
     Args:
         argument: the command's parameter.
         declarations: the options, each by its key in the dictionary.
@@ -29,15 +34,23 @@ def group(argument: str, **declarations: Declaration) -> Declaration:
 
     def decorate(command: Command) -> Command:
         names: dict[str, str] = {}
+        flags: dict[str, str] = {}
 
         @wraps(command)
         def grouped(**values: Any) -> Any:
             chosen = {key: values.pop(names[key]) for key in declarations}
-            return command(**values, **{argument: {key: value for key, value in chosen.items() if value is not None}})
+            try:
+                return command(
+                    **values, **{argument: {key: value for key, value in chosen.items() if value is not None}}
+                )
+            except EdgeformerError as error:  # which names what Python calls the option
+                error.args = (re.sub(r"`(\w+)`", lambda match: f"`{flags.get(match[1], match[1])}`", str(error)),)
+                raise
 
         for key, declare in reversed(declarations.items()):
             declare(grouped)
-            names[key] = vars(grouped)["__click_params__"][-1].name
+            option = vars(grouped)["__click_params__"][-1]
+            names[key], flags[key] = option.name, option.opts[0]
         return grouped
 
     return decorate

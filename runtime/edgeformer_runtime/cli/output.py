@@ -12,9 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
-import click
 import msgspec
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     Progress,
@@ -23,13 +22,24 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.table import Table
 
+from edgeformer_runtime.cli.terminal import echo, visible
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.files import atomic_file
 
 LINE_SECONDS = 15.0
 """Time between lines of progress if standard error is not a terminal."""
+
+
+class _Console(Console):
+    """Prints text that is :func:`visible`."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """See :meth:`Console.render`."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text), style, control)
 
 
 @cache
@@ -38,7 +48,7 @@ def console(stderr: bool = False) -> Console:
 
     Text is printed verbatim: a file name or a translation may contain square brackets, which are markup to rich.
     """
-    return Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
+    return _Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
 
 
 def table(title: str, *columns: str) -> Table:
@@ -57,7 +67,7 @@ def json_text(value: Any) -> str:
 
 def print_json(value: Any) -> None:
     """Print :func:`json_text` on standard output."""
-    click.echo(json_text(value))
+    echo(json_text(value))
 
 
 @contextmanager
@@ -170,7 +180,7 @@ def stages(names: Mapping[str, str] | None = None, *, quiet: bool = False) -> It
             TimeRemainingColumn(),
         )
         # A console of its own, so that progress stays visible while standard error is redirected.
-        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+        with Progress(*columns, console=_Console(file=sys.stderr), transient=True) as progress:
             tasks: dict[str, Any] = {}
 
             def bar(stage: str, fraction: float) -> None:
@@ -220,7 +230,7 @@ def counting(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int],
         yield line
     else:
         columns = (BarColumn(), TextColumn("{task.description}"))
-        with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
+        with Progress(*columns, console=_Console(file=sys.stderr), transient=True) as progress:
             task = progress.add_task("", total=None)
             yield lambda done, total: progress.update(
                 task, completed=done, total=total, description=figures(done, total)

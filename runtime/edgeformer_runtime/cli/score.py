@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from edgeformer_runtime.cli import options
+from edgeformer_runtime.cli.terminal import echo
 from edgeformer_runtime.cli.text_input import BLOCK_LINES, line_blocks
 from edgeformer_runtime.errors import DataError, InputError
 
@@ -67,9 +68,9 @@ def score(
                     "ids": result.ids,
                     "token_scores": result.token_scores,
                 }
-                click.echo(msgspec.json.encode(record).decode())
+                echo(msgspec.json.encode(record).decode())
             else:
-                click.echo(f"{result.log_probability:.4f}\t{result.mean:.4f}")
+                echo(f"{result.log_probability:.4f}\t{result.mean:.4f}")
 
 
 def _pairs(source: Path, target: Path) -> Iterator[list[tuple[str, str]]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeformer_runtime.cli import options
+from edgeformer_runtime.cli.terminal import echo
 from edgeformer_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -188,19 +189,19 @@ def _check(settings: ServeSettings, workspace: Workspace) -> None:
                 f"Suggestions cannot be written to `{settings.suggestions}` ({error.strerror})."
             ) from None
     if settings.workers > (cpus := available_cpus()):
-        click.echo(f"Note: there are more workers than CPUs ({settings.workers} and {cpus}).", err=True)
+        echo(f"Note: there are more workers than CPUs ({settings.workers} and {cpus}).", err=True)
 
 
 def _announce(workspace: Workspace, address: str, page: bool) -> None:
     """Print where the server is, what it translates, and what to try."""
-    click.echo(f"Serving at {address}")
+    echo(f"Serving at {address}")
     pairs: list[tuple[str, str]] = []
     for model in workspace.models():
         pair = f"{', '.join(sorted(model.sources)) or '?'} -> {', '.join(sorted(model.targets)) or '?'}"
         own = list(product(sorted(model.sources), sorted(model.targets)))
         note = "; used only if a request names it" if set(own) <= set(pairs) else ""
-        click.echo(f"  {model.name}: {pair}, {model.manifest.precision['decoder.onnx']}{note}")
+        echo(f"  {model.name}: {pair}, {model.manifest.precision['decoder.onnx']}{note}")
         pairs += own
-    click.echo(f"Try {'the page, ' + address + '/, or ' if page else ''}this:")
+    echo(f"Try {'the page, ' + address + '/, or ' if page else ''}this:")
     source, target = pairs[0] if pairs else ("en", "fr")
-    click.echo(f"  curl {address}/translate -d q='A dog runs.' -d source={source} -d target={target}")
+    echo(f"  curl {address}/translate -d q='A dog runs.' -d source={source} -d target={target}")

@@ -23,6 +23,7 @@ from edgeformer_runtime.cli.distributed import (
     uses_ray,
 )
 from edgeformer_runtime.cli.output import atomic_text, console, refuse_input
+from edgeformer_runtime.cli.terminal import visible
 from edgeformer_runtime.cli.text_input import line_blocks
 from edgeformer_runtime.cli.translating.line_output import json_line, plain_lines, truncation_note
 from edgeformer_runtime.cli.translating.whole_texts import (
@@ -207,6 +208,8 @@ def _translate_lines(
     with pictures or nullcontext(), line_blocks(text, input_file) as blocks, _writer(output_file) as write:
         attended = _attended(translator, blocks, decoding, target_prefix, with_attention=attention is not None)
         for number, (translation, weights) in enumerate(attended, 1):
+            if translation.error is not None:
+                raise translation.error
             if note := truncation_note(number, translation):
                 console(stderr=True).print(note)
             write(json_line(translation, weights) if as_json else plain_lines(translation, decoding.n_best))
@@ -239,8 +242,8 @@ def _attended(
     *,
     with_attention: bool,
 ) -> Iterator[tuple[Translation, Attention | None]]:
-    """Translations, with their attention if wanted."""
-    for translations in translator.translate_blocks(blocks, decoding, target_prefix=target_prefix):
+    """Translations, with their attention if wanted. One that failed is left to the caller, after those before it."""
+    for translations in translator.translate_blocks(blocks, decoding, target_prefix=target_prefix, on_error="return"):
         if with_attention:
             attention = translator.attention(translations, max_batch_tokens=decoding.max_batch_tokens)
             yield from zip(translations, attention, strict=True)
@@ -254,9 +257,11 @@ def _writer(output_file: Path | None) -> Iterator[Any]:
     if output_file is None:
         stdout = sys.stdout.buffer
 
+        shown = visible if sys.stdout.isatty() else str
+
         def write(line: str) -> None:
             try:
-                stdout.write(line.encode("utf-8"))  # like the input, whatever the locale
+                stdout.write(shown(line).encode("utf-8"))  # like the input, whatever the locale
                 stdout.flush()
             except OSError as error:
                 raise OSError(error.errno, error.strerror, "standard output") from None

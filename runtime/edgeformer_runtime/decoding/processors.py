@@ -127,6 +127,8 @@ class PrefixBias:
             return
         prefix, length = self.prefix[rows.sentence], self.length[rows.sentence]
         for row in np.flatnonzero((prefix[:, :step] == rows.history).all(axis=1) & (step < length)):
+            if np.isneginf(logits[row, prefix[row, step]]):  # forbidden, which a preference does not change
+                continue
             peak = logits[row].max()
             probability = np.exp(logits[row] - peak)
             probability *= (1 - self.beta) / probability.sum()

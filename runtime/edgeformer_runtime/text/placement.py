@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.block import Block, Span
 from edgeformer_runtime.text.items import best_gap, best_run
 from edgeformer_runtime.text.words import AlignedSentence, Word
 
@@ -56,7 +56,9 @@ def inner_tags(block: Block, start: int, end: int) -> set[int]:
     return chosen
 
 
-def with_tags(sentence: AlignedSentence, block: Block, chosen: Iterable[int], span: tuple[int, int]) -> str:
+def with_tags(
+    sentence: AlignedSentence, block: Block, chosen: Iterable[int], span: tuple[int, int]
+) -> tuple[str, list[Span]]:
     """Write a translation with tags.
 
     Args:
@@ -64,11 +66,21 @@ def with_tags(sentence: AlignedSentence, block: Block, chosen: Iterable[int], sp
         block: the block, which says how text is written.
         chosen: its tags that belong to the sentence.
         span: characters of the sentence in the block.
+
+    Returns:
+        What is written, and the characters of each word in it.
     """
     root = _tree(block, sorted(chosen), *span)
     root.last = len(sentence.words)
     _place(sentence, block.text, root)
-    return "".join(_written(sentence, block, root)) + sentence.end
+    written, length, spans = [], 0, []
+    for part in _written(sentence, root):
+        text = part if isinstance(part, str) else block.escape(part.text) if part.raw is None else part.raw
+        if isinstance(part, Word):
+            spans.append((length, length + len(text)))
+        written.append(text)
+        length += len(text)
+    return "".join(written) + sentence.end, spans
 
 
 def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
@@ -132,29 +144,26 @@ def _gain(sentence: AlignedSentence, word: Word, source: str, node: _Node) -> fl
     return gain
 
 
-def _written(sentence: AlignedSentence, block: Block, node: _Node) -> Iterable[str]:
-    """What is between the tags of a node. White space before its first word is left to what is around it."""
+def _written(sentence: AlignedSentence, node: _Node) -> Iterable[str | Word]:
+    """What is between the tags of a node, words in their order. White space before its first word is left to what is
+    around it."""
     place = node.first
     spaced = node.order >= 0
     for child in sorted(node.children, key=lambda child: (child.first, child.last, child.order)):
         for word in sentence.words[place : child.first]:
             yield "" if spaced else word.space
-            yield _text(word.raw, word.text, block)
+            yield word
             spaced = False
         place = child.first
         if place < node.last and not spaced and (child.first < child.last or child.after_space):
             yield sentence.words[place].space
             spaced = True
         yield child.opening
-        yield from _written(sentence, block, child)
+        yield from _written(sentence, child)
         yield child.closing
         if child.first < child.last:
             place, spaced = child.last, False
     for word in sentence.words[place : node.last]:
         yield "" if spaced else word.space
-        yield _text(word.raw, word.text, block)
+        yield word
         spaced = False
-
-
-def _text(raw: str | None, text: str, block: Block) -> str:
-    return block.escape(text) if raw is None else raw

@@ -227,10 +227,11 @@ class _Writer:
             self._write(block.escape(outcome.finish.apply(outcome.best.text)))
         else:
             shown = [replace(word, raw=attributes.get(word.raw or "", word.raw)) for word in sentence.words]
-            self._write(with_tags(replace(sentence, words=shown), block, planned.tags, planned.span))
+            text, spans = with_tags(replace(sentence, words=shown), block, planned.tags, planned.span)
+            self._write(text)
         words: tuple[TranslatedWord, ...] = ()
         if self._options.word_details and sentence is not None:
-            words = _details(sentence, planned.span[0])
+            words = _details(sentence, planned.block, planned.span[0], spans)
         self._note(block, planned.span, start, outcome.translation, outcome.best.confidence, words)
 
     def _note(self, block: Block, span: Span, start: int, *translated: Any) -> None:
@@ -265,10 +266,15 @@ def _rewritten(block: Block, attributes: Mapping[str, str]) -> Block:
     return replace(block, raw=[attributes.get(raw, raw) for raw in block.raw], tags=tags)
 
 
-def _details(sentence: AlignedSentence, start: int) -> tuple[TranslatedWord, ...]:
-    details = []
-    for word in sentence.words:
+def _details(
+    sentence: AlignedSentence, block: Block, start: int, targets: Sequence[Span]
+) -> tuple[TranslatedWord, ...]:
+    """Words of a sentence that begins at a place of a block, and where they are written."""
+    details, origin = [], block.origins[start]
+    for word, target in zip(sentence.words, targets, strict=True):
         source = sentence.source(word)
-        shifted = None if source is None else (source[0] - start, source[1] - start)
-        details.append(TranslatedWord(word.text, word.probability, shifted))
+        if source is not None:
+            last = source[1] - 1
+            source = (block.origins[source[0]] - origin, block.origins[last] + max(1, len(block.raw[last])) - origin)
+        details.append(TranslatedWord(word.text, word.probability, source, target))
     return tuple(details)

@@ -17,6 +17,8 @@ class TranslatedWord:
     source: tuple[int, int] | None
     """Characters of the source word that it attends to most, counted from the first of the sentence; ``None`` if it
     attends to none. Without attention, this is the source word at the same place."""
+    target: tuple[int, int]
+    """Its characters in the text's translation, counted from the first of the sentence's."""
 
 
 @dataclass(frozen=True)

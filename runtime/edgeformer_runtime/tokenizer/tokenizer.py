@@ -45,7 +45,7 @@ class Tokenizer:
         suffix: names of the tokens that it expects after a text; by default, the end token.
 
     Raises:
-        BundleError: a special token is not in the vocabulary.
+        BundleError: a special token is not in the vocabulary, or ids are missing or there twice.
     """
 
     def __init__(
@@ -60,7 +60,12 @@ class Tokenizer:
         self.text = text
         self._vocabulary = self._model.vocabulary()
         self.pad_id, self.unk_id, self.bos_id, self.eos_id = self.ids(text.special_tokens)
-        self.vocab_size: int = max(self._vocabulary.values()) + 1
+        self.vocab_size = len(self._vocabulary)
+        if {*self._vocabulary.values()} != {*range(self.vocab_size)}:
+            raise BundleError(
+                f"The tokenizer must give its {self.vocab_size:,} tokens the ids from 0 to {self.vocab_size - 1:,}, "
+                "each once, but some are missing or there twice; export the bundle again."
+            )
         named = {*text.special_tokens, *text.suppress, *text.languages.values()}
         self._special_ids = frozenset(self._vocabulary[name] for name in named if name in self._vocabulary)
         self._prefix, self._suffix = self.ids(prefix), self.ids((text.eos,) if suffix is None else suffix)

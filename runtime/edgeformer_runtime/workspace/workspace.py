@@ -44,7 +44,7 @@ class _Opened:
     used: float = 0.0
     """When it was last used."""
     is_retired: bool = False
-    """Whether it is closed when nobody uses it any more, because its bundle was replaced."""
+    """Whether it is closed when nobody uses it any more, because its bundle was replaced or removed."""
 
 
 @dataclass(eq=False)
@@ -142,11 +142,16 @@ class Workspace:
 
     def models(self) -> list[Model]:
         """All models, those given by name first, then those of the folder by name."""
+        removed: list[Translator] = []
         with self._lock:
             if time.monotonic() - self._refreshed >= self._refresh_seconds:
                 self._models = self._scanned()
                 self._refreshed = time.monotonic()
-            return list(self._models.values())
+                removed = self._removed()
+            models = list(self._models.values())
+        for translator in removed:
+            translator.close()
+        return models
 
     def model(self, name: str) -> Model:
         """Return a model by name.
@@ -264,6 +269,17 @@ class Workspace:
             paths.setdefault(path.name, path)
         return read_models(paths, self._models)
 
+    def _removed(self) -> list[Translator]:
+        """Take out what is open of bundles that are not there any more, and return what nobody uses of it.
+        The lock must be held; the translators must be closed without it."""
+        closing = []
+        for name, slot in self._slots.items():
+            if slot.opened is not None and name not in self._models:
+                slot.opened.is_retired = True
+                closing += [] if slot.opened.uses else [slot.opened.translator]
+                slot.opened = None
+        return closing
+
     def _acquire(self, name: str) -> _Opened:
         """Return an open model, counted as in use."""
         model = self.model(name)
@@ -273,23 +289,28 @@ class Workspace:
             mark = mark_of(model.path)
             with self._lock:
                 opened = slot.opened
-                if opened is not None and (mark is None or mark in (opened.mark, slot.refused)):
-                    opened.uses += 1
-                    return opened
+                if opened is not None:
+                    opened.uses += 1  # so that it stays open while its replacement is opened
+            if opened is not None and (mark is None or mark in (opened.mark, slot.refused)):
+                return opened
             try:
                 replacement = self._open(model)
             except EdgeformerError:
                 if opened is None:
                     raise
                 slot.refused = mark
-                replacement = opened
+                return opened
+            except BaseException:
+                if opened is not None:
+                    self._release(opened)
+                raise
             with self._lock:
-                if replacement is not opened and opened is not None:
-                    opened.is_retired = True
                 slot.opened = replacement
                 replacement.uses += 1
-        if opened is not None and opened.is_retired and not opened.uses:
-            opened.translator.close()
+                if opened is not None:
+                    opened.is_retired = True
+        if opened is not None:
+            self._release(opened)
         return replacement
 
     def _open(self, model: Model) -> _Opened:

@@ -102,4 +102,5 @@ def serving(*bundles: str | Path, **settings: Any) -> Iterator[Client]:
             yield Client(f"http://127.0.0.1:{listener.getsockname()[1]}", context)
         finally:
             server.should_exit = True
-            thread.join()
+            thread.join(120)
+            assert not thread.is_alive()

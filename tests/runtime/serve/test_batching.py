@@ -95,14 +95,14 @@ def test_concurrent_requests_get_what_each_gets_alone(
 
         def ask(index: int) -> None:
             texts, changes = requests[index]
-            start.wait()
+            start.wait(60)
             results[index] = summary(together.submit(texts, setting(**changes)).result(60))
 
         threads = [threading.Thread(target=ask, args=[index]) for index in range(len(requests))]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(60)
     assert results == alone
     assert max(report.requests for report in reports) > 1
     assert max(report.sentences for report in reports) == 16
@@ -165,7 +165,7 @@ def test_a_canceled_request_is_dropped(workspace: Workspace, setting: MakeSettin
         assert together.queue_length == 0
         assert together.submit(["A dog."], setting()).result(60)
         with pytest.raises(CancelledError):
-            long.result()
+            long.result(120)
     assert sum(report.sentences for report in reports) < 20
 
 

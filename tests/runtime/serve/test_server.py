@@ -50,14 +50,18 @@ def command(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], str
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdout is not None
+    deadline = threading.Timer(300, process.kill)  # ends every wait for its output
+    deadline.start()
     try:
         lines = [process.stdout.readline()]
         found = re.search(r"http://\S+", lines[0])
         assert found, process.communicate()
         while not lines[-1].startswith("  curl"):
             lines.append(process.stdout.readline())
+            assert lines[-1], process.communicate()
         yield process, found[0], lines
     finally:
+        deadline.cancel()
         process.kill()
         process.communicate()
 
@@ -120,7 +124,7 @@ def test_a_full_queue_and_slow_requests_are_errors_of_their_own(small_bundle: Pa
             assert busy.status == 503
             assert re.fullmatch(r"The server is busy; try again in \d+ s\.", busy.error)
             assert int(busy.headers["retry-after"]) >= 1
-            assert first.result().status == 200
+            assert first.result(120).status == 200
         late = client.json("/v1/translate", {**long, "timeout": 0.05})
         assert (late.status, late.error) == (
             504,
@@ -144,7 +148,7 @@ def test_a_process_that_is_behind_refuses_more_requests(small_bundle: Path, monk
         refused = client.json("/v1/translate", body())
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
         assert client.get("/health").status == 200
-        assert first.result().status == 200
+        assert first.result(120).status == 200
 
 
 def test_a_client_that_goes_away_frees_its_place(small_bundle: Path) -> None:
@@ -184,7 +188,7 @@ def test_a_bundle_is_replaced_without_a_failed_request(small_bundles: Any, tmp_p
             time.sleep(0.3)
             is_done.set()
             for each in waiting:
-                each.result()
+                each.result(120)
         assert len(statuses) >= 8
         assert set(statuses) == {200}
 
@@ -243,8 +247,8 @@ def test_sigterm_answers_what_was_accepted(small_bundle: Path) -> None:
             while "edgeformer_requests_in_flight 2.0" not in get(url + "/metrics"):
                 time.sleep(0.005)
             process.send_signal(signal.SIGTERM)
-            assert len(answer.result()["translations"]) == 200
-        assert process.wait(30) == 0
+            assert len(answer.result(120)["translations"]) == 200
+        assert process.wait(120) == 0
         assert process.stderr is not None
         logged = [json.loads(line) for line in process.stderr]
         assert logged[-1]["texts"] == 200
@@ -257,7 +261,7 @@ def test_several_processes_share_the_port_and_their_measurements(small_bundle: P
         assert all(answer == answers[0] for answer in answers)
         eventually(lambda: get(url + "/metrics"), 'edgeformer_requests_total{path="/translate",status="200"} 6.0')
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
@@ -280,7 +284,7 @@ def test_a_process_that_dies_is_replaced(small_bundle: Path) -> None:
         wait_until_ready(url)
         assert post(url + "/v1/translate", body())["translations"]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 def test_wrong_options_are_one_clear_sentence(small_bundle: Path, tmp_path: Path) -> None:
@@ -317,7 +321,7 @@ def test_the_command_says_what_is_of_no_use(small_bundles: Any) -> None:
         assert lines[2] == "  second: en -> fr, int8; used only if a request names it\n"
         wait_until_ready(url)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
         assert process.stderr is not None
         assert process.stderr.readline().startswith("Note: there are more workers than CPUs")
 

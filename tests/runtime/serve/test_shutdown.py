@@ -115,9 +115,9 @@ def test_a_stream_that_is_cut_off_is_one_line_of_the_log_at_most(bundle: Path, i
             response = connection.getresponse()
             rest = pool.submit(response.read) if is_read else None
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(120) == 0
             if rest is not None:
-                assert rest.result().endswith(b'event: error\ndata: {"error":"The server is shutting down."}\n\n')
+                assert rest.result(120).endswith(b'event: error\ndata: {"error":"The server is shutting down."}\n\n')
         assert process.stderr is not None
         request, *others = sorted(
             (json.loads(line) for line in process.stderr), key=lambda line: line["event"] != "request"
@@ -152,4 +152,4 @@ def test_nobody_can_connect_to_workers_that_shut_down(bundle: Path) -> None:
         assert process.poll() is None  # the first request is still being answered
         assert refused
         assert answered(connection)[0] == 200
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0

@@ -86,6 +86,16 @@ def test_words_are_aligned_by_attention(client: Client) -> None:
     assert len({tuple(word["source"]) for word in words}) > 1
 
 
+@pytest.mark.parametrize("text", ["You have {n, plural, one {# dog} other {# dogs}} in the sea.", "{n} <b>1 & 2</b>"])
+def test_words_of_a_message_are_aligned(client: Client, text: str) -> None:
+    answer = ask(client, texts=[text], alignments=True)
+    assert answer.status == 200
+    (translation,) = answer.json["translations"]
+    spans = [word["target"] for sentence in translation["sentences"] for word in sentence["words"]]
+    assert spans == sorted(spans)
+    assert spans[-1][1] <= len(translation["text"])
+
+
 def test_terms_of_a_glossary_are_realized(client: Client) -> None:
     text = ask(client, texts=["The old dog runs."], glossary={"dog": "toutou"}).json["translations"][0]["text"]
     assert "toutou" in text

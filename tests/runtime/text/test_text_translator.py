@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import math
+from itertools import pairwise
 
 import pytest
 
-from edgeformer_runtime.text.options import TextOptions
+from edgeformer_runtime.text.options import Format, TextOptions
 from edgeformer_runtime.text.surface import finish
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
+from tests.runtime.text.attended import text_translator as word_translator
 from tests.runtime.text.copies import join
 
 TEXT = "The old dog runs 350 times near the sea. The green river sings.\n\n- the machine\n- 42\n"
@@ -65,6 +68,37 @@ def test_words_have_probabilities_and_their_source(translator: Translator) -> No
         assert 0 < word.probability <= 1
         assert word.source is not None
         assert source[slice(*word.source)].strip()
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("text", "the dog {name} runs 3 times. A red dog!"),
+        ("text", "You have {n, plural, one {# dog} other {# red dogs}} in the car."),
+        ("text", "the dog: {n, select, a {the dog} other {the car}}"),
+        (
+            "html",
+            "<p title='dog'>the <b>red dog</b> &amp; the <a href='dog'>car</a> &lt;dog&gt; run<br>s.</p>dog",
+        ),
+    ],
+)
+def test_every_word_is_where_its_spans_say(format: Format, text: str) -> None:
+    (result,) = word_translator(word_details=True).translate([text], format=format)
+    for sentence in result.sentences:
+        words = [word.target for word in sentence.words]
+        written = result.text[slice(*sentence.target)]
+        source = text[slice(*sentence.source)]
+        assert words
+        assert all(before[1] <= after[0] for before, after in pairwise(words))
+        for word in sentence.words:
+            shown = written[slice(*word.target)]
+            if ", plural," in word.text or ", select," in word.text:
+                assert shown[:6] == word.text[:6]
+                assert shown[-1] == "}"
+            else:
+                assert (html.unescape(shown) if format == "html" else shown) == word.text
+            if word.source is not None and word.text == "chien":
+                assert source[slice(*word.source)] == "dog"
 
 
 class TestCapitals:

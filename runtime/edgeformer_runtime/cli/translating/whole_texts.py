@@ -182,6 +182,12 @@ def _sentence_record(source: str, sentence: SentenceTranslation, text: str) -> d
         "is_copied": sentence.translation is None,
         "confidence": sentence.confidence,
         "words": [
-            {"text": word.text, "probability": word.probability, "source_span": word.source} for word in sentence.words
+            {
+                "text": word.text,
+                "probability": word.probability,
+                "source_span": word.source,
+                "target_span": word.target,
+            }
+            for word in sentence.words
         ],
     }

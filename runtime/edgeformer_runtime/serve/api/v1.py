@@ -136,23 +136,21 @@ def _described(asked: _Asked, ranks: Sequence[TextTranslation]) -> TranslatedTex
     for sentence in best.sentences:
         described = Sentence(sentence.source, sentence.target)
         if asked.body.alignments:
-            described.words = _links(sentence, best.text)
+            described.words = _links(sentence)
         if asked.body.scores and sentence.translation:
             described.score, described.confidence = sentence.translation.score, sentence.confidence
         sentences.append(described)
     return TranslatedText(best.text, sentences, [other.text for other in others])
 
 
-def _links(sentence: SentenceTranslation, text: str) -> list[WordLink]:
+def _links(sentence: SentenceTranslation) -> list[WordLink]:
     """Which words of a sentence come from which, in characters of the whole texts."""
-    (source, _), (place, _) = sentence.source, sentence.target
-    links = []
-    for word in sentence.words:
-        start = text.index(word.text, place)
-        place = start + len(word.text)
-        if word.source is not None:
-            links.append(WordLink((source + word.source[0], source + word.source[1]), (start, place)))
-    return links
+    source, target = sentence.source[0], sentence.target[0]
+    return [
+        WordLink((source + word.source[0], source + word.source[1]), (target + word.target[0], target + word.target[1]))
+        for word in sentence.words
+        if word.source is not None
+    ]
 
 
 async def _streamed(context: Context, asked: _Asked) -> Response:
