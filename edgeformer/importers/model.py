@@ -14,6 +14,7 @@ from edgeformer.quantization import LinearScales
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.text_format import TextFormat
 
+FloatArray = NDArray[np.float32]
 Weights = dict[str, NDArray[np.floating[Any]]]
 """Arrays by the names of the model's parameters and stored buffers; shared ones once, under any of their names."""
 

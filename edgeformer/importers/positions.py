@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float32]
+from edgeformer.importers.model import FloatArray
 
 
 def halves(length: int, width: int, *, denominator: float, start: int = 0) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.importers.marian.binary import EMBEDDINGS, FLOAT32, HEADER, VERSION, Item, QuantizedMatrix
-from edgeformer.importers.marian.weights import OUTPUT_ACTIVATION, OUTPUT_WEIGHT, linear_layers, tables
+from edgeformer.importers.marian.weights import OUTPUT_ACTIVATION, OUTPUT_WEIGHT, marian_modules, tables
 from edgeformer.quantization import LinearScales
 from edgeformer.train.run import Run
 from edgeformer_bench.peers.base import PeerError
@@ -63,7 +63,8 @@ def quantized_items(
     Raises:
         PeerError: a layer has no scales.
     """
-    layers = {layer.weight: (layer.ours, layer.activation) for layer in linear_layers(config)}
+    linear = [module for module in marian_modules(config) if not module.is_norm]
+    layers = {module.weight: (module.ours, module.activation) for module in linear}
     layers |= {theirs: (ours, "") for ours, theirs in tables(config).items()}
     output = tables(config)["target_embedding.tokens"]
     if config["tied_embeddings"] in {"none", "inputs"}:

@@ -13,7 +13,7 @@ import yaml
 from numpy.typing import NDArray
 
 from edgeformer.importers.marian.options import ACTIVATIONS, NORM_EPSILON, OPTIONS
-from edgeformer.importers.marian.weights import OUTPUT_BIAS, OUTPUT_WEIGHT, linear_layers, norms, tables
+from edgeformer.importers.marian.weights import OUTPUT_BIAS, OUTPUT_WEIGHT, marian_modules, tables
 from edgeformer.importers.positions import halves
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.model import Transformer
@@ -131,12 +131,11 @@ def marian_arrays(model: EncoderDecoder, config: Mapping[str, Any]) -> Arrays:
     """
     weights = {name: tensor.float().numpy() for name, tensor in model.state_dict().items()}
     arrays: Arrays = {}
-    for layer in linear_layers(config):
-        arrays[layer.weight] = weights[f"{layer.ours}.weight"].T
-        if layer.bias is not None:
-            arrays[layer.bias] = weights[f"{layer.ours}.bias"][None]
-    for norm in norms(config):
-        arrays[norm.scale], arrays[norm.bias] = weights[f"{norm.ours}.weight"][None], weights[f"{norm.ours}.bias"][None]
+    for module in marian_modules(config):
+        weight = weights[f"{module.ours}.weight"]
+        arrays[module.weight] = weight[None] if module.is_norm else weight.T
+        if module.bias is not None:
+            arrays[module.bias] = weights[f"{module.ours}.bias"][None]
     for ours, theirs in tables(config).items():
         arrays[theirs] = weights[f"{ours}.weight"][:-1]
     if config["tied_embeddings"] in {"none", "inputs"}:

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.ctranslate2.model_file import Array
 from edgeformer.importers.ctranslate2.settings import scalar
-
-FloatArray = NDArray[np.float32]
+from edgeformer.importers.model import FloatArray
 
 OLD_INT16_SCALE = 1000.0
 """Scale of 16-bit integers in files that state none."""

@@ -16,7 +16,8 @@ from edgeformer.importers.ctranslate2.model_file import is_model_file, read_mode
 from edgeformer.importers.ctranslate2.names import current_names
 from edgeformer.importers.ctranslate2.settings import read_settings
 from edgeformer.importers.ctranslate2.vocabularies import find_files, read_vocabularies
-from edgeformer.importers.ctranslate2.weights import OUTPUT_TABLE, SOURCE_TABLE, TARGET_TABLE, converted
+from edgeformer.importers.ctranslate2.weights import converted
+from edgeformer.importers.layout import OUTPUT_TABLE, SOURCE_TABLE, TARGET_TABLE
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import NOTHING, Given, Importer
 from edgeformer_runtime.bundle.generation import Generation

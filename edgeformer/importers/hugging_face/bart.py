@@ -9,15 +9,18 @@ from typing import Any, Literal
 import numpy as np
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.hugging_face.checkpoint import Checkpoint, FloatArray
+from edgeformer.importers.hugging_face.checkpoint import Checkpoint
 from edgeformer.importers.hugging_face.network import MAX_POSITIONS, Conversion, Network
 from edgeformer.importers.hugging_face.settings import Settings
+from edgeformer.importers.layout import attention
+from edgeformer.importers.model import FloatArray
 from edgeformer.importers.positions import halves
 
 PREFIX = "model."
 """Start of the names of most weights; checkpoints of the network without its output layer lack it."""
 OFFSET = 2
 """Rows of learned tables of positions that no position uses; fairseq had them for padding."""
+_PROJECTIONS = ("q", "k", "v", "out")
 _DEFAULTS = {
     "max_position_embeddings": 1024,
     "encoder_layers": 12,
@@ -35,8 +38,24 @@ _DEFAULTS = {
     "tie_word_embeddings": True,
     "share_encoder_decoder_embeddings": True,
 }
-_OLD_OPTIONS = ("normalize_before", "add_final_layer_norm", "normalize_embedding", "static_position_embeddings")
-"""Options of ``BartConfig`` in ``transformers`` up to 3, when one class had all of these networks."""
+NAMES = {
+    **attention("encoder_layers.{}.attention", "encoder.layers.{}.self_attn.*_proj", _PROJECTIONS),
+    "encoder_layers.{}.attention_residual.norm": "encoder.layers.{}.self_attn_layer_norm",
+    "encoder_layers.{}.feed_forward.0": "encoder.layers.{}.fc1",
+    "encoder_layers.{}.feed_forward.3": "encoder.layers.{}.fc2",
+    "encoder_layers.{}.feed_forward_residual.norm": "encoder.layers.{}.final_layer_norm",
+    **attention("decoder_layers.{}.target_layer.attention", "decoder.layers.{}.self_attn.*_proj", _PROJECTIONS),
+    "decoder_layers.{}.target_residual.norm": "decoder.layers.{}.self_attn_layer_norm",
+    **attention("decoder_layers.{}.cross_attention", "decoder.layers.{}.encoder_attn.*_proj", _PROJECTIONS),
+    "decoder_layers.{}.cross_residual.norm": "decoder.layers.{}.encoder_attn_layer_norm",
+    "decoder_layers.{}.feed_forward.0": "decoder.layers.{}.fc1",
+    "decoder_layers.{}.feed_forward.3": "decoder.layers.{}.fc2",
+    "decoder_layers.{}.feed_forward_residual.norm": "decoder.layers.{}.final_layer_norm",
+    "encoder_norm": "encoder.layer_norm",
+    "decoder_norm": "decoder.layer_norm",
+    "source_embedding.norm": "encoder.layernorm_embedding",
+    "target_embedding.norm": "decoder.layernorm_embedding",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,22 +101,14 @@ def read_bart(config: Mapping[str, Any], checkpoint: Checkpoint) -> Network:
     settings = Settings(config, {**_DEFAULTS, **variant.defaults})
     _refuse_unknown(settings, variant, config["model_type"])
     width = settings.size("d_model")
-    conversion = _Conversion(checkpoint, width)
+    conversion = Conversion(checkpoint, width)
     source_rows = settings.size("vocab_size")
     shared = config["model_type"] != "marian" or settings.flag("share_encoder_decoder_embeddings")
     split = not shared and settings.get("decoder_vocab_size") is not None
     target_rows = settings.size("decoder_vocab_size") if split else source_rows
     tied = conversion.tables(source_rows, target_rows, tied=settings.flag("tie_word_embeddings"), shared=shared)
     output_bias = conversion.output_bias(target_rows, "final_logits_bias")
-    length = conversion.positions(settings.size("max_position_embeddings"), variant, config.get("pad_token_id"))
-    conversion.layers(settings)
-    if variant.embedding_norm:
-        for ours, theirs in (("source", "encoder"), ("target", "decoder")):
-            conversion.norm(f"{ours}_embedding.norm", f"{theirs}.layernorm_embedding", bias=True)
-    if variant.pre_norm:
-        for side in ("encoder", "decoder"):
-            conversion.norm(f"{side}_norm", f"{side}.layer_norm", bias=True)
-    weights = conversion.finish([r"(?:encoder|decoder)\.(?:version|embed_positions\.(?:weights|_float_tensor))"])
+    length = _positions(conversion, settings.size("max_position_embeddings"), variant, config.get("pad_token_id"))
     model = {
         "family": "transformer",
         "d_model": width,
@@ -119,6 +130,8 @@ def read_bart(config: Mapping[str, Any], checkpoint: Checkpoint) -> Network:
         "max_source_length": length,
         "max_target_length": length,
     }
+    conversion.layers(model, NAMES)
+    weights = conversion.finish([r"(?:encoder|decoder)\.(?:version|embed_positions\.(?:weights|_float_tensor))"])
     return Network(model=model, weights=weights, rows=(source_rows, target_rows))
 
 
@@ -142,46 +155,20 @@ def _refuse_unknown(settings: Settings, variant: Variant, architecture: str) -> 
         settings.require(share_encoder_decoder_embeddings=True)
 
 
-class _Conversion(Conversion):
-    def layers(self, settings: Settings) -> None:
-        """Convert all layers."""
-        for index in range(settings.size("encoder_layers")):
-            layer = f"encoder_layers.{index}"
-            theirs = f"encoder.layers.{index}"
-            self.attention(f"{layer}.attention", f"{theirs}.self_attn")
-            self.norm(f"{layer}.attention_residual.norm", f"{theirs}.self_attn_layer_norm", bias=True)
-            self.feed_forward(layer, theirs, settings.size("encoder_ffn_dim"))
-        for index in range(settings.size("decoder_layers")):
-            layer, theirs = f"decoder_layers.{index}", f"decoder.layers.{index}"
-            self.attention(f"{layer}.target_layer.attention", f"{theirs}.self_attn")
-            self.norm(f"{layer}.target_residual.norm", f"{theirs}.self_attn_layer_norm", bias=True)
-            self.attention(f"{layer}.cross_attention", f"{theirs}.encoder_attn")
-            self.norm(f"{layer}.cross_residual.norm", f"{theirs}.encoder_attn_layer_norm", bias=True)
-            self.feed_forward(layer, theirs, settings.size("decoder_ffn_dim"))
-
-    def attention(self, ours: str, theirs: str) -> None:
-        for our_part, their_part in {"query": "q", "key": "k", "value": "v", "output": "out"}.items():
-            self.linear(f"{ours}.{our_part}", f"{theirs}.{their_part}_proj", (self.width, self.width), bias=True)
-
-    def feed_forward(self, ours: str, theirs: str, width: int) -> None:
-        self.linear(f"{ours}.feed_forward.0", f"{theirs}.fc1", (width, self.width), bias=True)
-        self.linear(f"{ours}.feed_forward.3", f"{theirs}.fc2", (self.width, width), bias=True)
-        self.norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.final_layer_norm", bias=True)
-
-    def positions(self, stated: int, variant: Variant, pad: Any) -> int:
-        """Convert or compute the tables of positions; return their length."""
-        length = stated
-        for ours, theirs in (("source", "encoder"), ("target", "decoder")):
-            name = f"{theirs}.embed_positions.weight"
-            if variant.positions == "learned":
-                table = self.checkpoint.take(name, (stated + OFFSET, self.width))[OFFSET:]
-            elif name in self.checkpoint and variant.positions == "marian":  # checkpoints before version 5 have it
-                table = self.checkpoint.take(name, (stated, self.width))
-            else:
-                length = min(stated, MAX_POSITIONS)
-                table = _sinusoids(length, self.width, variant, pad)
-            self.weights[f"{ours}_embedding.positions"] = table
-        return length
+def _positions(conversion: Conversion, stated: int, variant: Variant, pad: Any) -> int:
+    """Convert or compute the tables of positions; return their length."""
+    length, checkpoint = stated, conversion.checkpoint
+    for ours, theirs in (("source", "encoder"), ("target", "decoder")):
+        name = f"{theirs}.embed_positions.weight"
+        if variant.positions == "learned":
+            table = checkpoint.take(name, (stated + OFFSET, conversion.width))[OFFSET:]
+        elif name in checkpoint and variant.positions == "marian":  # checkpoints before version 5 have it
+            table = checkpoint.take(name, (stated, conversion.width))
+        else:
+            length = min(stated, MAX_POSITIONS)
+            table = _sinusoids(length, conversion.width, variant, pad)
+        conversion.weights[f"{ours}_embedding.positions"] = table
+    return length
 
 
 def _sinusoids(length: int, width: int, variant: Variant, pad: Any) -> FloatArray:

@@ -6,19 +6,16 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from edgeformer.errors import ImporterError
 from edgeformer.importers.advice import advice
 from edgeformer.importers.archive import MAX_ARRAYS
 from edgeformer.importers.hugging_face.folder import Folder, read_json
+from edgeformer.importers.model import FloatArray
 from edgeformer.traceback_summary import describe
 
 if TYPE_CHECKING:
     import torch
 
-FloatArray = NDArray[np.float32]
 SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 """Types of numbers that are converted to float32."""

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from edgeformer.errors import ImporterError
-from edgeformer.importers.hugging_face.checkpoint import Checkpoint, FloatArray
-from edgeformer.importers.model import Weights
+from edgeformer.importers.hugging_face.checkpoint import Checkpoint
+from edgeformer.importers.layout import modules, tied_tables
+from edgeformer.importers.model import FloatArray, Weights
 
 MAX_LENGTH = 1024
 """Tokens of a source or target, where positions have no limit."""
@@ -51,17 +50,12 @@ class Conversion:
         self.checkpoint, self.width = checkpoint, width
         self.weights: Weights = {}
 
-    def linear(self, ours: str, theirs: str, shape: tuple[int, int], *, bias: bool) -> None:
-        """Convert a linear layer, whose weight is ``(out, in)`` on both sides."""
-        self.weights[f"{ours}.weight"] = self.checkpoint.take(f"{theirs}.weight", shape)
-        if bias:
-            self.weights[f"{ours}.bias"] = self.checkpoint.take(f"{theirs}.bias", shape[:1])
-
-    def norm(self, ours: str, theirs: str, *, bias: bool) -> None:
-        """Convert a norm over D."""
-        self.weights[f"{ours}.weight"] = self.checkpoint.take(f"{theirs}.weight", (self.width,))
-        if bias:
-            self.weights[f"{ours}.bias"] = self.checkpoint.take(f"{theirs}.bias", (self.width,))
+    def layers(self, section: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        """Convert all but the tables; see :func:`~edgeformer.importers.layout.modules`."""
+        for module in modules(section, names):
+            self.weights[f"{module.ours}.weight"] = self.checkpoint.take(f"{module.theirs}.weight", module.shape)
+            if module.has_bias:
+                self.weights[f"{module.ours}.bias"] = self.checkpoint.take(f"{module.theirs}.bias", module.shape[:1])
 
     def tables(self, source_rows: int, target_rows: int, *, tied: bool, shared: bool = True) -> str:
         """Convert the embeddings and the output projection.
@@ -89,17 +83,9 @@ class Conversion:
         output = self._table(target_rows, OUTPUT, *((*together, TARGET) if tied else ()), *(others if tied else ()))
         if SHARED in self.checkpoint and shared:
             self.checkpoint.take(SHARED)
-        weights = self.weights
-        weights["target_embedding.tokens.weight"] = target
-        if inputs := np.array_equal(source, target):
-            del source
-        else:
-            weights["source_embedding.tokens.weight"] = source
-        if not (projection := np.array_equal(target, output)):
-            weights["projection.weight"] = output
-        return {(True, True): "all", (True, False): "inputs", (False, True): "decoder"}.get(
-            (inputs, projection), "none"
-        )
+        tying, tables = tied_tables(source, target, output)
+        self.weights |= tables
+        return tying
 
     def output_bias(self, rows: int, name: str) -> bool:
         """Convert the bias of the output projection; return whether there is one, other than zero."""

@@ -9,6 +9,7 @@ from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.checkpoint import Checkpoint
 from edgeformer.importers.hugging_face.network import MAX_LENGTH, Conversion, Network
 from edgeformer.importers.hugging_face.settings import Settings, shown
+from edgeformer.importers.layout import attention
 
 MODEL_TYPES = ("t5", "mt5", "umt5")
 _DEFAULTS = {
@@ -27,6 +28,29 @@ _DEFAULTS = {
 _LARGER = {"vocab_size": 250_112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
 """Defaults of mT5 and UMT5, as far as they differ."""
 
+NAMES = {
+    **attention("encoder_layers.{}.attention", "encoder.block.{}.layer.0.SelfAttention.*", "qkvo"),
+    "encoder_layers.{}.relative_bias": "encoder.block.{}.layer.0.SelfAttention.relative_attention_bias",
+    "encoder_layers.{}.attention_residual.norm": "encoder.block.{}.layer.0.layer_norm",
+    "encoder_layers.{}.feed_forward.0": "encoder.block.{}.layer.1.DenseReluDense.wi",
+    "encoder_layers.{}.feed_forward.0.gate": "encoder.block.{}.layer.1.DenseReluDense.wi_0",
+    "encoder_layers.{}.feed_forward.0.linear": "encoder.block.{}.layer.1.DenseReluDense.wi_1",
+    "encoder_layers.{}.feed_forward.3": "encoder.block.{}.layer.1.DenseReluDense.wo",
+    "encoder_layers.{}.feed_forward_residual.norm": "encoder.block.{}.layer.1.layer_norm",
+    **attention("decoder_layers.{}.target_layer.attention", "decoder.block.{}.layer.0.SelfAttention.*", "qkvo"),
+    "decoder_layers.{}.target_layer.relative_bias": "decoder.block.{}.layer.0.SelfAttention.relative_attention_bias",
+    "decoder_layers.{}.target_residual.norm": "decoder.block.{}.layer.0.layer_norm",
+    **attention("decoder_layers.{}.cross_attention", "decoder.block.{}.layer.1.EncDecAttention.*", "qkvo"),
+    "decoder_layers.{}.cross_residual.norm": "decoder.block.{}.layer.1.layer_norm",
+    "decoder_layers.{}.feed_forward.0": "decoder.block.{}.layer.2.DenseReluDense.wi",
+    "decoder_layers.{}.feed_forward.0.gate": "decoder.block.{}.layer.2.DenseReluDense.wi_0",
+    "decoder_layers.{}.feed_forward.0.linear": "decoder.block.{}.layer.2.DenseReluDense.wi_1",
+    "decoder_layers.{}.feed_forward.3": "decoder.block.{}.layer.2.DenseReluDense.wo",
+    "decoder_layers.{}.feed_forward_residual.norm": "decoder.block.{}.layer.2.layer_norm",
+    "encoder_norm": "encoder.final_layer_norm",
+    "decoder_norm": "decoder.final_layer_norm",
+}
+
 
 def read_t5(config: Mapping[str, Any], checkpoint: Checkpoint) -> Network:
     """Convert a model of one of :data:`MODEL_TYPES`.
@@ -37,19 +61,12 @@ def read_t5(config: Mapping[str, Any], checkpoint: Checkpoint) -> Network:
     model_type = config["model_type"]
     settings = Settings(config, _DEFAULTS if model_type == "t5" else {**_DEFAULTS, **_LARGER})
     width, heads, inner = settings.size("d_model"), settings.size("num_heads"), settings.size("d_kv")
-    rows, buckets = settings.size("vocab_size"), settings.size("relative_attention_num_buckets")
+    rows = settings.size("vocab_size")
     activation, gated = _feed_forward(settings)
     layers = settings.size("num_layers")
     decoder_layers = layers if settings.get("num_decoder_layers") is None else settings.size("num_decoder_layers")
-    per_layer = model_type == "umt5"
-    conversion = _Conversion(checkpoint, width, heads * inner, settings.size("d_ff"), gated=gated)
+    conversion = Conversion(checkpoint, width)
     tied = conversion.tables(rows, rows, tied=True)
-    for side, count in (("encoder", layers), ("decoder", decoder_layers)):
-        for index in range(count):
-            conversion.layer(side, index)
-            if per_layer or index == 0:
-                conversion.bias(side, index, (buckets, heads))
-        conversion.norm(f"{side}_norm", f"{side}.final_layer_norm", bias=False)
     model = {
         "family": "transformer",
         "d_model": width,
@@ -64,9 +81,9 @@ def read_t5(config: Mapping[str, Any], checkpoint: Checkpoint) -> Network:
         "attention_scale": "none",
         "positions": "none",
         "relative_bias": {
-            "buckets": buckets,
+            "buckets": settings.size("relative_attention_num_buckets"),
             "max_distance": settings.size("relative_attention_max_distance"),
-            "per_layer": per_layer,
+            "per_layer": model_type == "umt5",
         },
         "scale_embeddings": False,
         "norm": "pre",
@@ -81,6 +98,7 @@ def read_t5(config: Mapping[str, Any], checkpoint: Checkpoint) -> Network:
         "max_source_length": MAX_LENGTH,
         "max_target_length": MAX_LENGTH,
     }
+    conversion.layers(model, NAMES)
     # Early checkpoints have a bias of cross-attention, which was never used.
     weights = conversion.finish([r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"])
     return Network(model=model, weights=weights, rows=(rows, rows))
@@ -116,41 +134,3 @@ def _scales_output(settings: Settings, model_type: str) -> bool:
     if isinstance(stated := settings.get("scale_decoder_outputs"), bool):
         return stated
     return settings.get("tie_word_embeddings") is not False
-
-
-class _Conversion(Conversion):
-    def __init__(self, checkpoint: Checkpoint, width: int, inner: int, d_ff: int, *, gated: bool) -> None:
-        super().__init__(checkpoint, width)
-        self.inner, self.d_ff, self.gated = inner, d_ff, gated
-
-    def layer(self, side: str, index: int) -> None:
-        """Convert a layer of the encoder or the decoder."""
-        ours, theirs = f"{side}_layers.{index}", f"{side}.block.{index}.layer"
-        first, residual = ("attention", "attention") if side == "encoder" else ("target_layer.attention", "target")
-        self.attention(f"{ours}.{first}", f"{theirs}.0.SelfAttention")
-        self.norm(f"{ours}.{residual}_residual.norm", f"{theirs}.0.layer_norm", bias=False)
-        last = 1
-        if side == "decoder":
-            self.attention(f"{ours}.cross_attention", f"{theirs}.1.EncDecAttention")
-            self.norm(f"{ours}.cross_residual.norm", f"{theirs}.1.layer_norm", bias=False)
-            last = 2
-        dense = f"{theirs}.{last}.DenseReluDense"
-        shape = (self.d_ff, self.width)
-        if self.gated:
-            self.linear(f"{ours}.feed_forward.0.gate", f"{dense}.wi_0", shape, bias=False)
-            self.linear(f"{ours}.feed_forward.0.linear", f"{dense}.wi_1", shape, bias=False)
-        else:
-            self.linear(f"{ours}.feed_forward.0", f"{dense}.wi", shape, bias=False)
-        self.linear(f"{ours}.feed_forward.3", f"{dense}.wo", shape[::-1], bias=False)
-        self.norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.{last}.layer_norm", bias=False)
-
-    def attention(self, ours: str, theirs: str) -> None:
-        for part in ("query", "key", "value"):
-            self.linear(f"{ours}.{part}", f"{theirs}.{part[0]}", (self.inner, self.width), bias=False)
-        self.linear(f"{ours}.output", f"{theirs}.o", (self.width, self.inner), bias=False)
-
-    def bias(self, side: str, index: int, shape: tuple[int, int]) -> None:
-        """Convert the biases by distance."""
-        name = f"{side}.block.{index}.layer.0.SelfAttention.relative_attention_bias.weight"
-        part = "" if side == "encoder" else ".target_layer"
-        self.weights[f"{side}_layers.{index}{part}.relative_bias.weight"] = self.checkpoint.take(name, shape)

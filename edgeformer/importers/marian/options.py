@@ -10,6 +10,7 @@ import numpy as np
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import MAX_YAML, parse_yaml
+from edgeformer.importers.layout import TYING
 
 OPTIONS = "special:model.yml"
 """Array with the options of the model, as YAML."""
@@ -148,5 +149,4 @@ def _norms(options: Mapping[str, Any]) -> tuple[str, bool]:
 def _tying(arrays: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     inputs = "Wemb" in arrays
     output = bool(options.get("tied-embeddings-all") or options.get("tied-embeddings"))
-    names = {(True, True): "all", (True, False): "inputs", (False, True): "decoder", (False, False): "none"}
-    return names[inputs, output]
+    return TYING[inputs, output]

@@ -6,18 +6,43 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.layout import attention, modules
 from edgeformer.importers.marian.binary import Item, QuantizedMatrix
 from edgeformer.importers.marian.options import MAX_LENGTH
-from edgeformer.importers.model import Weights
+from edgeformer.importers.model import FloatArray, Weights
 from edgeformer.importers.positions import halves
 from edgeformer.quantization import LinearScales
 
 OUTPUT_WEIGHT, OUTPUT_BIAS = "decoder_ff_logit_out_W", "decoder_ff_logit_out_b"
 OUTPUT_ACTIVATION = "none_QuantMultA"
 """Factor of the inputs of the output projection, whose weight has no name of its own there."""
+NAMES = {
+    **attention("encoder_layers.{}.attention", "encoder_l{}_self_W*", "qkvo"),
+    "encoder_layers.{}.attention_residual.norm": "encoder_l{}_self_Wo_ln_scale",
+    "encoder_layers.{}.feed_forward.0": "encoder_l{}_ffn_W1",
+    "encoder_layers.{}.feed_forward.3": "encoder_l{}_ffn_W2",
+    "encoder_layers.{}.feed_forward_residual.norm": "encoder_l{}_ffn_ffn_ln_scale",
+    **attention("decoder_layers.{}.target_layer.attention", "decoder_l{}_self_W*", "qkvo"),
+    "decoder_layers.{}.target_residual.norm": "decoder_l{}_self_Wo_ln_scale",
+    **attention("decoder_layers.{}.cross_attention", "decoder_l{}_context_W*", "qkvo"),
+    "decoder_layers.{}.cross_residual.norm": "decoder_l{}_context_Wo_ln_scale",
+    "decoder_layers.{}.feed_forward.0": "decoder_l{}_ffn_W1",
+    "decoder_layers.{}.feed_forward.3": "decoder_l{}_ffn_W2",
+    "decoder_layers.{}.feed_forward_residual.norm": "decoder_l{}_ffn_ffn_ln_scale",
+    "encoder_norm": "encoder_top_ln_scale",
+    "decoder_norm": "decoder_top_ln_scale",
+    "source_embedding.norm": "encoder_emb_ln_scale_pre",
+    "target_embedding.norm": "decoder_emb_ln_scale_pre",
+}
+"""Names of weights; layers are counted from 1. Norms in layers have the ending ``_pre`` if they come first."""
+SSRU_NAMES = {
+    **NAMES,
+    "decoder_layers.{}.target_layer.forget": "decoder_l{}_rnn_Wf",
+    "decoder_layers.{}.target_layer.candidate": "decoder_l{}_rnn_W",
+    "decoder_layers.{}.target_residual.norm": "decoder_l{}_rnn_ffn_ln_scale",
+}
 
 
 def convert_weights(items: Mapping[str, Item], config: Mapping[str, Any]) -> tuple[Weights, dict[str, LinearScales]]:
@@ -38,93 +63,39 @@ def convert_weights(items: Mapping[str, Item], config: Mapping[str, Any]) -> tup
     return conversion.weights, conversion.scales
 
 
-class Linear(NamedTuple):
-    """Names of a linear layer."""
+class MarianModule(NamedTuple):
+    """A linear layer or a norm."""
 
     ours: str
-    """Our layer."""
+    """Our name."""
     weight: str
-    """Marian's weight, ``(in, out)``."""
+    """Marian's name of the weight, ``(in, out)``, or of a norm's factors, ``(1, D)``."""
     bias: str | None
-    """Marian's bias, ``(1, out)``."""
+    """Marian's name of the bias, ``(1, out)``."""
+    is_norm: bool
 
     @property
     def activation(self) -> str:
-        """Bergamot's factor of its inputs."""
+        """Bergamot's factor of the inputs."""
         return f"{self.weight}_QuantMultA"
 
 
-class Norm(NamedTuple):
-    """Names of a norm."""
-
-    ours: str
-    """Our norm."""
-    scale: str
-    """Marian's factor, ``(1, D)``."""
-    bias: str
-    """Marian's bias, ``(1, D)``."""
-
-
-def linear_layers(config: Mapping[str, Any]) -> Iterator[Linear]:
-    """List the linear layers of a model, except the output projection.
+def marian_modules(config: Mapping[str, Any]) -> Iterator[MarianModule]:
+    """List the modules of a model, except for tables and the output projection.
 
     Args:
         config: section ``[model]`` of the recipe.
     """
-    for index in range(config["encoder_layers"]):
-        ours, theirs = f"encoder_layers.{index}", f"encoder_l{index + 1}"
-        yield from _attention(f"{ours}.attention", f"{theirs}_self")
-        yield from _feed_forward(ours, theirs)
-    for index in range(config["decoder_layers"]):
-        ours, theirs = f"decoder_layers.{index}", f"decoder_l{index + 1}"
-        if config["family"] == "ssru":
-            yield Linear(f"{ours}.target_layer.forget", f"{theirs}_rnn_Wf", f"{theirs}_rnn_bf")
-            yield Linear(f"{ours}.target_layer.candidate", f"{theirs}_rnn_W", None)
-        else:
-            yield from _attention(f"{ours}.target_layer.attention", f"{theirs}_self")
-        yield from _attention(f"{ours}.cross_attention", f"{theirs}_context")
-        yield from _feed_forward(ours, theirs)
-
-
-def _attention(ours: str, theirs: str) -> Iterator[Linear]:
-    for part, letter in {"query": "q", "key": "k", "value": "v", "output": "o"}.items():
-        yield Linear(f"{ours}.{part}", f"{theirs}_W{letter}", f"{theirs}_b{letter}")
-
-
-def _feed_forward(ours: str, theirs: str) -> Iterator[Linear]:
-    for place, number in ((0, 1), (3, 2)):
-        yield Linear(f"{ours}.feed_forward.{place}", f"{theirs}_ffn_W{number}", f"{theirs}_ffn_b{number}")
-
-
-def norms(config: Mapping[str, Any]) -> Iterator[Norm]:
-    """List the norms of a model; see :func:`linear_layers`."""
-    place = "" if config["norm"] == "post" else "_pre"
-    residuals = [
-        (f"encoder_layers.{index}.{ours}", f"encoder_l{index + 1}_{theirs}")
-        for index in range(config["encoder_layers"])
-        for ours, theirs in (("attention_residual", "self_Wo_ln"), ("feed_forward_residual", "ffn_ffn_ln"))
-    ]
-    target = "rnn_ffn_ln" if config["family"] == "ssru" else "self_Wo_ln"
-    residuals += [
-        (f"decoder_layers.{index}.{ours}", f"decoder_l{index + 1}_{theirs}")
-        for index in range(config["decoder_layers"])
-        for ours, theirs in (
-            ("target_residual", target),
-            ("cross_residual", "context_Wo_ln"),
-            ("feed_forward_residual", "ffn_ffn_ln"),
-        )
-    ]
-    for ours, theirs in residuals:
-        yield Norm(f"{ours}.norm", f"{theirs}_scale{place}", f"{theirs}_bias{place}")
-    for side, prefix in (("source", "encoder"), ("target", "decoder")):
-        if config["final_norm"]:
-            yield Norm(f"{prefix}_norm", f"{prefix}_top_ln_scale", f"{prefix}_top_ln_bias")
-        if config["embedding_norm"]:
-            yield Norm(f"{side}_embedding.norm", f"{prefix}_emb_ln_scale_pre", f"{prefix}_emb_ln_bias_pre")
+    for module in modules(config, SSRU_NAMES if config["family"] == "ssru" else NAMES, first=1):
+        weight, is_norm = module.theirs, len(module.shape) == 1
+        if config["norm"] == "pre" and module.ours.endswith("_residual.norm"):
+            weight += "_pre"
+        bias = weight.replace("_scale", "_bias") if is_norm else weight.replace("_W", "_b")
+        yield MarianModule(module.ours, weight, bias if module.has_bias else None, is_norm)
 
 
 def tables(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return Marian's name of each embedding table of its own; see :func:`linear_layers`."""
+    """Return Marian's name of each embedding table of its own; see :func:`marian_modules`."""
     if config["tied_embeddings"] in {"all", "inputs"}:
         return {"target_embedding.tokens": "Wemb"}
     return {"target_embedding.tokens": "decoder_Wemb", "source_embedding.tokens": "encoder_Wemb"}
@@ -137,18 +108,17 @@ class _Conversion:
         self.scales: dict[str, LinearScales] = {}
 
     def run(self) -> None:
-        for layer in linear_layers(self.config):
-            self.weights[f"{layer.ours}.weight"] = self.array(layer.weight).T
-            self.scale(layer.ours, layer.weight, layer.activation)
-            if layer.bias is not None:
-                self.weights[f"{layer.ours}.bias"] = self.array(layer.bias).reshape(-1)
-        for norm in norms(self.config):
-            self.weights[f"{norm.ours}.weight"] = self.array(norm.scale).reshape(-1)
-            self.weights[f"{norm.ours}.bias"] = self.array(norm.bias).reshape(-1)
+        for module in marian_modules(self.config):
+            weight = self.array(module.weight)
+            self.weights[f"{module.ours}.weight"] = weight.reshape(-1) if module.is_norm else weight.T
+            if not module.is_norm:
+                self.scale(module.ours, module.weight, module.activation)
+            if module.bias is not None:
+                self.weights[f"{module.ours}.bias"] = self.array(module.bias).reshape(-1)
         self.tables()
         self.positions()
 
-    def array(self, name: str) -> NDArray[np.float32]:
+    def array(self, name: str) -> FloatArray:
         if name not in self.items:
             raise ImporterError(f"The model lacks the array `{name}`.")
         item = self.items[name]
@@ -164,20 +134,20 @@ class _Conversion:
 
     def tables(self) -> None:
         """The embeddings and the output projection, which get a row of zeros for the start token."""
-        config, weights = self.config, self.weights
-        for ours, theirs in tables(config).items():
-            weights[f"{ours}.weight"] = with_start_row(self.array(theirs))
-            tied_output = ours.startswith("target") and config["tied_embeddings"] in {"all", "decoder"}
-            self.scale(ours, theirs, OUTPUT_ACTIVATION if tied_output else "")
-        if config["tied_embeddings"] in {"none", "inputs"}:
-            output = OUTPUT_WEIGHT
-            transposed = f"{output}t" in self.items
-            rows = self.array(f"{output}t") if transposed else self.array(output).T
-            weights["projection.weight"] = with_start_row(rows)
-            self.scale("projection", f"{output}t" if transposed else output, OUTPUT_ACTIVATION)
-        if config["output_bias"]:
-            bias = self.array(OUTPUT_BIAS).reshape(-1, 1)
-            weights["projection.bias"] = with_start_row(bias).reshape(-1)
+        tying = self.config["tied_embeddings"]
+        for ours, theirs in tables(self.config).items():
+            is_output = ours.startswith("target") and tying in {"all", "decoder"}
+            self.table(ours, theirs, OUTPUT_ACTIVATION if is_output else "")
+        if tying in {"none", "inputs"}:
+            rows_first = f"{OUTPUT_WEIGHT}t"
+            self.table("projection", rows_first if rows_first in self.items else OUTPUT_WEIGHT, OUTPUT_ACTIVATION)
+        if self.config["output_bias"]:
+            self.weights["projection.bias"] = with_start_row(self.array(OUTPUT_BIAS).reshape(-1, 1)).reshape(-1)
+
+    def table(self, ours: str, theirs: str, activation: str) -> None:
+        rows = self.array(theirs)
+        self.weights[f"{ours}.weight"] = with_start_row(rows.T if theirs == OUTPUT_WEIGHT else rows)
+        self.scale(ours, theirs, activation)
 
     def positions(self) -> None:
         config = self.config
@@ -187,6 +157,6 @@ class _Conversion:
             self.weights["source_embedding.positions"] = self.weights["target_embedding.positions"] = positions
 
 
-def with_start_row(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+def with_start_row(rows: FloatArray) -> FloatArray:
     """Append the row of the start token, zeros."""
     return np.concatenate((rows, np.zeros((1, rows.shape[1]), np.float32)))

@@ -1,0 +1,130 @@
+"""The modules of a Transformer, from a table with a toolkit's name for each of ours.
+
+``{}`` in both names is the number of the layer, and modules with the same name of theirs are one below the other there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgeformer.families import model_config
+from edgeformer.importers.model import FloatArray, Weights
+from edgeformer.model.transformer.config import TransformerConfig
+
+SOURCE_TABLE, TARGET_TABLE, OUTPUT_TABLE = (
+    "source_embedding.tokens.weight",
+    "target_embedding.tokens.weight",
+    "projection.weight",
+)
+TYING = {(True, True): "all", (True, False): "inputs", (False, True): "decoder", (False, False): "none"}
+"""``tied_embeddings``, by whether both embeddings are one, and whether the output projection is the target's."""
+
+
+class Module(NamedTuple):
+    """A linear layer, a norm, or biases by distance."""
+
+    ours: str
+    """Our name."""
+    theirs: str
+    """The toolkit's name."""
+    shape: tuple[int, ...]
+    """Shape of the weight: ``(out, in)``, ``(D,)`` of a norm, or ``(buckets, H)`` of biases by distance."""
+    has_bias: bool
+
+
+def attention(ours: str, theirs: str, parts: Sequence[str]) -> dict[str, str]:
+    """Name the projections of an attention.
+
+    Args:
+        ours: our name of the attention.
+        theirs: the toolkit's name of a projection, with ``*`` for its part.
+        parts: the parts for queries, keys, values and outputs.
+    """
+    names = ("query", "key", "value", "output")
+    return {f"{ours}.{name}": theirs.replace("*", part) for name, part in zip(names, parts, strict=True)}
+
+
+def modules(section: Mapping[str, Any], names: Mapping[str, str], first: int = 0) -> Iterator[Module]:
+    """List the modules of a model, except for tables of tokens and positions.
+
+    Args:
+        section: section ``[model]`` of the recipe; ``None`` stands for the default of a field.
+        names: the table.
+        first: the toolkit's number of the first layer.
+
+    Raises:
+        ConfigError: the section contradicts itself.
+    """
+    config = model_config({name: value for name, value in section.items() if value is not None})
+    assert isinstance(config, TransformerConfig)
+    absent = _absent(config, is_ssru=section["family"] == "ssru")
+    listed = [(ours, theirs) for ours, theirs in names.items() if not absent.search(ours)]
+    later = listed  # of all layers but the first
+    if config.relative_bias is not None and not config.relative_bias.per_layer:
+        later = [(ours, theirs) for ours, theirs in listed if "relative_bias" not in ours]
+    for side, layers in (("encoder_layers.", config.encoder_layers), ("decoder_layers.", config.decoder_layers)):
+        d_ff = (side == "decoder_layers." and config.decoder_d_ff) or config.d_ff
+        for layer in range(layers):
+            for ours, theirs in later if layer else listed:
+                if ours.startswith(side):
+                    yield Module(ours.format(layer), theirs.format(first + layer), *_weight(ours, config, d_ff))
+    for ours, theirs in listed:
+        if "{}" not in ours:
+            yield Module(ours, theirs, *_weight(ours, config, 0))
+
+
+def _absent(config: TransformerConfig, *, is_ssru: bool) -> re.Pattern[str]:
+    """Parts of our names of modules that a model does not have."""
+    is_absent = {
+        r"feed_forward\.0$": config.ffn_gated,
+        r"feed_forward\.0\.": not config.ffn_gated,
+        r"target_layer\.attention": is_ssru,
+        r"target_layer\.(forget|candidate)": not is_ssru,
+        r"relative_bias": config.relative_bias is None,
+        r"embedding\.norm": not config.embedding_norm,
+        r"coder_norm": not config.has_final_norm,
+    }
+    return re.compile("|".join(pattern for pattern, absent in is_absent.items() if absent))
+
+
+def _weight(ours: str, config: TransformerConfig, d_ff: int) -> tuple[tuple[int, ...], bool]:
+    """Shape of a module's weight, and whether the module has a bias."""
+    width, heads, bias = config.d_model, config.heads, config.relative_bias
+    keys, values = heads * config.key_width, heads * config.value_width
+    inner = (d_ff, width), config.ffn_bias
+    known: dict[str, tuple[tuple[int, ...], bool]] = {
+        "query": ((keys, width), config.attention_bias),
+        "key": ((keys, width), config.attention_bias),
+        "value": ((values, width), config.attention_bias),
+        "output": ((width, values), config.attention_output_bias),
+        "forget": ((width, width), True),
+        "candidate": ((width, width), False),
+        "relative_bias": ((0 if bias is None else bias.buckets, heads), False),
+        **dict.fromkeys(("0", "gate", "linear"), inner),
+        "3": ((width, d_ff), config.ffn_bias),
+    }
+    return known.get(ours.rpartition(".")[2], ((width,), config.norm_type == "layer"))
+
+
+def tied_tables(source: FloatArray, target: FloatArray, output: FloatArray) -> tuple[str, Weights]:
+    """Find out which tables of tokens are one.
+
+    Args:
+        source: the source embedding, ``(V, D)``.
+        target: the target embedding.
+        output: the output projection.
+
+    Returns:
+        ``tied_embeddings``, and the weights, equal ones once.
+    """
+    inputs, projection = (table is target or np.array_equal(table, target) for table in (source, output))
+    weights: Weights = {TARGET_TABLE: target}
+    if not inputs:
+        weights[SOURCE_TABLE] = source
+    if not projection:
+        weights[OUTPUT_TABLE] = output
+    return TYING[inputs, projection], weights
