@@ -234,7 +234,7 @@ class _Writer:
         self._note(block, planned.span, start, outcome.translation, outcome.best.confidence, words)
 
     def _note(self, block: Block, span: Span, start: int, *translated: Any) -> None:
-        source = block.origins[span[0]], block.origins[span[1]]
+        source = block.origin(span[0]), block.origin(span[1])
         self._sentences.append(SentenceTranslation(source, (start, self._length), *(translated or (None,))))
 
     def _copy(self, block: Block, start: int, end: int, first: int, last: int | None) -> int:
