@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
@@ -71,8 +72,8 @@ def limit(memory: int, seconds: int) -> None:
             with suppress(OSError, ValueError):  # macOS does not limit address spaces
                 resource.setrlimit(getattr(resource, name), (value, value))
         os.nice(10)  # so that sentences are translated first
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # rather this process than the server
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # rather this process than the server
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -125,7 +125,8 @@ class SentDocument:
 
 async def _exchanged(process: Process, request: bytes, limit: int) -> bytes:
     """Send a request, and return the answer, cut if it has more than ``limit`` bytes."""
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
     with suppress(BrokenPipeError, ConnectionResetError):  # it ended, or was killed for its memory or time
         process.stdin.write(request)
         await process.stdin.drain()

@@ -267,8 +267,7 @@ def _rewritten(block: Block, attributes: Mapping[str, str]) -> Block:
 
 def _details(sentence: AlignedSentence, start: int) -> tuple[TranslatedWord, ...]:
     details = []
-    for word in sentence.words:
-        source = sentence.source(word)
+    for word, source in zip(sentence.words, sentence.sources, strict=True):
         shifted = None if source is None else (source[0] - start, source[1] - start)
         details.append(TranslatedWord(word.text, word.probability, shifted))
     return tuple(details)
