@@ -13,11 +13,14 @@ from typing import IO
 
 from edgeformer.data.header import names_columns
 from edgeformer.errors import DataError
+from edgeformer_runtime.archives import checked_members
 
 Pair = tuple[str, str]
 """A source sentence and its target sentence."""
 
 MIN_EXPANDED_BYTES = 1 << 28
+MAX_MEMBERS = 100_000
+"""Files of an archive."""
 MAX_EXPANSION = 100
 """A file may expand to this many times its size, or to :data:`MIN_EXPANDED_BYTES`; text expands about fivefold."""
 
@@ -97,6 +100,7 @@ def read_content(file: str | Path) -> bytes:
                     raise DataError(
                         f"`{match['archive']}` has no member `{match['member']}`; it holds {members or 'nothing'}."
                     )
+                checked_members(archive, MAX_MEMBERS)
                 with archive.open(match["member"]) as packed:
                     return _expanded(packed, archive.getinfo(match["member"]).compress_size, file)
         return decompress(Path(file).read_bytes(), file)

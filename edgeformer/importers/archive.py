@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import ConfigError, ImporterError
+from edgeformer_runtime.archives import checked_members
 
 MAX_ARRAYS = 100_000
 """Arrays of a model, and files of an archive."""
@@ -49,11 +50,7 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-            if len(entries) > MAX_ARRAYS:
-                raise ImporterError(f"`{path}` has {len(entries):,} files or arrays, more than {MAX_ARRAYS:,}.")
-            if {entry.compress_type for entry in entries} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-                raise ImporterError(f"`{path}` is compressed otherwise than zip files usually are; unpack it first.")
+            checked_members(archive, MAX_ARRAYS)
             yield archive
     except ImporterError:
         raise

@@ -117,8 +117,9 @@ MAX_MOSES_CHARACTERS = 2**13
 
 MAX_DOCUMENT_BYTES = 128 * MIB
 """Size of a document, and of all that is packed in it."""
-MAX_DOCUMENT_TAGS = 2_000_000
-"""Tags of all XML of a document; an element without text takes a few bytes in a file, but hundreds in memory."""
+MAX_DOCUMENT_ELEMENTS = 1_000_000
+"""Elements, attributes and comments of all XML of a document, which take a few bytes in a file, but hundreds in
+memory."""
 MAX_DOCUMENT_FILES = 10_000
 """Files that are packed in a document."""
 

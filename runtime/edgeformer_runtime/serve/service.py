@@ -15,10 +15,10 @@ from typing import Any
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport, Place, QueueFullError, Setting
+from edgeformer_runtime.serve.documents import Documents, SentDocument
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
-from edgeformer_runtime.text.documents.document import Document
-from edgeformer_runtime.text.documents.files import translated_once
+from edgeformer_runtime.text.documents.document import Piece
 from edgeformer_runtime.text.options import Format
 from edgeformer_runtime.token_stream import TokenStep
 from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
@@ -79,6 +79,7 @@ class Service:
     ) -> None:
         self.workspace = workspace
         self._limits, self._report, self._watch = limits, report, watch
+        self.documents = Documents()
         self._batchers: dict[str, Batcher] = {}
         self._lock = Lock()
         self._streams = threading.BoundedSemaphore(max_streams)
@@ -132,12 +133,11 @@ class Service:
         split = partial(_split, texts=texts, format=job.format)
         return await self._hop(last, split, job)
 
-    async def translate_document(self, document: Document, name: str, source: str, target: str) -> bytes:
+    async def translate_document(self, document: SentDocument, source: str, target: str) -> bytes:
         """Translate a document.
 
         Args:
             document: the document, which is used up.
-            name: name of its file.
             source: language to translate from.
             target: language to translate to.
 
@@ -145,13 +145,13 @@ class Service:
             The content of the translated file.
 
         Raises:
+            DataError: see :meth:`Documents.ask`.
             InputError, OptionError, QueueFullError: see :meth:`translate`.
         """
         *first, last = self.workspace.route(source, target)
         for hop in first:
-            texts = await self._document_hop(hop, document)
-            document = await asyncio.to_thread(translated_once, document, texts, hop.target, name)
-        return await asyncio.to_thread(document.write, await self._document_hop(last, document), last.target)
+            await document.translated((await self._document_hop(hop, document.pieces), hop.target))
+        return await document.written(await self._document_hop(last, document.pieces), last.target)
 
     async def stream(self, job: Job) -> AsyncGenerator[Streamed]:
         """Translate texts token by token, greedily or by sampling; through a third language, the last step.
@@ -196,9 +196,9 @@ class Service:
             batcher.close()
         self.workspace.close()
 
-    async def _document_hop(self, hop: Hop, document: Document) -> list[str]:
+    async def _document_hop(self, hop: Hop, pieces: Sequence[Piece]) -> list[str]:
         job = Job((), hop.source, hop.target)
-        return [ranks[0].text for ranks in await self._hop(hop, partial(_planned, document=document), job)]
+        return [ranks[0].text for ranks in await self._hop(hop, partial(_planned, pieces=pieces), job)]
 
     async def _first_hop(self, hop: Hop, texts: Sequence[str], job: Job) -> list[str]:
         """Translate texts to a language that they are translated further from."""
@@ -289,8 +289,8 @@ def _split(translator: TextTranslator, texts: Sequence[str], format: Format) -> 
     return [translator.split(text, format=format) for text in texts]
 
 
-def _planned(translator: TextTranslator, document: Document) -> list[Plan]:
-    return [translator.plan(piece) for piece in document.pieces]
+def _planned(translator: TextTranslator, pieces: Sequence[Piece]) -> list[Plan]:
+    return [translator.plan(piece) for piece in pieces]
 
 
 def _decoding(translator: TextTranslator, changes: Mapping[str, Any]) -> DecodeOptions:

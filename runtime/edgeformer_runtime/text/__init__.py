@@ -6,11 +6,15 @@
 'Un chien court. Il aboie.'
 """
 
-from edgeformer_runtime.text.glossary import Glossary
-from edgeformer_runtime.text.options import TextOptions
-from edgeformer_runtime.text.plan import Plan
-from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation, TranslatedWord
-from edgeformer_runtime.text.text_translator import TextTranslator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.text.glossary import Glossary
+    from edgeformer_runtime.text.options import TextOptions
+    from edgeformer_runtime.text.plan import Plan
+    from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation, TranslatedWord
+    from edgeformer_runtime.text.text_translator import TextTranslator
 
 __all__ = [
     "Glossary",
@@ -21,3 +25,19 @@ __all__ = [
     "TextTranslator",
     "TranslatedWord",
 ]
+
+_MODULES = {
+    "Glossary": "glossary",
+    "Plan": "plan",
+    "SentenceTranslation": "results",
+    "TextOptions": "options",
+    "TextTranslation": "results",
+    "TextTranslator": "text_translator",
+    "TranslatedWord": "results",
+}
+
+
+def __getattr__(name: str) -> Any:  # on first use, so that what reads documents does not load onnxruntime
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

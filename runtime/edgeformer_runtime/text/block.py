@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Span = tuple[int, int]
@@ -53,16 +53,25 @@ class Block:
     """
 
     text: str
-    raw: Sequence[str]
+    raw: str | Sequence[str]
     """How each character is written; empty for those after the first of an item."""
-    origins: Sequence[int]
-    """Place of each character in the document, and that of the end."""
+    origins: Sequence[int] = ()
+    """Place of each character in the document, and that of the end; if empty, they are those in the block."""
     tags: tuple[Tag, ...] = ()
     items: tuple[Item, ...] = ()
     is_markup: bool = False
     """Whether white space only separates words."""
-    escape: Callable[[str], str] = str
-    """How text is written."""
+    escapes: Mapping[int, str] = field(default_factory=dict)
+    """How characters of a translation are written that are not written as themselves, as :meth:`str.translate` wants
+    it."""
+
+    def escape(self, text: str) -> str:
+        """Write text."""
+        return text.translate(self.escapes)
+
+    def origin(self, place: int) -> int:
+        """The place of a character in the document."""
+        return self.origins[place] if self.origins else place
 
     @property
     def attributes(self) -> dict[str, Parts]:
@@ -79,7 +88,7 @@ class Block:
     @classmethod
     def plain(cls, text: str) -> Block:
         """A block of plain text."""
-        return cls(text, text, range(len(text) + 1))
+        return cls(text, text)
 
 
 def overlapping(items: Sequence[Item], start: int, end: int) -> Sequence[Item]:

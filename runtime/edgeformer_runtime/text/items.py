@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edgeformer_runtime.decoding.session import FloatArray
 from edgeformer_runtime.text.block import Item, Span
-from edgeformer_runtime.text.words import LETTER, AlignedSentence, Word, joined, replaced
+from edgeformer_runtime.text.words import LETTER, AlignedSentence, Shares, Word, joined, replaced
 
 
 def copied(items: Sequence[Item], text: str) -> bool:
@@ -44,9 +44,8 @@ def restored(
         text_found = target[first:last] if item.is_term else item.text  # a term keeps its capital
         sentence = _over(sentence, item, text_found, first, last)
     for item in reversed(missing):  # of several that belong between the same words, the last one put there is the first
-        gains = np.array(
-            [-np.inf if word.is_item else sentence.share(word, item.start, item.end) - 0.5 for word in sentence.words]
-        )
+        gains = sentence.shares(item.start, item.end) - 0.5
+        gains[[word.is_item for word in sentence.words]] = -np.inf
         span = best_run(gains) if item.is_term else None
         if span is None:
             sentence = _inserted(sentence, item, text, start)
@@ -56,11 +55,13 @@ def restored(
     return sentence
 
 
-def best_run(gains: FloatArray) -> tuple[int, int] | None:
+def best_run(gains: Shares) -> tuple[int, int] | None:
     """The run of words whose gains have the largest sum, from its first word to the one after its last; ``None`` if no
     sum is positive."""
     best, best_sum, first, total = None, 0.0, 0, 0.0
-    for place, gain in enumerate(gains):
+    (positive,) = np.nonzero(gains > 0)  # a run begins and ends with such
+    start, end = (int(positive[0]), int(positive[-1]) + 1) if len(positive) else (0, 0)
+    for place, gain in enumerate(gains[start:end], start):
         if total <= 0:
             first, total = place, 0.0
         total += float(gain)
@@ -69,19 +70,17 @@ def best_run(gains: FloatArray) -> tuple[int, int] | None:
     return best
 
 
-def best_gap(sentence: AlignedSentence, place: int, gaps: Sequence[int]) -> int:
+def best_gap(sentence: AlignedSentence, place: int, gaps: NDArray[np.intp]) -> int:
     """The gap between words that best separates what was translated from before a place of the source from what was
     translated from behind it.
 
     Args:
         sentence: the translation.
         place: the place.
-        gaps: gaps to choose from: the number of words before each.
+        gaps: gaps to choose from, in order: the number of words before each.
     """
-    before = np.array([sentence.share(word, -1, place) for word in sentence.words])
-    after = np.array([sentence.share(word, place, 2**62) for word in sentence.words])
-    scores = np.concatenate([[0.0], np.cumsum(before - after)])
-    return max(gaps, key=lambda gap: (round(float(scores[gap]), 6), -gap))
+    scores = np.concatenate([[0.0], np.cumsum(sentence.shares(-1, place) - sentence.shares(place, 2**62))])
+    return int(gaps[scores.round(6)[gaps].argmax()])
 
 
 def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = None) -> dict[Item, Span]:
@@ -105,10 +104,10 @@ def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = 
 def _attention(sentence: AlignedSentence, item: Item, span: Span) -> float:
     """The attention on an item of the word that has a span of the translation."""
     place = 0
-    for word in sentence.words:
+    for word, share in zip(sentence.words, sentence.shares(item.start, item.end), strict=True):
         place += len(word.space) + len(word.text)
         if place > span[0]:
-            return round(sentence.share(word, item.start, item.end), 6)
+            return round(float(share), 6)
     return 0.0
 
 
@@ -140,7 +139,7 @@ def _inserted(sentence: AlignedSentence, item: Item, text: str, start: int) -> A
     """Insert an item between words, with white space around it as in the source; quotation marks and the like around it
     may be missing in the translation."""
     words = sentence.words
-    gap = best_gap(sentence, item.start, range(len(words) + 1))
+    gap = best_gap(sentence, item.start, np.arange(len(words) + 1))
     before, after = text[max(start, item.start - 1) : item.start], text[item.end : item.end + 1]
     is_behind_word = gap > 0 and LETTER.fullmatch(words[gap - 1].text[-1:])
     space_before = before.isspace() or (is_behind_word and not before.isalnum())

@@ -21,7 +21,7 @@ _ARGUMENT = re.compile(
 _CASE = re.compile(rf"[\w=-]{{1,80}}\s{{0,99}}\{{(?P<text>{_BALANCED})\}}")
 _PART = re.compile(rf"(?P<argument>\{{{_BALANCED}\}})|#")
 """An argument inside a case, or what stands for the number."""
-_SYNTAX = str.maketrans("'{}", "’()")
+_SYNTAX = {"'": "’", "{": "(", "}": ")"}
 """What a translation has in place of characters with a meaning."""
 
 
@@ -54,10 +54,10 @@ def _case(block: Block, start: int, end: int, *, has_number: bool) -> Block:
         block,
         text=block.text[start:end],
         raw=block.raw[start:end],
-        origins=block.origins[start : end + 1],
+        origins=[block.origin(place) for place in range(start, end + 1)],
         tags=(),
         items=(),
-        escape=lambda text: block.escape(text.translate(_SYNTAX)),
+        escapes={**block.escapes, **{ord(old): block.escape(new) for old, new in _SYNTAX.items()}},
     )
     return replace(part, items=tuple(_kept(part, has_number=has_number)))
 

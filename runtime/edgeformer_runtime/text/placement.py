@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgeformer_runtime.text.block import Block, Span
+from edgeformer_runtime.text.block import Block, Span, Tag
 from edgeformer_runtime.text.items import best_gap, best_run
-from edgeformer_runtime.text.words import AlignedSentence, Word
+from edgeformer_runtime.text.words import AlignedSentence, Shares, Word
+
+_MAX_DEPTH = 100
+"""Elements inside each other; deeper ones are put side by side."""
 
 
 @dataclass
@@ -22,13 +25,20 @@ class _Node:
     end: int
     opening: str = ""
     closing: str = ""
+    depth: int = 0
     after_space: bool = True
     """Whether white space at its place comes before it."""
+    before_space: bool = False
+    """Whether more comes after it."""
     children: list[_Node] = field(default_factory=list)
     first: int = 0
     """Its first word in the translation."""
     last: int = 0
     """The word after its last."""
+
+
+def _place_of(tag: Tag) -> int:
+    return tag.place
 
 
 def inner_tags(block: Block, start: int, end: int) -> set[int]:
@@ -43,8 +53,8 @@ def inner_tags(block: Block, start: int, end: int) -> set[int]:
         end: the one after its last.
     """
     chosen: set[int] = set()
-    places = [tag.place for tag in block.tags]
-    for index in range(bisect_left(places, start), bisect_right(places, end)):
+    first_tag = bisect_left(block.tags, start, key=_place_of)
+    for index in range(first_tag, bisect_right(block.tags, end, key=_place_of)):
         tag = block.tags[index]
         first, last = tag.place, tag.place
         if tag.partner is not None:
@@ -86,6 +96,7 @@ def with_tags(
 def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
     root = _Node(-1, start, end)
     nodes: dict[int, _Node] = {}
+    around: dict[int, _Node] = {}
     members = frozenset(chosen)
     for index in chosen:
         tag = block.tags[index]
@@ -97,51 +108,69 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
             node.end = block.tags[tag.partner].place
         else:
             node.after_space = block.text[tag.place - 1 : tag.place].isspace() or not tag.place
-        parent = nodes.get(tag.parent) if tag.parent is not None else None
-        (parent or root).children.append(node)
+            node.before_space = node.after_space and block.text[tag.place : tag.place + 1].isspace()
+        parent = (nodes.get(tag.parent) if tag.parent is not None else None) or root
+        if parent.depth == _MAX_DEPTH:
+            parent = around[parent.order]
+        node.depth, around[index] = parent.depth + 1, parent
+        parent.children.append(node)
     return root
 
 
-def _place(sentence: AlignedSentence, source: str, parent: _Node) -> None:
-    """Give the children of a node their words, all among those of the node, no two the same."""
-    taken = np.zeros(len(sentence.words) + 1, dtype=bool)
+def _place(sentence: AlignedSentence, source: str, root: _Node) -> None:
+    """Give the nodes inside another one their words, all among those of the node around, no two of which are the same
+    for nodes side by side."""
+    parents = [root]
+    while parents:
+        parent = parents.pop()
+        _place_children(sentence, source, parent)
+        parents += parent.children
+
+
+def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> None:
+    first, last = parent.first, parent.last
+    is_free = np.ones(last - first, dtype=bool)
     waiting = sorted(parent.children, key=lambda child: (child.start - child.end, child.order))
     # Where no word has most of its attention in an element, those that attend to one of its words most.
-    for measured in (_gain, _preference):
-        for child in [child for child in waiting if child.start < child.end]:
-            words = sentence.words[parent.first : parent.last]
-            gains = np.array([measured(sentence, word, source, child) for word in words])
-            run = best_run(np.where(taken[parent.first : parent.last], -np.inf, gains))
-            if run is not None:
-                child.first, child.last = parent.first + run[0], parent.first + run[1]
-                taken[child.first : child.last] = True
-                waiting.remove(child)
-    gaps = [
-        gap
-        for gap in range(parent.first, parent.last + 1)
-        if not any(child.first < gap < child.last for child in parent.children)
-    ]
-    previous = parent.first
-    for child in sorted(waiting, key=lambda child: child.order):
-        previous = best_gap(sentence, child.start, [gap for gap in gaps if gap >= previous])
-        child.first = child.last = previous
+    for measured in (_gains, _preferences):
+        left = []
+        for child in waiting:
+            run = None
+            if child.start < child.end:
+                run = best_run(np.where(is_free, measured(sentence, source, child)[first:last], -np.inf))
+            if run is None:
+                left.append(child)
+                continue
+            child.first, child.last = first + run[0], first + run[1]
+            is_free[run[0] : run[1]] = False
+        waiting = left
+    is_gap = np.ones(last - first + 1, dtype=bool)
     for child in parent.children:
-        _place(sentence, source, child)
+        if child.first < child.last:
+            is_gap[child.first + 1 - first : child.last - first] = False
+    gaps = first + np.flatnonzero(is_gap)
+    for child in sorted(waiting, key=lambda child: child.order):
+        child.first = child.last = best_gap(sentence, child.start, gaps)
+        gaps = gaps[np.searchsorted(gaps, child.first) :]
 
 
-def _preference(sentence: AlignedSentence, word: Word, source: str, node: _Node) -> float:
-    """How much a word attends to an element; negative if the source word that it attends to most is elsewhere."""
-    span = sentence.source(word)
-    is_inner = span is not None and word.text[:1].isalnum() and node.start <= span[0] and span[1] <= node.end
-    return sentence.share(word, node.start, node.end) if is_inner else -1.0
+def _preferences(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
+    """How much each word attends to an element; negative if the source word that it attends to most is elsewhere."""
+    is_inner = [
+        span is not None and word.text[:1].isalnum() and node.start <= span[0] and span[1] <= node.end
+        for word, span in zip(sentence.words, sentence.sources, strict=True)
+    ]
+    return np.where(is_inner, sentence.shares(node.start, node.end), -1.0)
 
 
-def _gain(sentence: AlignedSentence, word: Word, source: str, node: _Node) -> float:
-    """How much a word belongs to an element: positive if most of it was translated from the element's text."""
-    gain = sentence.share(word, node.start, node.end) - 0.5
-    if not word.text[:1].isalnum() and word.text not in source[node.start : node.end]:
-        return min(gain, -0.01)  # punctuation that the element does not have may be between its words only
-    return gain
+def _gains(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
+    """How much each word belongs to an element: positive if most of it was translated from the element's text."""
+    gains = sentence.shares(node.start, node.end) - 0.5
+    for index in np.flatnonzero(gains > -0.01):
+        text = sentence.words[index].text
+        if not text[:1].isalnum() and text not in source[node.start : node.end]:
+            gains[index] = -0.01  # punctuation that the element does not have may be between its words only
+    return gains
 
 
 def _written(sentence: AlignedSentence, node: _Node) -> Iterable[str | Word]:
@@ -163,6 +192,8 @@ def _written(sentence: AlignedSentence, node: _Node) -> Iterable[str | Word]:
         yield child.closing
         if child.first < child.last:
             place, spaced = child.last, False
+        elif child.before_space:
+            spaced = False
     for word in sentence.words[place : node.last]:
         yield "" if spaced else word.space
         yield word

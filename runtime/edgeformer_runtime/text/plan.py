@@ -244,7 +244,7 @@ class _Writer:
         self._note(block, planned.span, start, outcome.translation, outcome.best.confidence, words)
 
     def _note(self, block: Block, span: Span, start: int, *translated: Any) -> None:
-        source = block.origins[span[0]], block.origins[span[1]]
+        source = block.origin(span[0]), block.origin(span[1])
         self._sentences.append(SentenceTranslation(source, (start, self._length), *(translated or (None,))))
 
     def _copy(self, block: Block, start: int, end: int, first: int, last: int | None) -> int:
@@ -280,8 +280,7 @@ def _details(
 ) -> tuple[TranslatedWord, ...]:
     """Words of a sentence that begins at a place of a block, and where they are written."""
     details, origin = [], block.origins[start]
-    for word, target in zip(sentence.words, targets, strict=True):
-        source = sentence.source(word)
+    for word, source, target in zip(sentence.words, sentence.sources, targets, strict=True):
         if source is not None:
             last = source[1] - 1
             source = (block.origins[source[0]] - origin, block.origins[last] + max(1, len(block.raw[last])) - origin)

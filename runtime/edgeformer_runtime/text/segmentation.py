@@ -127,7 +127,7 @@ def _split_place(text: str, start: int, end: int, items: Sequence[Item]) -> int 
         places = [
             match.end()
             for match in pattern.finditer(text, start + quarter, end - quarter)
-            if inside(match.end(), items) is None
+            if start < match.end() < end and inside(match.end(), items) is None
         ]
         if places:
             return min(places, key=lambda place: abs(place - middle))

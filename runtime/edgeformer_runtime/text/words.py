@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.decoding.session import FloatArray
@@ -23,6 +26,8 @@ _ELISION = r"(?<!\w)(?:[cdjlmnstCDJLMNST]|\w*[Qq]u|[Dd]all|[Dd]ell|[Nn]ell|[Ss]u
 """An article or the like that has lost its vowel, as in French and Italian."""
 WORD = re.compile(rf"[{_UNSPACED}][\u0300-\u036f\ufe00-\ufe0f]*|{_ELISION}|{_LETTER}+(?:['’\-]{_LETTER}+)*|\S")
 """A word or a punctuation mark."""
+Shares = NDArray[np.float64]
+"""Shares of attention."""
 LETTER = re.compile(_LETTER)
 """A letter or digit of a script whose words have spaces between them."""
 
@@ -56,20 +61,44 @@ class AlignedSentence:
     source_words: Sequence[Span]
     """Characters of the words of the source."""
 
-    def share(self, word: Word, start: int, end: int) -> float:
-        """The share of a word's attention on characters of the source, from 0 to 1."""
-        inner = [start <= (first + last) / 2 < end for first, last in self.tokens]
-        return float(word.shares[inner].sum()) if any(inner) else 0.0
+    def shares(self, start: int, end: int) -> Shares:
+        """The share of each word's attention on characters of the source, from 0 to 1, ``(W,)``."""
+        first, last = np.searchsorted(self._centers, (start, end))
+        return self._sums[:, max(first, last)] - self._sums[:, first]
 
-    def source(self, word: Word) -> Span | None:
-        """The source word that a word attends to most; ``None`` if it attends to none."""
-        share, span = max(((self.share(word, *span), span) for span in self.source_words), default=(0.0, None))
-        return span if share else None
+    @cached_property
+    def sources(self) -> list[Span | None]:
+        """For each word: the source word that it attends to most; ``None`` if it attends to none."""
+        spans = self.source_words[::-1]  # of several, the last
+        if not spans or not self.words:
+            return [None] * len(self.words)
+        firsts, lasts = (np.searchsorted(self._centers, edges) for edges in zip(*spans, strict=True))
+        shares = (self._sums[:, lasts] - self._sums[:, firsts]).round(6)
+        return [spans[best] if row[best] else None for best, row in zip(shares.argmax(1), shares, strict=True)]
 
     def on(self, start: int, end: int) -> FloatArray:
         """Shares of a word that was translated from certain characters, ``(S,)``."""
         inner = np.array([start <= (first + last) / 2 < end for first, last in self.tokens], np.float32)
         return inner / max(1.0, float(inner.sum()))
+
+    @cached_property
+    def _order(self) -> NDArray[np.intp]:
+        """The source tokens from left to right, ``(S,)``."""
+        return np.argsort([first + last for first, last in self.tokens], kind="stable")
+
+    @cached_property
+    def _centers(self) -> Shares:
+        """The middle of each source token, from left to right, ``(S,)``."""
+        return np.array([(first + last) / 2 for first, last in self.tokens])[self._order]
+
+    @cached_property
+    def _sums(self) -> Shares:
+        """The attention of each word on all source tokens left of each one and of the end, ``(W, S + 1)``: the share
+        of any span is a difference."""
+        sums = np.zeros((len(self.words), len(self.tokens) + 1))
+        for row, word in enumerate(self.words):
+            sums[row, 1:] = word.shares[self._order].cumsum(dtype=np.float64)
+        return sums
 
 
 def aligned(
@@ -101,13 +130,14 @@ def aligned(
         weights = attention.weights[: len(ends), first : first + len(spans)]
         weights = weights / np.maximum(weights.sum(1, keepdims=True), 1e-9)
     words: list[Word] = []
-    place, token_spans = 0, list(pairwise([0, *ends]))
+    place, starts = 0, [0, *ends][: len(ends)]
     for match in WORD.finditer(text, 0, finish.keep):
-        rows = [row for row, (start, end) in enumerate(token_spans) if start < match.end() and end > match.start()]
-        shares = weights[rows].mean(0) if rows else np.zeros(len(spans), np.float32)
+        rows = slice(bisect_right(ends, match.start()), bisect_left(starts, match.end()))
+        has_tokens = rows.start < rows.stop
+        shares = weights[rows].mean(0) if has_tokens else np.zeros(len(spans), np.float32)
         probability = None
-        if rows and hypothesis.token_scores is not None:
-            probability = float(np.exp(np.mean([hypothesis.token_scores[row] for row in rows])))
+        if has_tokens and hypothesis.token_scores is not None:
+            probability = float(np.exp(np.mean(hypothesis.token_scores[rows])))
         shown = finish.initial(match[0]) if not words else match[0]
         words.append(Word(finish.capitals(shown), text[place : match.start()], shares, probability))
         place = match.end()
@@ -138,13 +168,11 @@ def _target_ends(tokenizer: Tokenizer, hypothesis: TextHypothesis) -> list[int]:
     if tokenizer.decode(ids) != text:  # unknown tokens were replaced
         return [len(text) * (count + 1) // len(ids) for count in range(len(ids))]
     for count in range(1, len(ids)):
-        part = tokenizer.decode(ids[:count])
-        common = 0
-        for mine, other in zip(part, text, strict=False):
-            if mine != other:
-                break
-            common += 1
-        ends.append(max(ends[-1], common))
+        part, common = tokenizer.decode(ids[:count]), ends[-1]
+        if part.startswith(text[:common]):
+            while common < min(len(part), len(text)) and part[common] == text[common]:
+                common += 1
+        ends.append(common)
     return [*ends[1:], len(text)] if ids else []
 
 

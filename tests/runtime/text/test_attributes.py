@@ -44,7 +44,7 @@ class Reader(HTMLParser):
 @pytest.mark.parametrize(
     ("document", "expected"),
     [
-        ('a <img alt="a red car"> dog', 'une <img alt="une voiture rouge">chien'),
+        ('a <img alt="a red car"> dog', 'une <img alt="une voiture rouge"> chien'),
         ("<p Title = 'a dog' id=x>a dog</p>", "<p Title = 'une chien' id=x>une chien</p>"),
         ("<img alt=dog/><img alt=dog src=dog>", "<img alt=chien/><img alt=chien src=dog>"),
         ('<img alt="car &amp; &quot; &eacute; x">', '<img alt="voiture &amp; &quot; é x">'),

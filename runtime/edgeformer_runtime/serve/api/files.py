@@ -18,10 +18,10 @@ from starlette.routing import Route
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.serve.api.fields import read_fields
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
-from edgeformer_runtime.serve.context import client_of, context_of, endpoint, finished
+from edgeformer_runtime.serve.context import Context, client_of, context_of, endpoint, finished
 from edgeformer_runtime.serve.errors import ApiError, json_response
 from edgeformer_runtime.text.block import Block
-from edgeformer_runtime.text.documents.files import SUFFIXES, read_document
+from edgeformer_runtime.text.documents.files import SUFFIXES
 
 OFFICE = (".docx", ".odt")
 """Files that need lxml."""
@@ -51,20 +51,26 @@ async def translate_file(request: Request) -> Response:
         raise ApiError(400, "Invalid request: file format not supported")
     content = await upload.read()
     try:
-        document = await asyncio.to_thread(read_document, content, name)
-        blocks = (part for piece in document.pieces for part in piece if isinstance(part, Block))
-        texts = [text for block in blocks for text in block.texts]
-        check_sizes(context, ["".join(texts)])
-        source, target, _ = await asyncio.to_thread(chosen_pair, context.service, source, target, texts)
-        if source != target:
-            work = context.service.translate_document(document, name, source, target)
-            content = await finished(request, work, context.settings.request_seconds)
+        work = _translated(context, content, name, source, target)
+        content, target = await finished(request, work, context.settings.request_seconds)
     except DataError as error:
         raise ApiError(400, f"Invalid request: {error}") from None
     path = PurePath(re.sub(r"[^\w.-]", "_", name).encode()[-MAX_NAME:].decode(errors="ignore"))
     stored = f"{uuid.uuid4()}.{path.stem.lstrip('.') or 'file'}_{target}{path.suffix}"
     await asyncio.to_thread(_store, context.settings.files_folder, stored, content)
     return json_response({"translatedFileUrl": str(request.url_for("download_file", name=quote(stored)))})
+
+
+async def _translated(context: Context, content: bytes, name: str, source: str, target: str) -> tuple[bytes, str]:
+    """Translate a document, and return the code of the target language too."""
+    document = await context.service.documents.read(content, name)
+    blocks = (part for piece in document.pieces for part in piece if isinstance(part, Block))
+    texts = [text for block in blocks for text in block.texts]
+    check_sizes(context, ["".join(texts)])
+    source, target, _ = await asyncio.to_thread(chosen_pair, context.service, source, target, texts)
+    if source != target:
+        content = await context.service.translate_document(document, source, target)
+    return content, target
 
 
 @endpoint

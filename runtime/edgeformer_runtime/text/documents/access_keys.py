@@ -70,7 +70,7 @@ def _letters(block: Block) -> list[int]:
     """Places, in the document, of the letters of a block that may have a mark."""
     items = _items(block)
     return [
-        block.origins[place]
+        block.origin(place)
         for place, character in enumerate(block.text)
         if character.isalpha() and block.raw[place] == character and not overlapping(items, place, place + 1)
     ]

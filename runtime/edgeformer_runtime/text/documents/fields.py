@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from edgeformer_runtime.text.documents.ranges import nested_pairs
+from edgeformer_runtime.text.documents.ranges import nested_pairs, own_elements
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -43,9 +43,9 @@ class Fields:
     """Runs between such marks that Word computes."""
 
 
-def own_elements(paragraph: _Element, *tags: str) -> list[_Element]:
-    """Elements of a paragraph, without those of paragraphs inside it, such as text boxes."""
-    return [element for element in paragraph.iter(*tags) if next(element.iterancestors(f"{W}p")) is paragraph]
+def tagged(paragraph: _Element, *tags: str) -> list[_Element]:
+    """Elements of a paragraph with certain names, without those of paragraphs inside it, such as text boxes."""
+    return [element for element in own_elements(paragraph, (f"{W}p",)) if element.tag in tags]
 
 
 def empty_run(run: _Element) -> _Element:
@@ -65,9 +65,9 @@ def is_computed(instruction: str) -> bool:
 
 def read_fields(paragraph: _Element) -> Fields:
     """Find the fields of a paragraph. A run with a mark and other content is divided."""
-    for run in own_elements(paragraph, f"{W}r"):
+    for run in tagged(paragraph, f"{W}r"):
         _divide(run)
-    runs = own_elements(paragraph, f"{W}r")
+    runs = tagged(paragraph, f"{W}r")
     whole: dict[_Element, Field] = {}
     loose: set[_Element] = set()
     changes = [0] * (len(runs) + 1)

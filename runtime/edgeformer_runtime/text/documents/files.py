@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import ConfigError, DataError
 from edgeformer_runtime.files import atomic_file
 from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
@@ -18,8 +18,11 @@ from edgeformer_runtime.text.documents.open_document import read_odt
 from edgeformer_runtime.text.documents.subtitles import read_srt, read_vtt
 from edgeformer_runtime.text.documents.word import read_docx
 from edgeformer_runtime.text.markup import html_parts, with_language
-from edgeformer_runtime.text.results import TextTranslation
-from edgeformer_runtime.text.text_translator import TextTranslator
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.decoding.options import DecodeOptions
+    from edgeformer_runtime.text.results import TextTranslation
+    from edgeformer_runtime.text.text_translator import TextTranslator
 
 
 def _read_text(content: bytes, name: str) -> Document:

@@ -18,7 +18,8 @@ _KEYWORD = re.compile(r"(?m)^msg")
 _FLAGS = re.compile(r"(?m)^#,(?P<flags>[^\r\n]*)")
 _PREVIOUS = re.compile(r"(?m)^#\|")
 """What a fuzzy message was."""
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPE = re.compile(r"(?P<bytes>(?:\\x[0-9a-fA-F]{2}|\\[0-7]{1,3})+)|\\(?P<letter>.)", re.DOTALL)
+_BYTE = re.compile(r"\\(?:x(?P<hex>..)|(?P<octal>[0-7]+))")
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _FORMS = re.compile(r"^Plural-Forms:[^\n]*\bnplurals\s*=\s*(\d)", re.MULTILINE)
 _NO_LANGUAGE = re.compile(r"(\\n|\")Language:[ \t]*\\n")
@@ -158,10 +159,11 @@ def _value(strings: str) -> str:
 
 
 def _character(match: re.Match[str]) -> str:
-    code = match[1]
-    if code[0] == "x" and len(code) > 1:
-        return chr(int(code[1:], 16))
-    return chr(int(code, 8)) if code[0] in "01234567" else _LETTERS.get(code, code)
+    """What a letter or bytes, which are UTF-8 as the file is, stand for."""
+    if match["letter"] is not None:
+        return _LETTERS.get(match["letter"], match["letter"])
+    codes = [int(byte["hex"], 16) if byte["hex"] else int(byte["octal"], 8) for byte in _BYTE.finditer(match[0])]
+    return bytes(code & 0xFF for code in codes).decode("utf-8", errors="replace")
 
 
 def _quoted(text: str, end: str) -> str:

@@ -238,15 +238,14 @@ class _Builder:
         """Return the block."""
         text = "".join(self.characters)
         tags = [replace(tag, parent=self._closed_parent(tag.parent)) for tag in self.tags]
-        escapes = str.maketrans(self.escapes)
         return Block(
             text,
             self.raw,
-            range(len(text) + 1),
+            (),
             tuple(tags),
             tuple(self.items),
             is_markup=True,
-            escape=lambda written: written.translate(escapes),
+            escapes=str.maketrans(self.escapes),
         )
 
     def _closed_parent(self, parent: int | None) -> int | None:

@@ -10,7 +10,7 @@ from edgeformer_runtime.text.block import Block, Item, Tag
 
 # Control characters, which XML cannot have.
 _MARK = re.compile("\x01(/?)([0-9]+)\x02")
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF], "")
 
 
 @dataclass
@@ -38,7 +38,7 @@ class MarkedText:
 
     def item(self, number: int, text: str) -> None:
         """Add an element whose text is read but not translated."""
-        text = " ".join(without_controls(text).split())
+        text = " ".join(text.translate(_CONTROLS).split())
         if not text:
             self.point(number)
             return
@@ -62,16 +62,10 @@ class MarkedText:
     def block(self) -> Block:
         """Return the block."""
         text = "".join(self.characters)
-        origins = range(len(text) + 1)
-        return Block(text, self.raw, origins, tuple(self.tags), tuple(self.items), escape=without_controls)
+        return Block(text, self.raw, (), tuple(self.tags), tuple(self.items), escapes=_CONTROLS)
 
     def _tag(self, raw: str) -> None:
         self.tags.append(Tag(len(self.characters), raw, None, self.opened[-1][0] if self.opened else None))
-
-
-def without_controls(text: str) -> str:
-    """Text without the characters that XML cannot have."""
-    return _CONTROL.sub("", text)
 
 
 def events(marked: str) -> Iterator[tuple[str, str | int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from edgeformer_runtime.text.block import Block, Item, overlapping
@@ -100,9 +100,9 @@ def _with_directives(block: Block, pattern: re.Pattern[str]) -> Block:
     items = [Item(*match.span(), match[0], match[0]) for match in matches if match[0] != "%%"]
     doubled = {place - 1 for place in second}
     raw = [written * (1 + (place in doubled)) for place, written in enumerate(block.raw)]
-    escape = _with_percent_signs(block.escape) if pattern is _DIRECTIVE else block.escape
+    escapes = {**block.escapes, ord("%"): "%%"} if pattern is _DIRECTIVE else block.escapes
     items = sorted([*block.items, *items], key=lambda item: item.start)
-    return _without(replace(block, raw=raw, items=tuple(items), escape=escape), second)
+    return _without(replace(block, raw=raw, items=tuple(items), escapes=escapes), second)
 
 
 def _without(block: Block, places: Sequence[int]) -> Block:
@@ -116,11 +116,7 @@ def _without(block: Block, places: Sequence[int]) -> Block:
         block,
         text="".join(block.text[place] for place in kept),
         raw=[block.raw[place] for place in kept],
-        origins=[*(block.origins[place] for place in kept), block.origins[-1]],
+        origins=[block.origin(place) for place in (*kept, len(block.text))],
         tags=tuple(replace(tag, place=moved(tag.place)) for tag in block.tags),
         items=tuple(replace(item, start=moved(item.start), end=moved(item.end)) for item in block.items),
     )
-
-
-def _with_percent_signs(escape: Callable[[str], str]) -> Callable[[str], str]:
-    return lambda text: escape(text).replace("%", "%%")

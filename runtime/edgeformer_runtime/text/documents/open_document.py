@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from edgeformer_runtime.text.documents.document import Document
 from edgeformer_runtime.text.documents.marked import MarkedText, events
 from edgeformer_runtime.text.documents.packages import Package
-from edgeformer_runtime.text.documents.ranges import nested_pairs, put_in_order
+from edgeformer_runtime.text.documents.ranges import nested_pairs, own_elements, put_in_order
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -140,4 +140,4 @@ def _write(paragraph: _Paragraph, text: str) -> None:
                 opened.append((element, None))
             elif element in paragraph.ends:
                 opened.append((parent, paragraph.ends[element]))
-    put_in_order(paragraph.element.iter("{*}*"), _read_range)
+    put_in_order(own_elements(paragraph.element, _PARAGRAPHS), _read_range)

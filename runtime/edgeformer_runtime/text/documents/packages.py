@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import io
+import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from edgeformer_runtime.archives import checked_members
 from edgeformer_runtime.errors import ConfigError, DataError
-from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_FILES, MAX_DOCUMENT_TAGS
+from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_ELEMENTS, MAX_DOCUMENT_FILES
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 
 DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, OverflowError, RuntimeError, ValueError)
 """What reading a damaged or encrypted package may raise."""
+_ENCODING = re.compile(r"""\s*<\?xml[^<>]*?\bencoding\s*=\s*["']([^"'<>]*)""")
+_PIECE = 2**16
+"""Bytes of XML that are parsed before elements are counted."""
 
 
 class Package:
@@ -34,7 +40,7 @@ class Package:
 
     def __init__(self, content: bytes, name: str) -> None:
         self._name = name
-        self._tags = 0
+        self._elements = 0
         try:
             from lxml import etree
         except ModuleNotFoundError:
@@ -55,20 +61,25 @@ class Package:
         """Parse an XML file.
 
         Raises:
-            DataError: it is missing, is not XML, or declares entities; or the package has too many tags.
+            DataError: it is missing, is not XML, or declares entities; or the package has too many elements.
         """
         content = next((content for entry, content in self._files.items() if entry.filename == name), None)
         if content is None:
             raise DataError(f"`{self._name}` lacks `{name}`; save it again.")
-        self._tags += content.count(b"<")
-        if self._tags > MAX_DOCUMENT_TAGS:
-            raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_TAGS:,} tags; divide it.")
-        parser = self._etree.XMLParser(
-            resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False, remove_blank_text=False
+        parser = self._etree.XMLPullParser(
+            ("start", "start-ns", "comment", "pi"),
+            resolve_entities=False,
+            load_dtd=False,
+            no_network=True,
+            huge_tree=False,
+            encoding="UTF-8",
         )
         try:
-            root = self._etree.fromstring(content, parser)
-        except self._etree.XMLSyntaxError as error:
+            for piece in _utf8_pieces(content):
+                parser.feed(piece)
+                self._count(parser.read_events())
+            root: _Element = parser.close()
+        except (self._etree.XMLSyntaxError, ValueError) as error:
             raise DataError(f"`{name}` in `{self._name}` is damaged: {error}. Save it again.") from None
         if root.getroottree().docinfo.doctype:
             raise DataError(f"`{name}` in `{self._name}` declares a document type, which no office document does.")
@@ -85,11 +96,15 @@ class Package:
                 packed.writestr(entry, content)
         return stream.getvalue()
 
+    def _count(self, events: Iterator[tuple[str, Any]]) -> None:
+        for event, part in events:
+            self._elements += 1 + (len(part.attrib) if event == "start" else 0)
+        if self._elements > MAX_DOCUMENT_ELEMENTS:
+            raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_ELEMENTS:,} elements; divide it.")
+
     def _unpacked(self, packed: zipfile.ZipFile) -> dict[zipfile.ZipInfo, bytes]:
-        entries, left, files = packed.infolist(), MAX_DOCUMENT_BYTES, {}
-        if len(entries) > MAX_DOCUMENT_FILES:
-            raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_FILES:,} files.")
-        for entry in entries:
+        left, files = MAX_DOCUMENT_BYTES, {}
+        for entry in checked_members(packed, MAX_DOCUMENT_FILES):
             with packed.open(entry) as file:
                 content = file.read(left + 1)  # whatever size the entry claims
             left -= len(content)
@@ -97,3 +112,18 @@ class Package:
                 raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_BYTES:,} bytes when it is unpacked.")
             files[entry] = content
         return files
+
+
+def _utf8_pieces(content: bytes) -> Iterator[bytes]:
+    """Divide XML, which must be UTF-8 or UTF-16.
+
+    Raises:
+        ValueError: its encoding is, or is said to be, another one.
+    """
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = content.decode("utf-16" if is_utf16 else "utf-8-sig")
+    said = _ENCODING.match(text)
+    if said is not None and said[1].upper() not in ("UTF-8", "UTF-16", "US-ASCII"):
+        raise ValueError(f"its encoding is {said[1][:40]} instead of UTF-8 or UTF-16")
+    content = text.encode()
+    return (content[start : start + _PIECE] for start in range(0, len(content), _PIECE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +10,21 @@ if TYPE_CHECKING:
 
 ReadMark = Callable[["_Element"], "tuple[Hashable, bool] | None"]
 """Returns what an element marks and whether it is the end of that; ``None`` for elements that are not marks."""
+
+
+def own_elements(paragraph: _Element, paragraphs: Collection[str]) -> Iterator[_Element]:
+    """Elements of a paragraph in order, without those of paragraphs inside it, such as text boxes, but with these.
+
+    Args:
+        paragraph: the paragraph.
+        paragraphs: names of elements that are paragraphs.
+    """
+    waiting = list(reversed(paragraph))
+    while waiting:
+        element = waiting.pop()
+        yield element
+        if element.tag not in paragraphs:
+            waiting += reversed(element)
 
 
 def nested_pairs(elements: Iterable[_Element], read: ReadMark) -> dict[_Element, _Element]:

@@ -17,7 +17,7 @@ _PART = re.compile(rf"(?m)^[^\n]*-->[^\n]*(?:\n|\Z)|(?P<text>(?:^(?!{_NEXT}|[^\n
 """The line with the times of a cue; or lines of text up to a blank line, or to the next cue where that is missing."""
 _MAX_LINES = 8
 """A cue with more lines is not a subtitle; its translation is one line."""
-_TAG = re.compile(r"<[^<>]*>")
+_TAG_OR_SPACE = re.compile(r"<[^<>]*>|(?P<space> )")
 _POSITION = re.compile(r"(?:\{\\[^{}\n]*\})*")
 """Where a cue is shown, such as ``{\\an8}``."""
 _SPEAKER = re.compile(r"^(?:<[^<>\n]*>|\{\\[^{}\n]*\})*(?:[-‐–—][ \t]?|[A-Z][A-Z .]{1,30}:\s)", re.MULTILINE)
@@ -79,11 +79,16 @@ def _wrapped(text: str, count: int, end: str) -> str:
     text = " ".join(text.split())
     lines = []
     for left in range(count, 1, -1):
-        middle = len(_TAG.sub("", text)) / left
-        places = [match.start() for match in re.finditer(r" (?![^<]*>)", text)]
-        if not places:
+        hidden, shown = 0, dict[int, int]()  # characters before each space
+        for match in _TAG_OR_SPACE.finditer(text):
+            if match["space"] is None:
+                hidden += len(match[0])
+            else:
+                shown[match.start()] = match.start() - hidden
+        if not shown:
             break
-        place = min(places, key=lambda place: abs(len(_TAG.sub("", text[:place])) - middle))
+        middle = (len(text) - hidden) / left
+        place = min(shown, key=lambda place: abs(shown[place] - middle))
         lines.append(text[:place])
         text = text[place + 1 :]
     return end.join([*lines, text])

@@ -16,15 +16,15 @@ from edgeformer_runtime.text.documents.fields import (
     divided,
     empty_run,
     is_computed,
-    own_elements,
     read_fields,
     read_range,
     result_text,
+    tagged,
 )
 from edgeformer_runtime.text.documents.fields import W as _W
 from edgeformer_runtime.text.documents.marked import MarkedText, events
 from edgeformer_runtime.text.documents.packages import Package
-from edgeformer_runtime.text.documents.ranges import put_in_order
+from edgeformer_runtime.text.documents.ranges import own_elements, put_in_order
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -107,7 +107,7 @@ def read_docx(content: bytes, name: str) -> Document:
         element
         for root in roots.values()
         for element in root.iter(f"{_W}p")
-        if any(text.text for text in own_elements(element, f"{_W}t"))
+        if any(text.text for text in tagged(element, f"{_W}t"))
     ]
     paragraphs = [_read(element) for element in elements]
 
@@ -236,7 +236,7 @@ def _write(paragraph: _Paragraph, text: str) -> None:
                 _clear(mark.container)
             elif not mark.is_point:
                 opened.append((parent, format if mark.format is None else mark.format, mark))
-    put_in_order(root.iter(f"{_W}*"), read_range)
+    put_in_order(own_elements(root, (f"{_W}p",)), read_range)
 
 
 def _clear(element: _Element) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import string
+from collections.abc import Mapping
 
 from edgeformer_runtime.text.block import Block, Parts
-from edgeformer_runtime.text.markup.builder import BlockBuilder, escaped
+from edgeformer_runtime.text.markup.builder import ESCAPES, BlockBuilder
 
 ATTRIBUTE = re.compile(
     r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'=<>`]+)))?"""
@@ -27,11 +28,10 @@ _BUTTONS = ("button", "reset", "submit")
 """Types of an ``input`` whose value is shown on it."""
 _METADATA = ("description", "og:description", "og:title", "twitter:description", "twitter:title")
 """Names of a ``meta`` whose content people read."""
-_NOT_BARE = re.compile(r"""[\s"'`=<>&]""")
-_ESCAPES: dict[str, Callable[[str], str]] = {
-    "double": lambda text: escaped(text).replace('"', "&quot;"),
-    "single": lambda text: escaped(text).replace("'", "&#39;"),
-    "bare": lambda text: _NOT_BARE.sub(lambda match: f"&#{ord(match[0])};", text),
+_ESCAPES: dict[str, Mapping[int, str]] = {
+    "double": {**ESCAPES, ord('"'): "&quot;"},
+    "single": {**ESCAPES, ord("'"): "&#39;"},
+    "bare": {ord(character): f"&#{ord(character)};" for character in f"\"'`=<>&{string.whitespace}"},
 }
 """How a value is written between double quotes, single quotes or none."""
 

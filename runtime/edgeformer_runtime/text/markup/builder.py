@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from edgeformer_runtime.text.block import Block, Item, Parts, Tag
@@ -14,16 +14,16 @@ from edgeformer_runtime.text.markup.tokens import Token
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 
 
-def escaped(text: str) -> str:
-    """Write text in HTML."""
-    return html.escape(text, quote=False)
+ESCAPES: Mapping[int, str] = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+"""How text is written in HTML."""
 
 
 @dataclass
 class BlockBuilder:
     """Collects the text and tags of a block."""
 
-    escape: Callable[[str], str]
+    escapes: Mapping[int, str]
+    """How text is written; if there are such, it may have entities."""
     characters: list[str] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
@@ -37,7 +37,7 @@ class BlockBuilder:
     def text(self, raw: str, offset: int) -> None:
         """Add text, in which entities stand for characters."""
         place = 0
-        for match in _ENTITY.finditer(raw) if self.escape is not str else ():
+        for match in _ENTITY.finditer(raw) if self.escapes else ():
             character = html.unescape(match[0])
             if len(character) == 1 and character != "\ufffd":
                 self._add(raw[place : match.start()], raw[place : match.start()], offset + place)
@@ -79,8 +79,8 @@ class BlockBuilder:
         if self.characters or self.tags:
             text, origins = "".join(self.characters), (*self.origins, offset)
             tags = _without_unclosed(self.tags)
-            yield Block(text, self.raw, origins, tags, tuple(self.items), is_markup=True, escape=self.escape)
-        self.__init__(self.escape)  # type: ignore[misc]  # begins with nothing again
+            yield Block(text, self.raw, origins, tags, tuple(self.items), is_markup=True, escapes=self.escapes)
+        self.__init__(self.escapes)  # type: ignore[misc]  # begins with nothing again
 
     def _add(self, text: str, raw: str | list[str], offset: int) -> None:
         self.characters += text

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from edgeformer_runtime.text.block import Block, Parts, Tag
 from edgeformer_runtime.text.markup.attributes import tag_parts
-from edgeformer_runtime.text.markup.builder import BlockBuilder, escaped
+from edgeformer_runtime.text.markup.builder import ESCAPES, BlockBuilder
 from edgeformer_runtime.text.markup.tokens import BLOCKS, INLINE, Token, element_ends, html_tokens
 
 
@@ -27,7 +27,7 @@ def html_parts(
         is_cue: whether the text is a subtitle, in which tags do not end a sentence and may have classes (``<c.red>``).
         is_message: whether the text is a message of a program, in which tags of unknown elements do not end a sentence.
     """
-    builder = BlockBuilder(escaped if entities else str)
+    builder = BlockBuilder(ESCAPES if entities else {})
     tokens = list(html_tokens(text))
     if is_cue:
         tokens = [replace(token, name=token.name.partition(".")[0]) for token in tokens]

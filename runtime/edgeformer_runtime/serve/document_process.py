@@ -1,0 +1,97 @@
+"""The process that reads and writes one document of a stranger, in bounded memory and time, and without a model.
+
+It reads a :class:`Request` from standard input, up to its end, and writes a :class:`Answer` to standard output.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.documents.files import read_document, translated_once
+
+
+class Request(msgspec.Struct):
+    """A document, and what it has been translated to."""
+
+    name: str
+    """Name of its file."""
+    content: bytes
+    translations: list[tuple[list[str], str]] = []
+    """For each language that it has been translated to so far: the translation of each piece, and the language."""
+    is_last: bool = False
+    """Whether the last of these is what is wanted."""
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """What there is to translate, or the translated document."""
+
+    pieces: list[list[str | Block]] = []
+    content: bytes = b""
+    problem: str = ""
+    """What is wrong with the document."""
+    failure: str = ""
+    """What is wrong with the program that reads it, and where."""
+
+
+def answer(request: Request) -> Answer:
+    """Read a document, and write it if it is translated."""
+    try:
+        document = read_document(request.content, request.name)
+        done = request.translations
+        for texts, language in done[:-1] if request.is_last else done:
+            document = translated_once(document, texts, language, request.name)
+        if request.is_last:
+            return Answer(content=document.write(*done[-1]))
+        return Answer([list(piece) for piece in document.pieces])
+    except EdgeformerError as error:
+        return Answer(problem=str(error))
+    except RecursionError:
+        return Answer(problem=f"`{request.name}` has too many elements inside each other.")
+
+
+def limit(memory: int, seconds: int) -> None:
+    """Limit this process, where the system can.
+
+    Args:
+        memory: bytes of its address space.
+        seconds: processor time.
+    """
+    with suppress(ModuleNotFoundError):
+        import resource
+
+        limits = {"RLIMIT_AS": memory, "RLIMIT_CPU": seconds, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
+        for name, value in limits.items():
+            with suppress(OSError, ValueError):  # macOS does not limit address spaces
+                resource.setrlimit(getattr(resource, name), (value, value))
+        os.nice(10)  # so that sentences are translated first
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # rather this process than the server
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Answer a request."""
+    limit(*map(int, arguments))
+    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Request)
+    try:
+        reply = answer(request)
+    except MemoryError:
+        raise
+    except Exception as error:
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else ""
+        reply = Answer(failure=f"{type(error).__name__} at {where}")
+    sys.stdout.buffer.write(msgspec.msgpack.encode(reply))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
