@@ -243,6 +243,7 @@ def search_steps(
     for token in search.before:
         if may_stop and len(_stopped(requests, range(len(requests)))) == len(requests):
             search.drop(range(len(requests)))
+            yield search
             break
         step(token)
     is_first = True

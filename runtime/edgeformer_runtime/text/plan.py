@@ -279,10 +279,10 @@ def _details(
     sentence: AlignedSentence, block: Block, start: int, targets: Sequence[Span]
 ) -> tuple[TranslatedWord, ...]:
     """Words of a sentence that begins at a place of a block, and where they are written."""
-    details, origin = [], block.origins[start]
+    details, origin = [], block.origin(start)
     for word, source, target in zip(sentence.words, sentence.sources, targets, strict=True):
         if source is not None:
             last = source[1] - 1
-            source = (block.origins[source[0]] - origin, block.origins[last] + max(1, len(block.raw[last])) - origin)
+            source = block.origin(source[0]) - origin, block.origin(last) + max(1, len(block.raw[last])) - origin
         details.append(TranslatedWord(word.text, word.probability, source, target))
     return tuple(details)
