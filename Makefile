@@ -5,7 +5,7 @@
 # make bench     speed against CTranslate2, torch and Optimum, in one run; more with BENCH_ARGS=--full
 # make optimum   an environment of its own for Optimum, which make bench then measures too
 # make families  train, export and measure every model family: more than an hour
-# make attack    damaged bundles, hostile texts and interrupted writes, 10,000 of each: an hour; options in ATTACK_ARGS
+# make attack    damaged bundles and models, hostile texts and interrupted writes, 10,000 of each: two hours; options in ATTACK_ARGS
 # make soak      memory, open files and threads over a million sentences: an hour; options in SOAK_ARGS
 # make docs      the documentation site, in build/site
 # make clean     remove the environment and everything the demo made
@@ -57,6 +57,7 @@ families: $(READY)
 
 attack: $(READY)
 	$(BIN)/python -m tests.robustness.attack $(ATTACK_ARGS)
+	DAMAGED_MODELS=10000 $(BIN)/python -m pytest --slow -m slow tests/importers/test_damaged_models.py
 
 soak: $(READY)
 	$(BIN)/python -m tests.robustness.soak $(SOAK_ARGS)

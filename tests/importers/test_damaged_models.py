@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import sys
 import time
@@ -40,6 +41,8 @@ if not sys.platform.startswith("linux"):
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:7d32a94b48c6609e076117af40de560e\nsize 13099731\n"
 MEMORY, SECONDS = 256, 20.0
 """MiB that memory may rise by, for models of less than two megabytes, and seconds that a case may take."""
+MANY = int(os.environ.get("DAMAGED_MODELS", "500"))
+"""Models of each format in the slow test; `make attack` takes 10,000."""
 WHOLE_EVERY = 10
 """One model in so many that can be read is also written as a run, which uses its tokenizers and weights."""
 
@@ -168,7 +171,7 @@ def case(number: int, name: str, original: Path, folder: Path) -> tuple[str, Res
     return what, measured(partial(guarded, read), MEMORY)
 
 
-@pytest.mark.parametrize("count", [25, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [25, pytest.param(MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", FORMATS)
 def test_damaged_models_are_refused_or_read(
     name: str, count: int, tmp_path: Path, record_property: Callable[[str, object], None]
