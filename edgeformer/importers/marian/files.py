@@ -15,6 +15,7 @@ from edgeformer.importers.marian.options import OPTIONS, read_yaml
 from edgeformer.importers.marian.preprocessing import moses_languages
 from edgeformer.importers.marian.shortlist import is_shortlist
 from edgeformer.importers.registry import Given
+from edgeformer.importers.tokenizers import TextFiles
 from edgeformer_runtime.bundle.generation import Generation
 
 
@@ -24,13 +25,8 @@ class Files:
 
     model: Path
     """Weights and options."""
-    vocabularies: tuple[Path, Path]
-    """Source and target vocabulary; the same path if they share one."""
-    pieces: tuple[Path, Path] | None = None
-    """SentencePiece models whose pieces the vocabularies give ids to, or BPE codes; ``None`` if the vocabularies are
-    SentencePiece models themselves, or split text at spaces."""
-    languages: tuple[str, str] | None = None
-    """Codes of the languages by whose rules text is split before BPE codes are applied."""
+    text: TextFiles
+    """Vocabularies, and what divides text into their entries."""
     shortlist: Path | None = None
     """Bergamot's lexical shortlist."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -102,7 +98,7 @@ def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, given:
     for file in binaries:
         refuse_pointer(file)  # which could not be told from what is not a shortlist
     lists = [file for file in binaries if is_shortlist(file)]
-    return Files(model, found, pieces, languages, lists[0] if len(lists) == 1 else None, settings)
+    return Files(model, TextFiles(found, pieces, languages), lists[0] if len(lists) == 1 else None, settings)
 
 
 def _sides(folder: Path, suffix: str) -> tuple[Path, Path] | None:
