@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-
 if TYPE_CHECKING:
     from edgeformer_export.auto.export_best import AutoReport
     from edgeformer_runtime.bundle.manifest import Target
