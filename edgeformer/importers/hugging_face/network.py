@@ -75,12 +75,12 @@ class Conversion:
         Raises:
             ImporterError: a table is missing, or has another number of entries.
         """
-        together = [SHARED] if shared else []
-        output_names = [OUTPUT] if tied else []
-        others = {SOURCE: TARGET, TARGET: SOURCE} if shared else {}
-        source = self._table(source_rows, SOURCE, *together, *([others[SOURCE], *output_names] if shared else ()))
-        target = self._table(target_rows, TARGET, *together, *([others[TARGET]] if shared else ()), *output_names)
-        output = self._table(target_rows, OUTPUT, *((*together, TARGET) if tied else ()), *(others if tied else ()))
+        # Where each is, by preference: checkpoints have tied tables under one of their names, or under several.
+        output_names = (OUTPUT,) if tied else ()
+        embeddings = (SHARED, TARGET, SOURCE) if shared else (TARGET,)
+        source = self._table(source_rows, SOURCE, *((*embeddings, *output_names) if shared else ()))
+        target = self._table(target_rows, TARGET, *embeddings, *output_names)
+        output = self._table(target_rows, OUTPUT, *(embeddings if tied else ()))
         if SHARED in self.checkpoint and shared:
             self.checkpoint.take(SHARED)
         tying, tables = tied_tables(source, target, output)
