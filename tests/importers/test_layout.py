@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from edgeformer.errors import ImporterError
 from edgeformer.families import get_family, model_config
 from edgeformer.importers.ctranslate2.weights import NAMES as CTRANSLATE2
 from edgeformer.importers.hugging_face.bart import NAMES as BART
 from edgeformer.importers.hugging_face.t5 import NAMES as T5
 from edgeformer.importers.layout import modules, tied_tables
+from edgeformer.importers.marian.files import find_files, has_options
 from edgeformer.importers.marian.weights import NAMES as MARIAN
 from edgeformer.importers.marian.weights import SSRU_NAMES
+from edgeformer.importers.registry import Given
 
 SIZES = {"d_model": 12, "d_ff": 20, "heads": 3, "encoder_layers": 2, "decoder_layers": 3, "positions": "none"}
 T5_LIKE: dict[str, Any] = {
@@ -81,3 +85,27 @@ def test_tables_with_equal_values_are_one(equal: tuple[int, int, int], tying: st
     source, target, output = (np.full((4, 3), value, np.float32) for value in equal)
     found, weights = tied_tables(source, target, output)
     assert (found, {name.partition(".")[0] for name in weights}) == (tying, names)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["srcvocab.enfr.spm", "trgvocab.enfr.spm"], ["srcvocab.enfr.spm", "trgvocab.enfr.spm"]),
+        (["a.tgt.vocab.yml", "b.src.vocab.yml"], ["b.src.vocab.yml", "a.tgt.vocab.yml"]),
+        (["a.vocab.yml", "src.vocab.yml"], ["src.vocab.yml", "a.vocab.yml"]),
+        (["target-vocab.json", "vocab.json"], ["vocab.json", "target-vocab.json"]),
+        (["a.vocab.yml", "b.vocab.yml"], None),
+    ],
+)
+def test_the_name_of_one_vocabulary_tells_the_side_of_both(
+    names: list[str], expected: list[str] | None, tmp_path: Path
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    model = tmp_path / "model.npz"
+    if expected is None:
+        with pytest.raises(ImporterError, match=r"name them in decoder\.yml"):
+            find_files(model, has_options, ".npz", Given())
+    else:
+        found = find_files(model, has_options, ".npz", Given()).text.vocabularies
+        assert [file.name for file in found] == expected

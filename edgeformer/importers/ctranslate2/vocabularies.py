@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.ctranslate2.settings import Settings
 from edgeformer.importers.languages import M2M, MARIAN, MBART, NLLB, codes, with_tags
-from edgeformer.importers.tokenizers import TextFiles, Vocabularies, start_token, text_tokenizer
+from edgeformer.importers.tokenizers import TextFiles, Vocabularies, side_of, start_token, text_tokenizer
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE, TextFormat
 
 MAX_BYTES = 64 << 20
@@ -56,10 +55,7 @@ def _piece_files(folder: Path) -> tuple[Path, Path] | None:
         return None
     if len(files) == 1:
         return files[0], files[0]
-    sides = [
-        [file for file in files if re.search(rf"(^|[._-])({names})([._-]|$)", file.name)]
-        for names in ("source|src", "target|tgt|trg")
-    ]
+    sides = [[file for file in files if side_of(file) == side] for side in (0, 1)]
     if [len(found) for found in sides] != [1, 1]:
         names = ", ".join(file.name for file in files)
         raise ImporterError(f"`{folder}` has the SentencePiece models {names}; keep one, or source.spm and target.spm.")

@@ -2,7 +2,7 @@
 
 from edgeformer.importers.tokenizers.moses import moses_tokenizer
 from edgeformer.importers.tokenizers.sentencepiece import fairseq_ids, sentencepiece_tokenizer
-from edgeformer.importers.tokenizers.text import TextFiles, Vocabularies, start_token, text_tokenizer
+from edgeformer.importers.tokenizers.text import TextFiles, Vocabularies, side_of, start_token, text_tokenizer
 
 __all__ = [
     "TextFiles",
@@ -10,6 +10,7 @@ __all__ = [
     "fairseq_ids",
     "moses_tokenizer",
     "sentencepiece_tokenizer",
+    "side_of",
     "start_token",
     "text_tokenizer",
 ]

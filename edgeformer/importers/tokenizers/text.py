@@ -56,6 +56,12 @@ class Vocabularies:
     """What is assumed."""
 
 
+def side_of(file: Path) -> int | None:
+    """Which side a file is for, by its name: 0 for the source, 1 for the target."""
+    match = re.search(r"(?:^|[._-])(?:(src|source)|trg|tgt|target)(?=[._-]|vocab|$)", file.name)
+    return None if match is None else int(match[1] is None)
+
+
 def start_token(taken: Collection[str]) -> str:
     """Name the zero vector that a decoder starts from: ``<s>``, or another name if a vocabulary has that, as those of
     ``spm_train`` do."""
