@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ SOURCE, TARGET, SHARED, OUTPUT = (
     "shared.weight",
     "lm_head.weight",
 )
+OUTPUT_BIAS = "final_logits_bias"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +35,6 @@ class Network:
     """Weights under this project's names."""
     rows: tuple[int, int]
     """Entries of the source and of the target embedding."""
-    notes: tuple[str, ...] = ()
-    """What users should know."""
 
 
 class Conversion:
@@ -87,27 +86,26 @@ class Conversion:
         self.weights |= tables
         return tying
 
-    def output_bias(self, rows: int, name: str) -> bool:
+    def output_bias(self, rows: int) -> bool:
         """Convert the bias of the output projection; return whether there is one, other than zero."""
-        if name not in self.checkpoint:
+        if OUTPUT_BIAS not in self.checkpoint:
             return False
-        bias = self.checkpoint.take(name, (1, rows)).reshape(-1)
+        bias = self.checkpoint.take(OUTPUT_BIAS, (1, rows)).reshape(-1)
         if not bias.any():
             return False
         self.weights["projection.bias"] = bias
         return True
 
-    def finish(self, ignored: Sequence[str] = ()) -> Weights:
+    def finish(self, ignored: str) -> Weights:
         """Return the weights.
 
         Args:
-            ignored: patterns of names that ``transformers`` ignores as well.
+            ignored: pattern of names that ``transformers`` ignores as well.
 
         Raises:
             ImporterError: the checkpoint has others that the architecture lacks.
         """
-        pattern = re.compile("|".join(ignored) or r"(?!)")
-        surplus = [name for name in self.checkpoint.surplus() if not pattern.fullmatch(name)]
+        surplus = [name for name in self.checkpoint.surplus() if not re.fullmatch(ignored, name)]
         if surplus:
             names = ", ".join(f"`{name[:80]}`" for name in surplus[:3])
             raise ImporterError(f"The architecture has no place for {len(surplus)} of the weights, such as {names}.")
