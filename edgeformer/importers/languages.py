@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from babel.core import get_global
 
 _CODE = re.compile(r"([A-Za-z]{2,3})(?:[_-]([A-Za-z]{4}))?(?:[_-]([A-Za-z]{2}|[0-9]{3}))?")
 MARIAN = re.compile(r">>([^<>\s]+)<<")
 """Token of a target language before a source, in OPUS-MT's models with several."""
+M2M, NLLB, MBART, MADLAD = map(
+    re.compile,
+    (r"__([a-z]{2,3}(?:_[A-Za-z]+)?)__", r"([a-z]{3}_[A-Z][a-z]{3})", r"([a-z]{2,3}_[A-Z]{2})", r"<2(.+)>"),
+)
+"""Tokens of languages in models for many, with the code as a group."""
 _NO_REGION = "XX"
 """Region of mBART's languages without one."""
 
@@ -50,24 +55,15 @@ def tags(code: str) -> list[str]:
             region = region or part
     if script and script == _likely_script(language, region):
         script = ""
-    return list(dict.fromkeys(["-".join(filter(None, parts)) for parts in _forms(language, script, region)]))
-
-
-def _forms(language: str, script: str, region: str) -> Iterable[tuple[str, ...]]:
-    return ((language, script, region), (language, script))
+    forms = (language, script, region), (language, script)
+    return list(dict.fromkeys("-".join(filter(None, parts)) for parts in forms))
 
 
 def _likely_script(language: str, region: str) -> str:
     """The script that a language is usually written in; empty if it is unknown."""
     likely = get_global("likely_subtags")
-    for name in _lookups(language, region):
+    for name in (f"{language}_{region}", language):
         parts = str(likely.get(name, "")).split("_")
         if len(parts) > 1:
             return parts[1]
     return ""
-
-
-def _lookups(language: str, region: str) -> Iterator[str]:
-    if region:
-        yield f"{language}_{region}"
-    yield language

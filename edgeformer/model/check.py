@@ -58,7 +58,8 @@ def check_model(
     modes = [(module, module.training) for module in model.modules()]
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     try:
-        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []), _uneven(model):
+        random_state = torch.random.fork_rng([device] if device.type == "cuda" else [])
+        with torch.no_grad(), random_state, _one_thread(), _uneven(model):
             problems = _Check(model.eval(), device, progress).run(full_length=full_length)
     finally:
         for module, training in modes:
@@ -89,8 +90,8 @@ def _uneven(model: EncoderDecoder) -> Iterator[None]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Run operators in one thread. Those of one row are too small to be divided: where other processes need the CPUs,
-    most of the time would be spent waiting for the other threads of each."""
+    """Run operators in one thread. Most are for few rows and too small to be divided: where other processes need the
+    CPUs, nearly all time would be spent waiting for the other threads of each."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -226,8 +227,7 @@ class _Check:
         where = f" with {source.shape[1]} source and {count} target tokens"
         expected = self.call(f"`forward`{where},", model, source, length, target)
         if stepwise:
-            with _one_thread():
-                found, _ = self.steps(where, source, length, target, self.progress)
+            found, _ = self.steps(where, source, length, target, self.progress)
             self.tolerance *= LONG_TOLERANCE / TOLERANCE
             self.compare(found, expected, f"`step` gives other logits than `forward`{where}")
 

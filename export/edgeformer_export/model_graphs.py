@@ -21,7 +21,7 @@ from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.passes.structure import operator_counts
 from edgeformer_export.quantize.assignment import Assigned
 from edgeformer_export.quantize.blocks import QuantizeBlocks
-from edgeformer_export.quantize.calibration import QuantizationRange, calibrate
+from edgeformer_export.quantize.calibration import Fed, QuantizationRange, calibrate
 from edgeformer_export.quantize.layers import Layer, find_layers, given_scales, parameters, parts
 from edgeformer_export.quantize.moments import Matrix, weight_moments
 from edgeformer_export.quantize.rounding import BlockRounding
@@ -98,7 +98,6 @@ class ModelGraphs:
         self.model = run.load_model()
         check_model(self.model, full_length=True, progress=partial(progress, CHECK))
         self.pairs = sample_pairs(run, self.model)
-        self._calibration_pairs = [(pair.source, pair.target) for pair in spread(self.pairs, CALIBRATION_PAIRS)]
         self._parameters = parameters(self.model, run.info.quantization)
         self._optimized = cache(self._optimize)
         self._calibrated = cache(self._calibrate)
@@ -191,26 +190,16 @@ class ModelGraphs:
 
     def _calibrate(self, in_blocks: bool) -> dict[str, dict[str, QuantizationRange]]:
         graphs = self._optimized(in_blocks).graphs
-        return calibrate(
-            graphs,
-            {file: activations(graph.graph) for file, graph in graphs.items()},
-            self.traced.table,
-            self._calibration_pairs,
-            self.special,
-            partial(self._progress, CALIBRATE),
-        )
+        names = {file: activations(graph.graph) for file, graph in graphs.items()}
+        return calibrate(self._fed(graphs), names, partial(self._progress, CALIBRATE))
 
     def _moments(self) -> dict[str, Matrix]:
         optimized = self._optimized(True)
-        return weight_moments(
-            self.model,
-            optimized.layers,
-            optimized.graphs,
-            self.traced.table,
-            self._calibration_pairs,
-            self.special,
-            partial(self._progress, WEIGH),
-        )
+        return weight_moments(self.model, optimized.layers, self._fed(optimized.graphs), partial(self._progress, WEIGH))
+
+    def _fed(self, graphs: Graphs) -> Fed:
+        pairs = [(pair.source, pair.target) for pair in spread(self.pairs, CALIBRATION_PAIRS)]
+        return Fed(graphs, self.traced.table, pairs, self.special)
 
 
 def check_exportable(model: EncoderDecoder) -> None:

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+READ = "Reading the model"
+TRANSLATE = "Translating a sample"
+CHECK = "Checking the model"
+TRACE = "Tracing the graphs"
+OPTIMIZE = "Optimizing the graphs"
+CALIBRATE = "Calibrating activations"
+WEIGH = "Calibrating 4-bit weights"
+QUANTIZE = "Quantizing the weights"
+WRITE = "Writing the bundle"
+COMPARE = "Comparing with PyTorch"
+EXAMPLES = "Choosing golden examples"
+VERIFY = "Verifying the bundle"
+MEASURE = "Measuring"
 
-@dataclass(frozen=True)
-class Stage:
-    """One stage of the work."""
-
-    text: str
-    """Text shown while the stage is running."""
-
-
-READ = Stage("Reading the model")
-TRANSLATE = Stage("Translating a sample")
-CHECK = Stage("Checking the model")
-TRACE = Stage("Tracing the graphs")
-OPTIMIZE = Stage("Optimizing the graphs")
-CALIBRATE = Stage("Calibrating activations")
-WEIGH = Stage("Calibrating 4-bit weights")
-QUANTIZE = Stage("Quantizing the weights")
-WRITE = Stage("Writing the bundle")
-COMPARE = Stage("Comparing with PyTorch")
-EXAMPLES = Stage("Choosing golden examples")
-VERIFY = Stage("Verifying the bundle")
-MEASURE = Stage("Measuring")
-
-StageProgress = Callable[[Stage, float], None]
+StageProgress = Callable[[str, float], None]
 """Called with a stage and the fraction of that stage done, 0 … 1."""
 
 
-def silent(stage: Stage, fraction: float) -> None:
+def silent(stage: str, fraction: float) -> None:
     """Do not report progress."""

@@ -341,9 +341,9 @@ def die(*arguments, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 
 def seen(stage, done):
-    if stage.text not in stages:
-        stages.append(stage.text)
-    if stage.text == sys.argv[1]:
+    if stage not in stages:
+        stages.append(stage)
+    if stage == sys.argv[1]:
         die()
 
 stages = []

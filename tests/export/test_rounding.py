@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -14,8 +14,10 @@ from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.passes.patterns import constant_array, find_linears
 from edgeformer_export.quantize.assignment import assign, tensor_reports
 from edgeformer_export.quantize.blocks import Blocks, choose_block_size, dequantize_blocks, quantize_blocks
+from edgeformer_export.quantize.calibration import Fed
 from edgeformer_export.quantize.moments import Moments, input_moments, lookup_moments, weight_moments
 from edgeformer_export.quantize.rounding import BlockRounding, round_for_inputs
+from edgeformer_export.sample import SamplePair
 from edgeformer_export.weights import digest
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
@@ -188,22 +190,21 @@ def model_graphs(store: Store) -> ModelGraphs:
     return store.model_graphs(steps=100)
 
 
+def fed(graphs: ModelGraphs, pairs: Sequence[SamplePair]) -> Fed:
+    """The optimized graphs of a model, and some of its text."""
+    fed_pairs = [(pair.source, pair.target) for pair in pairs]
+    return Fed(graphs.optimized("int4").graphs, graphs.traced.table, fed_pairs, graphs.special)
+
+
 def moments_of(graphs: ModelGraphs, count: int) -> dict[str, Matrix]:
-    optimized = graphs.optimized("int4")
-    pairs = [(pair.source, pair.target) for pair in graphs.pairs[:count]]
-    return weight_moments(graphs.model, optimized.layers, optimized.graphs, graphs.traced.table, pairs, graphs.special)
+    return weight_moments(graphs.model, graphs.optimized("int4").layers, fed(graphs, graphs.pairs[:count]))
 
 
 def test_products_have_the_moments_of_their_inputs_without_padding(model_graphs: ModelGraphs) -> None:
     """Sentences that run alone need no padding."""
     graphs, pairs = model_graphs.optimized("int4").graphs, model_graphs.pairs[:3]
-    of_each = [
-        input_moments(graphs, model_graphs.traced.table, [(pair.source, pair.target)], model_graphs.special)
-        for pair in pairs
-    ]
-    together = input_moments(
-        graphs, model_graphs.traced.table, [(pair.source, pair.target) for pair in pairs], model_graphs.special
-    )
+    of_each = [input_moments(fed(model_graphs, [pair])) for pair in pairs]
+    together = input_moments(fed(model_graphs, pairs))
     assert len({len(pair.target) for pair in pairs}) > 1
     assert together.keys() == {str(linear.output.name) for linear in find_linears(graphs[DECODER_FILE].graph)}
     for name, moment in together.items():
@@ -215,8 +216,7 @@ def test_products_have_the_moments_of_their_inputs_without_padding(model_graphs:
 def test_products_of_a_model_lose_less_and_every_run_gives_the_same_bits(model_graphs: ModelGraphs, count: int) -> None:
     moments, again = moments_of(model_graphs, count), moments_of(model_graphs, count)
     optimized = model_graphs.optimized("int4")
-    other = [(pair.source, pair.target) for pair in model_graphs.pairs[60:]]
-    inputs = input_moments(optimized.graphs, model_graphs.traced.table, other, model_graphs.special)
+    inputs = input_moments(fed(model_graphs, model_graphs.pairs[60:]))
     assert {digest(layer.rows) for layer in optimized.layers if layer.uses[0].file == DECODER_FILE} <= moments.keys()
     ratios = []
     for linear in find_linears(optimized.graphs[DECODER_FILE].graph):

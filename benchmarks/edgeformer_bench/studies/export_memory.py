@@ -135,7 +135,6 @@ def measure(run: Path, out: Path, precision: Precision) -> list[StageMemory]:
 
     from edgeformer.train.run import Run
     from edgeformer_export.export import export_run
-    from edgeformer_export.stages import Stage
 
     stages: list[StageMemory] = []
     current, begin = "imports", time.perf_counter()
@@ -146,10 +145,10 @@ def measure(run: Path, out: Path, precision: Precision) -> list[StageMemory]:
         _reset_peak()
         current, begin = name, time.perf_counter()
 
-    def progress(stage: Stage, fraction: float) -> None:
+    def progress(stage: str, fraction: float) -> None:
         del fraction
-        if stage.text != current:
-            next_stage(stage.text)
+        if stage != current:
+            next_stage(stage)
 
     _reset_peak()
     next_stage("load")

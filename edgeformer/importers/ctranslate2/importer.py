@@ -50,13 +50,11 @@ def read_ctranslate2(path: Path, given: Given = NOTHING, languages: tuple[str, s
     rows = len(weights[TARGET_TABLE if shared else SOURCE_TABLE]), len(weights[TARGET_TABLE])
     files = find_files(folder, given.pieces, languages)
     vocabularies = read_vocabularies(files, settings, rows, shared=shared, zero_start=zero_start)
-    added = dict(zip((SOURCE_TABLE, TARGET_TABLE), vocabularies.added, strict=True))
-    added |= dict.fromkeys((OUTPUT_TABLE, "projection.bias"), added[TARGET_TABLE])
-    for name, count in added.items():
-        if name in weights and count:
-            table = weights[name]
-            weights[name] = np.concatenate((table, np.zeros((count, *table.shape[1:]), np.float32)))
-    read = [model, *files.vocabularies, *(files.pieces or ())]
+    sizes = dict(zip((SOURCE_TABLE, TARGET_TABLE), vocabularies.sizes, strict=True))
+    for name in weights.keys() & {*sizes, OUTPUT_TABLE, "projection.bias"}:
+        table = weights[name]
+        if added := sizes.get(name, sizes[TARGET_TABLE]) - len(table):
+            weights[name] = np.concatenate((table, np.zeros((added, *table.shape[1:]), np.float32)))
     return ImportedModel(
         model=config,
         weights=weights,
@@ -64,7 +62,7 @@ def read_ctranslate2(path: Path, given: Given = NOTHING, languages: tuple[str, s
         target_tokenizer=vocabularies.target,
         text=vocabularies.text,
         generation=GENERATION,
-        hashes=sha256_of([*read, *(file for file in [folder / "config.json"] if file.is_file())]),
+        hashes=sha256_of([model, *files.read(), *(file for file in [folder / "config.json"] if file.is_file())]),
         notes=vocabularies.notes,
     )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -13,45 +11,17 @@ from msgspec.structs import replace
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.ctranslate2.settings import Settings
-from edgeformer.importers.languages import MARIAN, codes, with_tags
-from edgeformer.importers.tokenizers import start_token, text_tokenizer
+from edgeformer.importers.languages import M2M, MARIAN, MBART, NLLB, codes, with_tags
+from edgeformer.importers.tokenizers import TextFiles, Vocabularies, side_of, start_token, text_tokenizer
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE, TextFormat
 
 MAX_BYTES = 64 << 20
 """Size of a vocabulary file."""
-LANGUAGES = tuple(map(re.compile, (r"__([a-z]{2,3})__", r"([a-z]{3}_[A-Z][a-z]{3})", r"([a-z]{2}_[A-Z]{2})")))
-"""Tokens of languages in M2M-100, NLLB and mBART, with the code as a group."""
-
-
-@dataclass(frozen=True)
-class Files:
-    """Files of a model that are about text; both sides may have the same ones."""
-
-    vocabularies: tuple[Path, Path]
-    pieces: tuple[Path, Path] | None
-    """SentencePiece models, or BPE codes if there are languages; ``None`` if text is split at spaces."""
-    languages: tuple[str, str] | None = None
-    """Codes of the languages by whose rules text is split before BPE codes are applied."""
-
-
-@dataclass(frozen=True)
-class Vocabularies:
-    """Both tokenizers."""
-
-    source: str
-    """Content of its ``tokenizer.json``."""
-    target: str
-    """Equal to the source's if both sides share one."""
-    added: tuple[int, int]
-    """Number of entries after those of the model: special tokens that it does not have."""
-    text: TextFormat
-    notes: tuple[str, ...]
-    """What is assumed."""
 
 
 def find_files(
     folder: Path, pieces: tuple[Path, Path] | None = None, languages: tuple[str, str] | None = None
-) -> Files:
+) -> TextFiles:
     """Find vocabularies, and SentencePiece models beside them.
 
     Args:
@@ -70,7 +40,7 @@ def find_files(
         raise ImporterError(
             f"`{folder}` has no `shared_vocabulary.json`, nor a vocabulary each for the source and the target."
         )
-    return Files((source, target), pieces or _piece_files(folder), languages)
+    return TextFiles((source, target), pieces or _piece_files(folder), languages)
 
 
 def _vocabulary_file(folder: Path, name: str) -> Path | None:
@@ -85,10 +55,7 @@ def _piece_files(folder: Path) -> tuple[Path, Path] | None:
         return None
     if len(files) == 1:
         return files[0], files[0]
-    sides = [
-        [file for file in files if re.search(rf"(^|[._-])({names})([._-]|$)", file.name)]
-        for names in ("source|src", "target|tgt|trg")
-    ]
+    sides = [[file for file in files if side_of(file) == side] for side in (0, 1)]
     if [len(found) for found in sides] != [1, 1]:
         names = ", ".join(file.name for file in files)
         raise ImporterError(f"`{folder}` has the SentencePiece models {names}; keep one, or source.spm and target.spm.")
@@ -96,7 +63,7 @@ def _piece_files(folder: Path) -> tuple[Path, Path] | None:
 
 
 def read_vocabularies(
-    files: Files, settings: Settings, rows: tuple[int, int], *, shared: bool, zero_start: bool
+    files: TextFiles, settings: Settings, rows: tuple[int, int], *, shared: bool, zero_start: bool
 ) -> Vocabularies:
     """Read both vocabularies, and append what the model has no entries for.
 
@@ -128,20 +95,19 @@ def read_vocabularies(
     special = list(dict.fromkeys((settings.unk_token, settings.eos_token, start)))
     added = [tuple(token for token in special if token not in side) for side in (source, target)]
     text, notes = _text_format(settings, start, source, zero_start=zero_start)
+    entries = [[*side, *extra] for side, extra in zip((source, target), added, strict=True)]
     contents = [
         text_tokenizer(
-            {token: index for index, token in enumerate([*side, *extra])},
+            {token: index for index, token in enumerate(side)},
             [*special, *text.languages.values()],
             settings.unk_token,
-            pieces=piece,
+            pieces=pieces,
             language=language,
         )
-        for side, extra, piece, language in zip(
-            (source, target), added, files.pieces or (None, None), files.languages or (None, None), strict=True
-        )
+        for side, (_, pieces, language) in zip(entries, files.sides(), strict=True)
     ]
     text = checked(replace(text, suppress=added[1]))
-    return Vocabularies(contents[0], contents[1], (len(added[0]), len(added[1])), text, notes)
+    return Vocabularies(contents[0], contents[1], (len(entries[0]), len(entries[1])), text, notes)
 
 
 def checked(text: TextFormat) -> TextFormat:
@@ -230,5 +196,5 @@ def _text_format(
 
 def _languages(tokens: Sequence[str]) -> dict[str, str]:
     """Tokens of languages by their codes; empty if there is only one."""
-    found = (codes(tokens, pattern) for pattern in LANGUAGES)
+    found = (codes(tokens, pattern) for pattern in (M2M, NLLB, MBART))
     return next((languages for languages in found if len(languages) > 1), {})

@@ -107,7 +107,7 @@ def read_bart(config: Mapping[str, Any], checkpoint: Checkpoint) -> Network:
     split = not shared and settings.get("decoder_vocab_size") is not None
     target_rows = settings.size("decoder_vocab_size") if split else source_rows
     tied = conversion.tables(source_rows, target_rows, tied=settings.flag("tie_word_embeddings"), shared=shared)
-    output_bias = conversion.output_bias(target_rows, "final_logits_bias")
+    output_bias = conversion.output_bias(target_rows)
     length = _positions(conversion, settings.size("max_position_embeddings"), variant, config.get("pad_token_id"))
     model = {
         "family": "transformer",
@@ -131,7 +131,7 @@ def read_bart(config: Mapping[str, Any], checkpoint: Checkpoint) -> Network:
         "max_target_length": length,
     }
     conversion.layers(model, NAMES)
-    weights = conversion.finish([r"(?:encoder|decoder)\.(?:version|embed_positions\.(?:weights|_float_tensor))"])
+    weights = conversion.finish(r"(?:encoder|decoder)\.(?:version|embed_positions\.(?:weights|_float_tensor))")
     return Network(model=model, weights=weights, rows=(source_rows, target_rows))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ SOURCE, TARGET, SHARED, OUTPUT = (
     "shared.weight",
     "lm_head.weight",
 )
+OUTPUT_BIAS = "final_logits_bias"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +35,6 @@ class Network:
     """Weights under this project's names."""
     rows: tuple[int, int]
     """Entries of the source and of the target embedding."""
-    notes: tuple[str, ...] = ()
-    """What users should know."""
 
 
 class Conversion:
@@ -75,39 +74,38 @@ class Conversion:
         Raises:
             ImporterError: a table is missing, or has another number of entries.
         """
-        together = [SHARED] if shared else []
-        output_names = [OUTPUT] if tied else []
-        others = {SOURCE: TARGET, TARGET: SOURCE} if shared else {}
-        source = self._table(source_rows, SOURCE, *together, *([others[SOURCE], *output_names] if shared else ()))
-        target = self._table(target_rows, TARGET, *together, *([others[TARGET]] if shared else ()), *output_names)
-        output = self._table(target_rows, OUTPUT, *((*together, TARGET) if tied else ()), *(others if tied else ()))
+        # Where each is, by preference: checkpoints have tied tables under one of their names, or under several.
+        output_names = (OUTPUT,) if tied else ()
+        embeddings = (SHARED, TARGET, SOURCE) if shared else (TARGET,)
+        source = self._table(source_rows, SOURCE, *((*embeddings, *output_names) if shared else ()))
+        target = self._table(target_rows, TARGET, *embeddings, *output_names)
+        output = self._table(target_rows, OUTPUT, *(embeddings if tied else ()))
         if SHARED in self.checkpoint and shared:
             self.checkpoint.take(SHARED)
         tying, tables = tied_tables(source, target, output)
         self.weights |= tables
         return tying
 
-    def output_bias(self, rows: int, name: str) -> bool:
+    def output_bias(self, rows: int) -> bool:
         """Convert the bias of the output projection; return whether there is one, other than zero."""
-        if name not in self.checkpoint:
+        if OUTPUT_BIAS not in self.checkpoint:
             return False
-        bias = self.checkpoint.take(name, (1, rows)).reshape(-1)
+        bias = self.checkpoint.take(OUTPUT_BIAS, (1, rows)).reshape(-1)
         if not bias.any():
             return False
         self.weights["projection.bias"] = bias
         return True
 
-    def finish(self, ignored: Sequence[str] = ()) -> Weights:
+    def finish(self, ignored: str) -> Weights:
         """Return the weights.
 
         Args:
-            ignored: patterns of names that ``transformers`` ignores as well.
+            ignored: pattern of names that ``transformers`` ignores as well.
 
         Raises:
             ImporterError: the checkpoint has others that the architecture lacks.
         """
-        pattern = re.compile("|".join(ignored) or r"(?!)")
-        surplus = [name for name in self.checkpoint.surplus() if not pattern.fullmatch(name)]
+        surplus = [name for name in self.checkpoint.surplus() if not re.fullmatch(ignored, name)]
         if surplus:
             names = ", ".join(f"`{name[:80]}`" for name in surplus[:3])
             raise ImporterError(f"The architecture has no place for {len(surplus)} of the weights, such as {names}.")

@@ -80,7 +80,7 @@ def read_folder(path: Path, given: Given = NOTHING) -> ImportedModel:
         target_language=vocabulary.target_language or _forced_language(vocabulary, search),
         license=folder.license(),
         hashes=sha256_of([*checkpoint.files, *files, *folder.opened]),
-        notes=(*marian, *network.notes, *vocabulary.notes, *search.notes),
+        notes=(*marian, *vocabulary.notes, *search.notes),
     )
 
 

@@ -100,7 +100,7 @@ def read_t5(config: Mapping[str, Any], checkpoint: Checkpoint) -> Network:
     }
     conversion.layers(model, NAMES)
     # Early checkpoints have a bias of cross-attention, which was never used.
-    weights = conversion.finish([r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"])
+    weights = conversion.finish(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight")
     return Network(model=model, weights=weights, rows=(rows, rows))
 
 

@@ -19,7 +19,7 @@ from edgeformer.importers.hugging_face.entries import (
     with_added,
 )
 from edgeformer.importers.hugging_face.folder import Folder
-from edgeformer.importers.languages import MARIAN, codes, tags, with_tags
+from edgeformer.importers.languages import M2M, MADLAD, MARIAN, MBART, NLLB, codes, tags, with_tags
 from edgeformer.importers.tokenizers import fairseq_ids, sentencepiece_tokenizer
 from edgeformer.importers.tokenizers.model_file import SentencePieceModel
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
@@ -29,10 +29,6 @@ from edgeformer_runtime.tokenizer.sentencepiece_file import SentencePieceFile
 Rows = tuple[int, int]
 """Entries of the source and of the target embedding."""
 EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
-_M2M_CODE = re.compile(r"__(.+)__")
-_NLLB_CODE = re.compile(r"([a-z]{3}_[A-Z][a-z]{3})")
-_MBART_CODE = re.compile(r"([a-z]{2,3}_[A-Z]{2})")
-_MADLAD_CODE = re.compile(r"<2(.+)>")
 
 
 def marian_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
@@ -65,10 +61,10 @@ def m2m_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     model = folder.pieces("sentencepiece.bpe.model", "spm.model")
     vocabulary = folder.file("vocab.json")
     if vocabulary is not None:
-        pattern, ids = _M2M_CODE, read_ids(vocabulary)
+        pattern, ids = M2M, read_ids(vocabulary)
         prefixed = True
     else:
-        pattern, ids = _NLLB_CODE, fairseq_ids(model)
+        pattern, ids = NLLB, fairseq_ids(model)
         prefixed = folder.tokenizer.get("legacy_behaviour") is not True
     side, tokens = _multilingual(folder, model, ids, rows[0], pattern)
     return Vocabulary(
@@ -85,7 +81,7 @@ def m2m_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
 def mbart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     """Pieces numbered as fairseq does. mBART-50 has the language before a text, mBART-25 after it."""
     model = folder.pieces("sentencepiece.bpe.model")
-    side, tokens = _multilingual(folder, model, fairseq_ids(model), rows[0], _MBART_CODE)
+    side, tokens = _multilingual(folder, model, fairseq_ids(model), rows[0], MBART)
     start = folder.generation.get("decoder_start_token_id", folder.config.get("decoder_start_token_id"))
     stated = str(folder.tokenizer.get("tokenizer_class", ""))
     if stated.startswith("MBart50"):
@@ -130,7 +126,7 @@ def t5_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     ids = {piece.text: index for index, piece in enumerate(model.pieces)}
     added = folder.added_tokens()
     ids = with_added(ids, ((name, index) for name, index in added.items() if index is not None and index < rows[0]))
-    tokens = codes(names_of(padded(ids, rows[0])), _MADLAD_CODE)
+    tokens = codes(names_of(padded(ids, rows[0])), MADLAD)
     is_piece = tokens and added.keys().isdisjoint(tokens.values())
     before = _before_language(model, next(iter(tokens.values()))) if is_piece else ()
     special = [PAD, EOS, *(name for name in added if name in ids), *tokens.values()]
@@ -168,7 +164,7 @@ def _multilingual(
     """
     added = folder.added_tokens()
     languages = {name: index for name, index in added.items() if pattern.fullmatch(name)}
-    others = {name: index for name, index in added.items() if name == "<mask>" and pattern is not _M2M_CODE}
+    others = {name: index for name, index in added.items() if name == "<mask>" and pattern is not M2M}
     ids = with_added(ids, [*languages.items(), *others.items()])
     tokens = codes(names_of(ids), pattern)
     if not tokens:

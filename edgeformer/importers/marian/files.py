@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from edgeformer.importers.marian.options import OPTIONS, read_yaml
 from edgeformer.importers.marian.preprocessing import moses_languages
 from edgeformer.importers.marian.shortlist import is_shortlist
 from edgeformer.importers.registry import Given
+from edgeformer.importers.tokenizers import TextFiles, side_of
 from edgeformer_runtime.bundle.generation import Generation
 
 
@@ -24,13 +24,8 @@ class Files:
 
     model: Path
     """Weights and options."""
-    vocabularies: tuple[Path, Path]
-    """Source and target vocabulary; the same path if they share one."""
-    pieces: tuple[Path, Path] | None = None
-    """SentencePiece models whose pieces the vocabularies give ids to, or BPE codes; ``None`` if the vocabularies are
-    SentencePiece models themselves, or split text at spaces."""
-    languages: tuple[str, str] | None = None
-    """Codes of the languages by whose rules text is split before BPE codes are applied."""
+    text: TextFiles
+    """Vocabularies, and what divides text into their entries."""
     shortlist: Path | None = None
     """Bergamot's lexical shortlist."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -102,7 +97,7 @@ def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, given:
     for file in binaries:
         refuse_pointer(file)  # which could not be told from what is not a shortlist
     lists = [file for file in binaries if is_shortlist(file)]
-    return Files(model, found, pieces, languages, lists[0] if len(lists) == 1 else None, settings)
+    return Files(model, TextFiles(found, pieces, languages), lists[0] if len(lists) == 1 else None, settings)
 
 
 def _sides(folder: Path, suffix: str) -> tuple[Path, Path] | None:
@@ -115,20 +110,18 @@ def _vocabularies(folder: Path) -> tuple[Path, Path]:
     files = [
         file
         for file in sorted(folder.iterdir())
-        if re.search(r"vocab", file.name) and file.suffix in {".yml", ".yaml", ".json", ".spm", ".txt"}
+        if "vocab" in file.name and file.suffix in {".yml", ".yaml", ".json", ".spm", ".txt"}
     ]
     if len(files) == 1:
         return files[0], files[0]
     if len(files) == 2:
-        sides = [re.search(r"(?:^|[._-])(src|source|trg|tgt|target)(?=[._-]|vocab|$)", file.name) for file in files]
-        if any(side is not None and side[1] in {"trg", "tgt", "target"} for side in sides[:1]):
-            files.reverse()
-        elif not any(side is not None for side in sides):
+        sides = [side_of(file) for file in files]
+        if sides == [None, None]:
             raise ImporterError(
                 f"`{folder}` has the vocabularies {files[0].name} and {files[1].name}; name them in decoder.yml, the "
                 "source first."
             )
-        return files[0], files[1]
+        return (files[1], files[0]) if sides[0] == 1 or sides[1] == 0 else (files[0], files[1])
     if not files and (sides_of_text := _sides(folder, "spm")):
         return sides_of_text
     names = ", ".join(file.name for file in files) or "none"

@@ -70,14 +70,14 @@ def _imported(items: Mapping[str, Item], files: Files, generation: Generation) -
     refuse_unknown(options)
     config = model_config(items, options)
     weights, scales = convert_weights(items, config)
-    vocabularies = read_vocabularies(files)
+    vocabularies = read_vocabularies(files.text)
     for side, vocabulary in zip(("source", "target"), vocabularies.sizes, strict=True):
         rows = len(weights[f"{side}_embedding.tokens.weight"]) if f"{side}_embedding.tokens.weight" in weights else None
         if rows is not None and rows != vocabulary:
             raise ImporterError(
                 f"The {side} vocabulary has {vocabulary - 1:,} entries, but the model has {rows - 1:,}."
             )
-    read_files = [files.model, *files.vocabularies, *(files.pieces or ())]
+    read_files = [files.model, *files.text.read()]
     shortlist = None
     if files.shortlist is not None:
         # The original vocabularies do not have the start token.

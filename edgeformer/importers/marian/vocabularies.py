@@ -6,14 +6,18 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes
 from edgeformer.importers.languages import MARIAN, codes, with_tags
-from edgeformer.importers.marian.files import Files
-from edgeformer.importers.tokenizers import sentencepiece_tokenizer, start_token, text_tokenizer
+from edgeformer.importers.tokenizers import (
+    TextFiles,
+    Vocabularies,
+    sentencepiece_tokenizer,
+    start_token,
+    text_tokenizer,
+)
 from edgeformer.importers.tokenizers.model_file import read_model
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
 
@@ -35,21 +39,8 @@ _ESCAPES = {
 }
 
 
-@dataclass(frozen=True)
-class Vocabularies:
-    """Both tokenizers. Marian's decoder starts from a zero vector, which is the last entry of each."""
-
-    source: str
-    """Content of its ``tokenizer.json``."""
-    target: str
-    """Equal to the source's if both sides share one."""
-    sizes: tuple[int, int]
-    """Number of entries, the start token included."""
-    text: TextFormat
-
-
-def read_vocabularies(files: Files) -> Vocabularies:
-    """Convert the vocabularies, and append the start token to each.
+def read_vocabularies(files: TextFiles) -> Vocabularies:
+    """Convert the vocabularies, and append the start token to each: Marian's decoder starts from a zero vector.
 
     Raises:
         ImporterError: a vocabulary is missing, damaged, or lacks the end or the unknown token.
@@ -59,9 +50,7 @@ def read_vocabularies(files: Files) -> Vocabularies:
     languages = with_tags(codes(entries[0], MARIAN)) if files.pieces is not None else {}
     contents = [
         _tokenizer(file, ids, start, pieces, language)
-        for file, ids, pieces, language in zip(
-            files.vocabularies, entries, files.pieces or (None, None), files.languages or (None, None), strict=True
-        )
+        for ids, (file, pieces, language) in zip(entries, files.sides(), strict=True)
     ]
     text = TextFormat(
         pad=EOS_TOKEN,

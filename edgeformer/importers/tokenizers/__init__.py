@@ -2,6 +2,15 @@
 
 from edgeformer.importers.tokenizers.moses import moses_tokenizer
 from edgeformer.importers.tokenizers.sentencepiece import fairseq_ids, sentencepiece_tokenizer
-from edgeformer.importers.tokenizers.text import start_token, text_tokenizer
+from edgeformer.importers.tokenizers.text import TextFiles, Vocabularies, side_of, start_token, text_tokenizer
 
-__all__ = ["fairseq_ids", "moses_tokenizer", "sentencepiece_tokenizer", "start_token", "text_tokenizer"]
+__all__ = [
+    "TextFiles",
+    "Vocabularies",
+    "fairseq_ids",
+    "moses_tokenizer",
+    "sentencepiece_tokenizer",
+    "side_of",
+    "start_token",
+    "text_tokenizer",
+]

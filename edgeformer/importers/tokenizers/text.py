@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from typing import Literal
@@ -13,9 +14,52 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from edgeformer.errors import ImporterError
 from edgeformer.importers.tokenizers.moses import moses_tokenizer
 from edgeformer.importers.tokenizers.sentencepiece import sentencepiece_tokenizer
+from edgeformer_runtime.bundle.text_format import TextFormat
 
 _PART = re.compile("\u2581.+|.+@@|\uffed.+|.+\uffed", re.DOTALL)
 """Part of a word, as SentencePiece, subword-nmt and OpenNMT's tokenizer mark it."""
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """Files of a model that are about text; both sides may have the same ones."""
+
+    vocabularies: tuple[Path, Path]
+    """Source and target vocabulary."""
+    pieces: tuple[Path, Path] | None = None
+    """SentencePiece models whose pieces the vocabularies give ids to, or BPE codes if there are languages; ``None`` if
+    the vocabularies are SentencePiece models themselves, or text is split at spaces."""
+    languages: tuple[str, str] | None = None
+    """Codes of the languages by whose rules text is split before BPE codes are applied."""
+
+    def sides(self) -> Iterator[tuple[Path, Path | None, str | None]]:
+        """Vocabulary, pieces and language of the source, and of the target."""
+        return zip(self.vocabularies, self.pieces or (None, None), self.languages or (None, None), strict=True)
+
+    def read(self) -> list[Path]:
+        """All files."""
+        return [*self.vocabularies, *(self.pieces or ())]
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """Both tokenizers."""
+
+    source: str
+    """Content of its ``tokenizer.json``."""
+    target: str
+    """Equal to the source's if both sides share one."""
+    sizes: tuple[int, int]
+    """Number of entries; special tokens that the model does not have follow its own."""
+    text: TextFormat
+    notes: tuple[str, ...] = ()
+    """What is assumed."""
+
+
+def side_of(file: Path) -> int | None:
+    """Which side a file is for, by its name: 0 for the source, 1 for the target."""
+    match = re.search(r"(?:^|[._-])(?:(src|source)|trg|tgt|target)(?=[._-]|vocab|$)", file.name)
+    return None if match is None else int(match[1] is None)
 
 
 def start_token(taken: Collection[str]) -> str:

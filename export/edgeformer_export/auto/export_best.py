@@ -26,7 +26,7 @@ from edgeformer_export.auto.sensitivity import measure_sensitivity
 from edgeformer_export.auto.trial import Times, Trial
 from edgeformer_export.export import ExportReport, ParityError, export_run
 from edgeformer_export.model_graphs import ModelGraphs
-from edgeformer_export.stages import Stage, StageProgress, silent
+from edgeformer_export.stages import StageProgress, silent
 from edgeformer_export.writer import require_free
 from edgeformer_runtime.bundle.choice import Choice, Latency, Measured, Objective, Quality, Sensitivity
 from edgeformer_runtime.bundle.manifest import Target
@@ -42,7 +42,7 @@ from edgeformer_runtime.translator import Translator
 CANDIDATES_FOLDER = "candidates"
 MIN_CANDIDATES = 6
 """Minimum number of candidates: mixed ones are added below it even if a candidate within the budget is known."""
-TIME = Stage("Timing all candidates")
+TIME = "Timing all candidates"
 _SETTINGS = ("max_bleu_drop", "optimise", "text", "sentences", "beam_size", "threads", "machine", "engine")
 """Fields that must be equal for an earlier choice to be taken into account."""
 
@@ -268,7 +268,7 @@ class _Contest:
         if not self._translators:
             self.trial = replace(self.trial, text=self.trial.text.fitting(translator))
         self._translators[name], self.candidates[name] = translator, candidate
-        stage = Stage(f"Translating with {name}")
+        stage = f"Translating with {name}"
         self.progress(stage, 0.0)
         translated = self._measurements.measured(
             f"translate {name}",
@@ -297,7 +297,7 @@ class _Contest:
         Returns:
             All layers, the most sensitive first.
         """
-        stage = Stage(f"Quantizing one layer at a time to {base}")
+        stage = f"Quantizing one layer at a time to {base}"
         order = measure_sensitivity(
             self.model_graphs, base, self._measurements, lambda fraction: self.progress(stage, fraction)
         )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from edgeformer_export.cli.progress import shown_stages
 from edgeformer_runtime.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -117,12 +116,13 @@ def export_auto(
     from edgeformer.quality.tuning import validation_text
     from edgeformer.train.run import Run
     from edgeformer_export.auto.export_best import AutoOptions, export_best, work_folder
+    from edgeformer_runtime.cli.output import stages
 
     opened = Run.open(run)
     text = validation_text(run, data_dir, valid)
     name = "validation set of the training corpus" if valid is None else f"{valid[0].name} and {valid[1].name}"
     try:
-        with shown_stages(quiet=quiet) as progress:
+        with stages(quiet=quiet) as progress:
             return export_best(
                 opened,
                 out,

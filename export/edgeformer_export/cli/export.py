@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import click
 
 from edgeformer_export.cli.auto import auto_options, export_auto, print_choice, refuse_auto_options
-from edgeformer_export.cli.progress import shown_stages
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.precision import PRECISIONS, Precision
 
@@ -91,7 +90,7 @@ def export(
     """
     from edgeformer.train.run import Run
     from edgeformer_export.export import export_run
-    from edgeformer_runtime.cli.output import print_json
+    from edgeformer_runtime.cli.output import print_json, stages
 
     if force and precision in {"auto", "fp32", "fp16"}:
         raise click.UsageError(f"--force is for quantized bundles; {precision} does not need it.")
@@ -110,7 +109,7 @@ def export(
         from edgeformer_export.shortlist.lists import make_shortlist
 
         shortlist = make_shortlist(opened, shortlists, auto["data_dir"])
-    with shown_stages(quiet=as_json) as progress:
+    with stages(quiet=as_json) as progress:
         report = export_run(
             opened,
             out,

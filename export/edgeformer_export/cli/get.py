@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeformer.cli.import_model import reading, text_option
-from edgeformer_export.cli.progress import shown_stages
 from edgeformer_runtime.cli.terminal import echo
 from edgeformer_runtime.precision import PRECISIONS
 
@@ -57,10 +56,10 @@ def get(as_json: bool, **wanted: Any) -> None:
     except ModuleNotFoundError as error:
         needed = f"This command needs `{error.name}`: pip install 'edgeformer[cpu,import,export]'."
         raise click.ClickException(needed) from None
-    from edgeformer_runtime.cli.output import print_json
+    from edgeformer_runtime.cli.output import print_json, stages
 
     try:
-        with shown_stages(quiet=as_json) as progress:
+        with stages(quiet=as_json) as progress:
             model, cost = get_model(Wanted(**wanted), progress)
     except KeyboardInterrupt:
         echo("Interrupted. The same command continues.", err=True)

@@ -55,55 +55,55 @@ class Observer:
         return QuantizationRange(scale, int(np.clip(round(-self.low / scale), 0, 255)))
 
 
+@dataclass(frozen=True)
+class Fed:
+    """Graphs, and text of the training set that they are fed: sources to the encoder, and the reference translations to
+    the decoder, token by token."""
+
+    graphs: Graphs
+    """Encoder and decoder in fp32."""
+    table: Sequence[StateTensor]
+    """The state table."""
+    pairs: Sequence[Pair]
+    """The text."""
+    special: SpecialTokens
+
+
 def calibrate(
-    graphs: Graphs,
-    names: Mapping[str, Iterable[str]],
-    table: Sequence[StateTensor],
-    pairs: Sequence[Pair],
-    special: SpecialTokens,
-    progress: Callable[[float], None] = lambda fraction: None,
+    fed: Fed, names: Mapping[str, Iterable[str]], progress: Callable[[float], None] = lambda fraction: None
 ) -> dict[str, dict[str, QuantizationRange]]:
-    """Observe activations while feeding the reference translations to the decoder token by token.
+    """Observe activations.
 
     Args:
-        graphs: the fp32 graphs, encoder and decoder.
+        fed: the graphs and their text.
         names: names of the float tensors to observe in each graph.
-        table: the state table.
-        pairs: what to feed.
-        special: special token ids.
         progress: called with the fraction done, 0 … 1.
 
     Returns:
         For each graph, the range of each tensor by name.
     """
-    observers = {file: {name: Observer() for name in names[file]} for file in graphs}
-    for file, outputs, _ in observed(graphs, names, table, pairs, special, progress):
+    observers = {file: {name: Observer() for name in names[file]} for file in fed.graphs}
+    for file, outputs, _ in observed(fed, names, progress):
         for name, observer in observers[file].items():
             observer.observe(outputs[name].numpy())
     return {file: {name: observer.range() for name, observer in by_name.items()} for file, by_name in observers.items()}
 
 
 def observed(
-    graphs: Graphs,
-    names: Mapping[str, Iterable[str]],
-    table: Sequence[StateTensor],
-    pairs: Sequence[Pair],
-    special: SpecialTokens,
-    progress: Callable[[float], None] = lambda fraction: None,
+    fed: Fed, names: Mapping[str, Iterable[str]], progress: Callable[[float], None] = lambda fraction: None
 ) -> Iterator[tuple[str, Values, NDArray[np.bool_]]]:
-    """Encode sources and feed the reference translations to the decoder token by token; see :func:`calibrate` for the
-    arguments.
+    """Run the graphs; see :func:`calibrate` for the arguments.
 
     Yields:
         For each run of a graph, its file, its outputs and inner tensors, and which sentences ``(N,)`` have not ended.
     """
-    encoder, decoder = (open_graph(file, graphs[file], names.get(file, ())) for file in TRANSLATING)
-    all_batches = batches(pairs)
+    encoder, decoder = (open_graph(file, fed.graphs[file], names.get(file, ())) for file in TRANSLATING)
+    all_batches = batches(fed.pairs)
     for number, pairs_of_batch in enumerate(all_batches, 1):
-        batch = forced_batch(pairs_of_batch, special)
+        batch = forced_batch(pairs_of_batch, fed.special)
         encoded = run_encoder(encoder, batch.source, batch.source_length)
         yield contract.ENCODER_FILE, encoded, batch.source_length > 0
-        for position, outputs in enumerate(run_decoder(decoder, encoded, table, batch.target)):
+        for position, outputs in enumerate(run_decoder(decoder, encoded, fed.table, batch.target)):
             yield contract.DECODER_FILE, outputs, position < batch.target_length
         progress(number / len(all_batches))
 

@@ -21,13 +21,11 @@ from torch.nn import functional
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer_export.passes.patterns import find_linears
-from edgeformer_export.quantize.calibration import TOKENS, TRANSLATING, batches, observed
+from edgeformer_export.quantize.calibration import TOKENS, TRANSLATING, Fed, batches, observed
 from edgeformer_export.quantize.layers import Layer
-from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_export.weights import digest
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
 
 Matrix = NDArray[np.float32]
@@ -66,10 +64,7 @@ class Moments:
 def weight_moments(
     model: EncoderDecoder,
     layers: Sequence[Layer],
-    graphs: Graphs,
-    table: Sequence[StateTensor],
-    pairs: Sequence[Pair],
-    special: SpecialTokens,
+    fed: Fed,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> dict[str, Matrix]:
     """Measure the second moments of tables and of the weights of the decoder's products.
@@ -77,18 +72,15 @@ def weight_moments(
     Args:
         model: the torch model.
         layers: its weights.
-        graphs: the fp32 graphs.
-        table: the state table.
-        pairs: what to feed.
-        special: special token ids.
+        fed: its graphs and their text.
         progress: called with the fraction done, 0 … 1.
 
     Returns:
         Moments ``(width, width)``, in any unit, by :func:`~edgeformer_export.weights.digest` of the weight's
         rows; without weights whose moments are unknown.
     """
-    inputs = input_moments(graphs, table, pairs, special, lambda fraction: progress(fraction / 2))
-    gradients = lookup_moments(model, pairs, special, lambda fraction: progress((1 + fraction) / 2))
+    inputs = input_moments(fed, lambda fraction: progress(fraction / 2))
+    gradients = lookup_moments(model, fed.pairs, fed.special, lambda fraction: progress((1 + fraction) / 2))
     moments = {}
     for layer in layers:
         sums = [*_of_products(layer, inputs), *_of_lookups(layer, gradients)]
@@ -118,19 +110,13 @@ def _scaled_sum(sums: Sequence[Matrix]) -> Matrix:
     return total
 
 
-def input_moments(
-    graphs: Graphs,
-    table: Sequence[StateTensor],
-    pairs: Sequence[Pair],
-    special: SpecialTokens,
-    progress: Callable[[float], None] = lambda fraction: None,
-) -> dict[str, Matrix]:
+def input_moments(fed: Fed, progress: Callable[[float], None] = lambda fraction: None) -> dict[str, Matrix]:
     """Measure the inputs of the decoder's products; see :func:`weight_moments` for the arguments.
 
     Returns:
         Moments by the name of each product's output; the same array for products with the same input.
     """
-    decoder = graphs[contract.DECODER_FILE].graph
+    decoder = fed.graphs[contract.DECODER_FILE].graph
     inputs = {
         str(linear.output.name): str(linear.activation.name)
         for linear in find_linears(decoder)
@@ -138,7 +124,7 @@ def input_moments(
     }
     moments = {name: Moments() for name in inputs.values()}
     names = {contract.DECODER_FILE: moments}
-    for file, outputs, unfinished in observed(graphs, names, table, pairs, special, progress):
+    for file, outputs, unfinished in observed(fed, names, progress):
         for name, of_input in moments.items() if file == contract.DECODER_FILE else ():
             vectors = outputs[name].numpy()
             of_input.observe(vectors[unfinished] if len(vectors) == len(unfinished) else vectors)
@@ -153,8 +139,13 @@ def lookup_moments(
     special: SpecialTokens,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> dict[str, Matrix]:
-    """Measure the gradients of the loss with respect to rows of embedding tables; see :func:`weight_moments` for the
-    arguments.
+    """Measure the gradients of the loss with respect to rows of embedding tables.
+
+    Args:
+        model: the torch model.
+        pairs: text of the training set.
+        special: special token ids.
+        progress: called with the fraction done, 0 … 1.
 
     Returns:
         Moments by the name of the table's parameter without ``.weight``; only of tables in an ``nn.Embedding``.
