@@ -1,4 +1,4 @@
-"""Documents that are made to break whatever reads them, by name: whether the server refuses them, and what makes them."""
+"""Documents that are made to break whatever reads them."""
 
 from __future__ import annotations
 
