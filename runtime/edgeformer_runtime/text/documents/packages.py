@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgeformer_runtime.archives import checked_members
 from edgeformer_runtime.errors import ConfigError, DataError
+from edgeformer_runtime.files import checked_members
 from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_DEPTH, MAX_DOCUMENT_ELEMENTS, MAX_DOCUMENT_FILES
 
 if TYPE_CHECKING:
