@@ -13,7 +13,7 @@ from typing import IO
 
 from edgeformer.data.header import names_columns
 from edgeformer.errors import DataError
-from edgeformer_runtime.archives import checked_members
+from edgeformer_runtime.files import checked_members
 
 Pair = tuple[str, str]
 """A source sentence and its target sentence."""

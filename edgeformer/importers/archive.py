@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import ConfigError, ImporterError
-from edgeformer_runtime.archives import checked_members
+from edgeformer_runtime.files import checked_members
 
 MAX_ARRAYS = 100_000
 """Arrays of a model, and files of an archive."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -135,3 +136,21 @@ def can_be_replaced(folder: Path) -> bool:
 def _is_temporary(name: Path, path: Path) -> bool:
     """Whether a name is that of a temporary of ``path``, or inside it."""
     return any(part.startswith(f".{path.name}.") for part in name.parts)
+
+
+def checked_members(archive: zipfile.ZipFile, limit: int) -> list[zipfile.ZipInfo]:
+    """The members of a zip file, none of which takes more memory to read than is asked for.
+
+    Args:
+        archive: the zip file.
+        limit: maximum number of members.
+
+    Raises:
+        BadZipFile: there are more, or one is compressed by bzip2 or LZMA, which unpack any amount at once.
+    """
+    members = archive.infolist()
+    if len(members) > limit:
+        raise zipfile.BadZipFile(f"it has {len(members):,} members, more than {limit:,}")
+    if {member.compress_type for member in members} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise zipfile.BadZipFile("it is compressed otherwise than zip files usually are")
+    return members

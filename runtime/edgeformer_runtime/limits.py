@@ -120,6 +120,8 @@ MAX_DOCUMENT_BYTES = 128 * MIB
 MAX_DOCUMENT_ELEMENTS = 1_000_000
 """Elements, attributes and comments of all XML of a document, which take a few bytes in a file, but hundreds in
 memory."""
+MAX_DOCUMENT_DEPTH = 10
+"""Paragraphs inside each other, as those of text boxes are."""
 MAX_DOCUMENT_FILES = 10_000
 """Files that are packed in a document."""
 

@@ -186,6 +186,10 @@ def test_damaged_archives(tmp_path: Path) -> None:
     (tmp_path / "b.zip").write_bytes(content)
     with pytest.raises(DataError, match="is damaged"):
         read_lines(f"{tmp_path / 'b.zip'}:a.txt")
+    with zipfile.ZipFile(tmp_path / "c.zip", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("a.txt", "some text")
+    with pytest.raises(DataError, match="is compressed otherwise than zip files usually are"):
+        read_lines(f"{tmp_path / 'c.zip'}:a.txt")
 
 
 def test_what_expands_too_far_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ SECONDS_PER_MIB = 2
 MAX_ANSWER = 16 * MIB
 """Bytes of what is to be translated of a document, with its markup, in addition to those of the document."""
 CHUNK = 2**16
+_TOO_LARGE = "`{}` takes too much memory or time to read; divide it."
 
 
 class Documents:
@@ -67,14 +68,16 @@ class Documents:
             )
             try:
                 reply = await _exchanged(process, msgspec.msgpack.encode(request), size + MAX_ANSWER)
-            finally:
+            except BaseException:  # such as the end of the request's time
                 with suppress(ProcessLookupError):
                     process.kill()
+                raise
+            finally:
                 await process.wait()
         try:
             answer = msgspec.msgpack.decode(reply, type=Answer)
         except msgspec.DecodeError:
-            answer = Answer(problem=f"`{request.name}` takes too much memory or time to read; divide it.")
+            answer = Answer(problem=_TOO_LARGE.format(request.name))
         if answer.failure:
             raise EdgeformerError(f"A document could not be read: {answer.failure}")
         if answer.problem:
@@ -124,7 +127,11 @@ class SentDocument:
 
 
 async def _exchanged(process: Process, request: bytes, limit: int) -> bytes:
-    """Send a request, and return the answer, cut if it has more than ``limit`` bytes."""
+    """Send a request, and return the answer, whose end is missing if the process was ended.
+
+    Raises:
+        DataError: it has more than ``limit`` bytes.
+    """
     assert process.stdin is not None
     assert process.stdout is not None
     with suppress(BrokenPipeError, ConnectionResetError):  # it ended, or was killed for its memory or time
@@ -132,6 +139,8 @@ async def _exchanged(process: Process, request: bytes, limit: int) -> bytes:
         await process.stdin.drain()
         process.stdin.close()
     reply = bytearray()
-    while len(reply) <= limit and (part := await process.stdout.read(CHUNK)):
+    while part := await process.stdout.read(CHUNK):
         reply += part
-    return bytes(reply[:limit])
+        if len(reply) > limit:
+            raise DataError("The document has too much text for one request; divide it.")
+    return bytes(reply)

@@ -179,7 +179,7 @@ def test_hostile_files_are_refused(client: Client) -> None:
     assert len(bomb) < 2**19
     entity = b'<!DOCTYPE d [<!ENTITY a SYSTEM "file:///etc/passwd">]><d>&a;</d>'
     for name, content, error in (
-        ("a.docx", bomb, "more than 134,217,728 bytes when it is unpacked"),
+        ("a.docx", bomb, "takes too much memory or time to read"),
         ("a.docx", packed(**{"word/document.xml": entity}), "declares a document type"),
         ("a.docx", packed(**{"word/document.xml": b"<a>" * 10_000}), "is damaged"),
         ("a.docx", b"plain text", "is damaged"),

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.files import read_document, translate_content
+from edgeformer_runtime.text.documents.gettext import read_po
 from edgeformer_runtime.text.documents.messages import checked
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
@@ -189,3 +191,15 @@ def test_a_catalog_goes_through_a_third_language(small_bundle: Path, tmp_path: P
     assert re.findall(r'msgstr "(.+)"', found) == [result.text for result in twice]
     assert '"Language: fr\\n"' in found
     assert found.count("#, fuzzy") == len(sentences)
+
+
+@pytest.mark.parametrize("written", [r"\303\251", r"\xc3\xa9", r"\303\xa9", "é", '\\303"\n"\\251'])
+def test_escapes_of_bytes_are_utf_8(written: str) -> None:
+    document = read_po(f'msgid "a caf{written} in \\101\\t\\q"\nmsgstr ""\n'.encode(), "a.po")
+    (piece,) = document.pieces
+    assert [part.text if isinstance(part, Block) else part for part in piece] == ["a café in A\tq"]
+
+
+def test_bytes_that_are_not_utf_8_are_replaced() -> None:
+    (piece,) = read_po(b'msgid "a \\377 \\777"\nmsgstr ""\n', "a.po").pieces
+    assert [part.text if isinstance(part, Block) else part for part in piece] == ["a \ufffd \ufffd"]

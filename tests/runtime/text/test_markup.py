@@ -265,3 +265,10 @@ def test_white_space_only_separates_words(text_translator: TextTranslator) -> No
 
 def test_a_comment_without_an_end_is_not_translated(text_translator: TextTranslator) -> None:
     assert text_translator.split("<p>The sea.</p><!-- The dog runs.", format="html").sentences == ["The sea."]
+
+
+@pytest.mark.parametrize("space", [("", " "), (" ", ""), (" ", " ")])
+@pytest.mark.parametrize("tag", ["<img src=x>", "<wbr>", "<!-- x -->", "<img src=x> <img src=y>"])
+def test_white_space_around_a_single_tag_stays(space: tuple[str, str], tag: str) -> None:
+    tag = tag.join(space)
+    assert attended(f"the dog{tag}runs.") == f"le chien{tag}court."

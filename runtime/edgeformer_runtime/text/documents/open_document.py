@@ -53,7 +53,7 @@ def read_odt(content: bytes, name: str) -> Document:
     package = Package(content, name)
     package.xml("content.xml")
     roots = {part: package.xml(part) for part in package.names if part in _PARTS}
-    paragraphs = [_read(element) for root in roots.values() for element in root.iter(*_PARAGRAPHS)]
+    paragraphs = [_read(element) for root in roots.values() for element in package.paragraphs(root, *_PARAGRAPHS)]
     paragraphs = [paragraph for paragraph in paragraphs if paragraph.marked.characters]
 
     def write(texts: Sequence[str], language: str) -> bytes:

@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgeformer_runtime.archives import checked_members
 from edgeformer_runtime.errors import ConfigError, DataError
-from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_ELEMENTS, MAX_DOCUMENT_FILES
+from edgeformer_runtime.files import checked_members
+from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_DEPTH, MAX_DOCUMENT_ELEMENTS, MAX_DOCUMENT_FILES
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -84,6 +84,20 @@ class Package:
         if root.getroottree().docinfo.doctype:
             raise DataError(f"`{name}` in `{self._name}` declares a document type, which no office document does.")
         return root
+
+    def paragraphs(self, root: _Element, *names: str) -> list[_Element]:
+        """Elements with these names, in order.
+
+        Raises:
+            DataError: there are many inside each other.
+        """
+        depths: dict[_Element, int] = {}
+        for element in root.iter(*names):
+            around = next(element.iterancestors(*names), None)
+            depths[element] = 1 if around is None else 1 + depths[around]
+            if depths[element] > MAX_DOCUMENT_DEPTH:
+                raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_DEPTH} paragraphs inside each other.")
+        return list(depths)
 
     def written(self, changed: Mapping[str, _Element]) -> bytes:
         """Pack the files, with other XML in place of some."""

@@ -106,7 +106,7 @@ def read_docx(content: bytes, name: str) -> Document:
     elements = [
         element
         for root in roots.values()
-        for element in root.iter(f"{_W}p")
+        for element in package.paragraphs(root, f"{_W}p")
         if any(text.text for text in tagged(element, f"{_W}t"))
     ]
     paragraphs = [_read(element) for element in elements]

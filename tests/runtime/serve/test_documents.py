@@ -1,0 +1,140 @@
+"""Documents that strangers send, and the processes that read and write them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeformer_runtime.errors import DataError
+from edgeformer_runtime.serve import documents
+from edgeformer_runtime.serve.documents import Documents
+from edgeformer_runtime.text.documents.files import read_document
+from tests.commands import python
+from tests.runtime.serve.hostile_documents import REFUSED, TRANSLATED, docx
+from tests.runtime.serve.http import Client, serving
+from tests.runtime.test_workspace import bundle_between
+
+PAIR = {"source": "en", "target": "fr"}
+
+
+@pytest.fixture(scope="module")
+def client(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    bundle = bundle_between(small_bundle, tmp_path_factory.mktemp("bundles"), "en-fr", "en", "fr")
+    with serving(bundle, max_characters=10_000) as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_hostile_documents_are_refused(client: Client, name: str) -> None:
+    suffix, make = REFUSED[name]
+    content = make()
+    answer = client.upload("/translate_file", f"a.{suffix}", content, **PAIR)
+    assert answer.status in (400, 413)
+    assert answer.error
+    assert client.get("/health").status == 200
+
+
+@pytest.mark.parametrize("name", TRANSLATED)
+def test_strange_documents_stay_whole(client: Client, name: str) -> None:
+    suffix, make = TRANSLATED[name]
+    content = make()
+    url = client.upload("/translate_file", f"a.{suffix}", content, **PAIR).json["translatedFileUrl"]
+    written = client.get(url.removeprefix(client.url)).body
+    before, after = (read_document(document, f"a.{suffix}") for document in (content, written))
+    assert len(after.pieces) == (0 if suffix == "po" else len(before.pieces))
+
+
+def read(content: bytes, name: str) -> list[str]:
+    """Ask a process what there is to translate."""
+
+    async def ask() -> list[str]:
+        document = await Documents().read(content, name)
+        return ["".join(part if isinstance(part, str) else part.text for part in piece) for piece in document.pieces]
+
+    return asyncio.run(ask())
+
+
+def test_processes_read_what_is_read_here() -> None:
+    for suffix, make in TRANSLATED.values():
+        content = make()
+        pieces = read_document(content, f"a.{suffix}").pieces
+        texts = ["".join(part if isinstance(part, str) else part.text for part in piece) for piece in pieces]
+        assert read(content, f"a.{suffix}") == texts
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems limit less")
+def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = docx(f"<w:p><w:r><w:t>{'a ' * 5_000_000}</w:t></w:r></w:p>")
+    assert len(read(docx("<w:p><w:r><w:t>a dog</w:t></w:r></w:p>"), "a.docx")) == 1
+    with pytest.raises(DataError, match="takes too much memory or time"):
+        read(content, "a.docx")
+    monkeypatch.setattr(documents, "MEMORY", 2**30)
+    monkeypatch.setattr(documents, "MAX_ANSWER", 2**27)
+    assert len(read(content, "a.docx")) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not limit processor time")
+def test_processor_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "SECONDS", 0)
+    with pytest.raises(DataError, match="takes too much memory or time"):
+        read(b"<p>" * 300_000, "a.html")
+
+
+def test_what_is_too_much_for_a_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MAX_ANSWER", 1000)
+    with pytest.raises(DataError, match="too much text"):
+        read(b"<p>a" * 10_000, "a.html")
+
+
+def test_documents_are_read_one_after_another_and_cancelled() -> None:
+    async def ask() -> int:
+        shared = Documents()
+        tasks = [asyncio.create_task(shared.read(b"<p>" * 200_000, "a.html")) for _ in range(4)]
+        await asyncio.sleep(0.5)
+        children = running()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert running() == 0
+        assert all(task.cancelled() for task in tasks)
+        return children
+
+    assert asyncio.run(ask()) <= documents.MAX_PROCESSES
+
+
+def running() -> int:
+    """Number of processes that read documents and were started by this one."""
+    if sys.platform != "linux":
+        return 0
+    names = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    commands = [Path(f"/proc/{name}/cmdline") for name in names]
+    return sum(b"document_process" in command.read_bytes() for command in commands if command.exists())
+
+
+WORK = """
+import asyncio, os, signal
+from pathlib import Path
+from edgeformer_runtime.serve.documents import Documents
+async def main():
+    task = asyncio.ensure_future(Documents().read(b"<p>" * 300_000, "a.html"))
+    await asyncio.sleep(1)
+    print(Path(f"/proc/self/task/{os.getpid()}/children").read_text(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_process_outlives_a_killed_server() -> None:
+    children = python(WORK, check=False).stdout.split()
+    assert children
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{child}/fd").exists() for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,122 @@
+"""What is done for a text grows with its size, not with the square of it."""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import edgeformer_runtime
+from edgeformer_runtime.text.documents.files import translate_content
+from edgeformer_runtime.text.segmentation import fitting_spans, sentence_spans
+from tests.runtime.text.attended import text_translator
+
+ROOM = str(edgeformer_runtime.__path__[0])
+GROWTH = 4
+MAX_GROWTH = 6
+"""The square would be 16 times the work, and 4 is what a text of 4 times the size needs."""
+
+
+def lines_run(function: Callable[[], object]) -> int:
+    """Count the lines of Python that a function runs in the package, repetitions included."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(ROOM):
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def joined(text: str, **options: Any) -> int:
+    translator = text_translator(**options)
+    translator._limit = 10_000  # so that it is one sentence
+    plan = translator.split(text, format="html")
+    assert len(plan.sentences) == 1
+    translations = translator.translator.translate(plan.sentences)
+    return lines_run(lambda: plan.join(translations))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda count: " ".join(f"<b>w{index}</b>" for index in range(count)) + ".",
+        lambda count: " ".join(f"w{index} <img src=x>" for index in range(count)) + " end.",
+        lambda count: "the dog " + "<b></b>" * count + " runs.",
+        lambda count: "the " + "<b>" * count + "dog" + "</b>" * count + " runs.",
+        lambda count: "the dog, " + "<i>,</i> " * count + " runs.",
+    ],
+    ids=["elements", "images", "nothing", "inside each other", "punctuation"],
+)
+@pytest.mark.parametrize("word_details", [False, True])
+def test_joining_is_linear_in_elements(make: Callable[[int], str], word_details: bool) -> None:
+    small, large = (joined(make(count), word_details=word_details) for count in (60, 60 * GROWTH))
+    assert large < MAX_GROWTH * small
+
+
+def docx(body: str) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as packed:
+        name = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+        packed.writestr("word/document.xml", f'<w:document xmlns:w="{name}"><w:body>{body}</w:body></w:document>')
+    return stream.getvalue()
+
+
+RUN = "<w:r><w:t>7 </w:t></w:r>"
+FIELD = "".join(f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>{RUN}' for kind in ("begin", "separate", "end"))
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("a.docx", lambda count: docx(f"<w:p>{RUN * count}</w:p>")),
+        ("a.docx", lambda count: docx(f"<w:p>{RUN}</w:p>" * count)),
+        ("a.docx", lambda count: docx(f"<w:p>{FIELD * count}</w:p>")),
+        ("a.docx", lambda count: docx(f"<w:p>{RUN}" * 10 + "<w:r/>" * count + "</w:p>" * 10)),
+        ("a.docx", lambda count: docx("<w:p>" + '<w:bookmarkStart w:id="1"/>' * count + RUN + "</w:p>")),
+        ("a.srt", lambda count: b"1\n00:00:01,000 --> 00:00:02,000\n" + b"7 <b>7</b> " * count + b"\n7\n7\n"),
+        ("a.vtt", lambda count: b"WEBVTT\n\n" + b"00:01.000 --> 00:02.000\n7\n\n" * count),
+        ("a.po", lambda count: b'msgid "7"\nmsgstr ""\n\n' * count),
+        ("a.html", lambda count: b"<p>7 <b>7</b>" * count),
+        ("a.md", lambda count: b"7 *7* [7](x) `7`\n" * count),
+        ("a.txt", lambda count: b"7. " * count),
+    ],
+)
+def test_documents_take_work_of_their_size(name: str, make: Callable[[int], bytes]) -> None:
+    translator = text_translator()
+    small, large = (
+        lines_run(lambda count=count: translate_content(translator, make(count), name))  # type: ignore[misc]
+        for count in (50, 50 * GROWTH)
+    )
+    assert large < MAX_GROWTH * small
+
+
+@pytest.mark.parametrize("text", ["你好，", "，，，", "a, ", "a,b", "ab", "，", "a\u0301\u0301"])
+@pytest.mark.parametrize("limit", [0, 1, 2])
+def test_splitting_ends_with_every_character_once(text: str, limit: int) -> None:
+    spans = fitting_spans(text, [(0, len(text))], [], limit, lambda texts: [3 * len(each) for each in texts])
+    assert "".join(text[start:end] for start, end in spans).replace(" ", "") == text.replace(" ", "")
+
+
+def test_splitting_is_linear() -> None:
+    def work(count: int) -> int:
+        text = "word, " * count
+        return lines_run(
+            lambda: fitting_spans(text, sentence_spans(text), [], 4, lambda texts: [len(each) for each in texts])
+        )
+
+    assert work(500 * GROWTH) < MAX_GROWTH * work(500)
