@@ -299,7 +299,7 @@ def test_wrong_options_are_one_clear_sentence(small_bundle: Path, tmp_path: Path
     assert "cannot be read" in error("serve", small_bundle, "--api-keys", tmp_path / "none")
     for option, value, message in (
         ("--host", "host.invalid", "Cannot listen on host.invalid, port 5000"),
-        ("--device", "abacus", "`device` must be one of cpu, cuda"),
+        ("--device", "abacus", "`--device` must be one of cpu, cuda"),
         ("--suggestions", tmp_path, "Suggestions cannot be written to"),
         ("--suggestions", tmp_path / "none" / "file", "(No such file or directory)"),
         ("--trusted-proxy", "127.0.0.1, proxy", "must be an IP address or a network, but is `proxy`"),
