@@ -47,7 +47,9 @@ class CommandGroup(click.Group):
             with _ended_by_sigterm():
                 return super().invoke(ctx)
         except EdgeformerError as error:
-            click.echo(f"Error: {error}", err=True)
+            from edgeformer_runtime.cli.output import printable
+
+            click.echo(printable(f"Error: {error}"), err=True)
         except ModuleNotFoundError as error:
             extra = _EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
             if extra is None:

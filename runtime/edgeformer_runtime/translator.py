@@ -446,9 +446,10 @@ class Translator(Generic[SessionT_co]):
             self.session.open_attention()  # a bundle without attention is an error before any work
         prefixes = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
         sources = self._encoded(texts, prefixes, first, options, on_error)
+        own_stops: Sequence[Stop | None] = [None] * len(texts) if stops is None else stops
         read = [
             (source.ids, prefix, stop)
-            for source, prefix, stop in zip(sources, prefixes, stops or [None] * len(texts), strict=True)
+            for source, prefix, stop in zip(sources, prefixes, own_stops, strict=True)
             if isinstance(source, Source) and source.ids
         ]
         decoded = iter(

@@ -64,3 +64,12 @@ def test_a_damaged_bundle_is_not_shown(small_bundle: Path, tmp_path: Path) -> No
     (bundle / "README.md").unlink()
     for options in ([], ["--json"]):
         assert "`README.md` is missing" in error("inspect", bundle, *options)
+
+
+def test_nothing_that_a_terminal_acts_on_is_printed(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "\x1b[31mred\u202efdp.\u009b2J"
+    shutil.copytree(small_bundle, bundle)
+    for path in (bundle, bundle / "missing\x07"):
+        result = run("inspect", path)
+        assert all(character.isprintable() or character == "\n" for character in result.output)
+        assert "\\x1b[31mred\\u202efdp.\\x9b2J" in result.output

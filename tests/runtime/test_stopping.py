@@ -108,10 +108,10 @@ def test_a_canceled_row_leaves_the_batch(model: Translator) -> None:
 def test_a_deadline_is_an_error_with_a_name(model: Translator) -> None:
     for translate in (model.translate, TextTranslator(model).translate):
         with pytest.raises(TimedOutError, match="longer than its `timeout`") as caught:
-            translate(TEXTS, timeout=0)  # type: ignore[operator]  # both take texts
+            translate(TEXTS, timeout=0)
         assert isinstance(caught.value, TimeoutError)
         assert isinstance(caught.value, StoppedError)
-        assert translate(TEXTS, timeout=3600)[0].text  # type: ignore[operator]
+        assert translate(TEXTS, timeout=3600)[0].text
     with pytest.raises(TimedOutError):
         list(model.translate_stream(iter(TEXTS), timeout=0, chunk=1))
     with pytest.raises(TimedOutError):

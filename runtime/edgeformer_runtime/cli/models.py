@@ -32,7 +32,7 @@ def models(folders: tuple[Path, ...], removed: tuple[str, ...], as_json: bool) -
       edgeformer translate en-fr "Where is the station?"
       EDGEFORMER_MODELS=/srv/models edgeformer serve
     """
-    from edgeformer_runtime.cli.output import console, human_bytes, print_json, table
+    from edgeformer_runtime.cli.output import console, human_bytes, print_json, printable, table
     from edgeformer_runtime.workspace.names import left_out, model_folders, named_models, remove_model
 
     for name in removed:
@@ -41,7 +41,7 @@ def models(folders: tuple[Path, ...], removed: tuple[str, ...], as_json: bool) -
         return
     found = named_models(folders or None)
     for reason in left_out(folders or None):
-        click.echo(reason, err=True)
+        click.echo(printable(reason), err=True)
     if as_json:
         print_json([model.facts() for model in found])
         return

@@ -24,6 +24,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.files import atomic_file
@@ -32,13 +33,29 @@ LINE_SECONDS = 15.0
 """Time between lines of progress if standard error is not a terminal."""
 
 
+class _Console(Console):
+    """Prints text verbatim, but for characters that would make a terminal do something."""
+
+    def render_str(self, text: str, **details: Any) -> Text:
+        """See :meth:`rich.console.Console.render_str`."""
+        return super().render_str(printable(text), **details)
+
+
+def printable(text: str) -> str:
+    """Text with escapes in place of control characters and of those that change the direction of others, which the
+    files and names of strangers may contain."""
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 @cache
 def console(stderr: bool = False) -> Console:
     """The console for people: results on standard output, notes and progress on standard error.
 
     Text is printed verbatim: a file name or a translation may contain square brackets, which are markup to rich.
     """
-    return Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
+    return _Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
 
 
 def table(title: str, *columns: str) -> Table:
