@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgeformer_runtime.decoding.options import DecodeOptions
     from edgeformer_runtime.errors import (
         BundleError,
+        CanceledError,
         DeviceError,
         EdgeformerError,
         InputError,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         ModelError,
         OptionError,
         SessionError,
+        TimedOutError,
     )
     from edgeformer_runtime.scores import Score
     from edgeformer_runtime.source import Source
@@ -43,6 +45,7 @@ __all__ = [
     "Attention",
     "Bundle",
     "BundleError",
+    "CanceledError",
     "Counters",
     "DecodeOptions",
     "DeviceError",
@@ -55,6 +58,7 @@ __all__ = [
     "SessionError",
     "Source",
     "TextHypothesis",
+    "TimedOutError",
     "TokenStep",
     "Translation",
     "Translator",
@@ -67,6 +71,7 @@ _MODULES = {
     "decoding.loop": ("Counters",),
     "errors": (
         "BundleError",
+        "CanceledError",
         "DeviceError",
         "EdgeformerError",
         "InputError",
@@ -74,6 +79,7 @@ _MODULES = {
         "ModelError",
         "OptionError",
         "SessionError",
+        "TimedOutError",
     ),
     "decoding.options": ("DecodeOptions",),
     "scores": ("Score",),

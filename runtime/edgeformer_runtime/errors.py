@@ -10,6 +10,9 @@
     ├── ModelError             a model computes NaN or infinite values
     ├── OptionError            an option is out of range, or of another type
     ├── SessionError           a translator was closed, or opened in another process
+    ├── StoppedError           a translation was given up before it was complete
+    │   ├── CanceledError      it was not wanted any more
+    │   └── TimedOutError      it took longer than its `timeout`; also a `TimeoutError`
     └── InputError             a text cannot be translated
         └── InputTooLongError  a text has more tokens than the model accepts
 
@@ -50,6 +53,18 @@ class OptionError(EdgeformerError):
 
 class SessionError(EdgeformerError):
     """A translator was closed, or opened before this process was forked."""
+
+
+class StoppedError(EdgeformerError):
+    """A translation was given up before it was complete."""
+
+
+class CanceledError(StoppedError):
+    """A translation was not wanted any more."""
+
+
+class TimedOutError(StoppedError, TimeoutError):
+    """A translation took longer than its ``timeout``."""
 
 
 class InputError(EdgeformerError):

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from edgeformer_runtime.decoding.loop import Counters, search_steps
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import make_requests
+from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import StepSession
+from edgeformer_runtime.decoding.stopping import Stop
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.translator import Translation
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,8 @@ class TokenStep:
     """Text so far, target prefix included. Its end may change if the next token continues a character or a word."""
     is_last: bool
     """Whether the translation is complete: the new token is the end token, or the last one that is allowed."""
+    translation: Translation | None = None
+    """The complete translation, with the last step."""
 
 
 def token_steps(
@@ -35,7 +43,8 @@ def token_steps(
     source: Sequence[int],
     prefix: Sequence[int],
     options: DecodeOptions,
-) -> Iterator[TokenStep]:
+    stop: Stop,
+) -> Iterator[tuple[TokenStep, Hypothesis | None]]:
     """Decode a sentence step by step.
 
     Args:
@@ -44,22 +53,33 @@ def token_steps(
         source: token ids, end token included.
         prefix: ids of the target prefix.
         options: how to choose tokens; greedily or by sampling.
+        stop: asked before each step whether the sentence has to be given up.
+
+    Yields:
+        Each step, and with the last one the whole translation, with scores of tokens if the options say so.
 
     Raises:
         OptionError: an option is out of range, or is one of beam search or for several hypotheses.
+        StoppedError: the sentence was given up.
     """
-    requests = make_requests(session, [source], [prefix], options)
+    requests = make_requests(session, [source], [prefix], options, [stop])
     if options.beam_size != 1 or options.n_best != 1 or options.return_alternatives or options.coverage_penalty:
         raise OptionError(
             "A translation can be streamed only with `beam_size` 1 and `n_best` 1, without `return_alternatives` and "
             "`coverage_penalty`."
         )
-    options = replace(options, return_token_scores=True)
-    for search in search_steps(session, requests, options, Counters()):
+    stop.check()
+    hypothesis = None
+    for search in search_steps(session, requests, replace(options, return_token_scores=True), Counters()):
         if search.is_finished:
-            ((hypothesis,),) = search.finish()
+            (found,) = search.finish()
+            if not found:
+                stop.check()
+            (hypothesis,) = found
             ids = [*hypothesis.ids, *[session.special.eos] * hypothesis.finished]
             scores = hypothesis.token_scores or ()
+            hypothesis = hypothesis if options.return_token_scores else replace(hypothesis, token_scores=None)
         else:
             ids, scores = search.history[0].tolist(), tuple(search.token_scores[0].tolist())
-        yield TokenStep(ids[-1], tokenizer.tokens(ids[-1:])[0], scores[-1], tokenizer.decode(ids), search.is_finished)
+        step = TokenStep(ids[-1], tokenizer.tokens(ids[-1:])[0], scores[-1], tokenizer.decode(ids), search.is_finished)
+        yield step, hypothesis

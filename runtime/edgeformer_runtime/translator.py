@@ -22,9 +22,10 @@ from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, To
 from edgeformer_runtime.decoding.requests import check_prefix, length_limit
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
+from edgeformer_runtime.decoding.stopping import Cancel, Stop
 from edgeformer_runtime.engine.cpus import divide_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
-from edgeformer_runtime.errors import BundleError, InputError, OptionError
+from edgeformer_runtime.errors import BundleError, InputError, OptionError, StoppedError
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.scores import Score, score_targets
 from edgeformer_runtime.source import Source, encode_sources
@@ -88,8 +89,8 @@ class Translation:
     """The text and the token ids that the model read."""
     hypotheses: tuple[TextHypothesis, ...]
     """``n_best`` translations, best first; empty if there is an error."""
-    error: InputError | None = None
-    """Why the text cannot be translated, if errors are returned; :attr:`best` and what it is made of raise it."""
+    error: InputError | StoppedError | None = None
+    """Why the text was not translated, if errors are returned; :attr:`best` and what it is made of raise it."""
 
     @property
     def best(self) -> TextHypothesis:
@@ -97,6 +98,7 @@ class Translation:
 
         Raises:
             InputError: the text could not be translated.
+            StoppedError: its translation was given up.
         """
         if self.error is not None:
             raise self.error
@@ -285,6 +287,8 @@ class Translator(Generic[SessionT_co]):
         target_prefix: str | Sequence[TokensOrText | None] | None = None,
         counters: Counters | None = None,
         on_error: OnError = "raise",
+        timeout: float | None = None,
+        cancel: Cancel | Sequence[Cancel | None] | None = None,
         **changes: Unpack[DecodeChanges],
     ) -> list[Translation]:
         """Translate texts. Each translation is independent of the other texts in the call.
@@ -297,8 +301,12 @@ class Translator(Generic[SessionT_co]):
                 is part of the translation and of its length, but its log-probability does not count in the score, as in
                 CTranslate2.
             counters: counters to add times and counts to.
-            on_error: ``raise`` fails if a text cannot be translated; ``return`` translates the others, and the
-                :attr:`Translation.error` of that text says why.
+            on_error: ``raise`` fails if a text cannot be translated or is given up; ``return`` translates the others,
+                and the :attr:`Translation.error` of that text says why.
+            timeout: seconds after which texts that are not complete are given up.
+            cancel: a function that returns whether the translation is not wanted any more, such as ``is_set`` of a
+                :class:`threading.Event`, or a list with one per text, or ``None``. It is called before every decoder
+                step, in any thread; the texts that it gives up take no part in that step.
             changes: fields of :class:`DecodeOptions` to change in ``options``, such as ``beam_size=1``.
 
         Raises:
@@ -307,8 +315,17 @@ class Translator(Generic[SessionT_co]):
             OptionError: an option is unknown or out of range, ``texts`` is not iterable or a single string, or a target
                 prefix cannot be encoded.
             SessionError: the translator is closed, or was opened before a fork.
+            CanceledError: ``cancel`` said so.
+            TimedOutError: the translation took longer than ``timeout``.
         """
-        return self._translated(_listed(texts), 0, options, target_prefix, counters, on_error, changes)
+        texts = _listed(texts)
+        if cancel is None or callable(cancel):
+            stops = [Stop(cancel, timeout)] * len(texts) if cancel or timeout is not None else None
+        elif isinstance(cancel, Sequence) and len(cancel) == len(texts):
+            stops = [Stop(each, timeout) for each in cancel]
+        else:
+            raise OptionError(f"`cancel` must be a function, or a list with one per text, but is {cancel!r}.")
+        return self._translated(texts, 0, options, target_prefix, counters, on_error, changes, stops)
 
     def translate_stream(
         self,
@@ -319,6 +336,8 @@ class Translator(Generic[SessionT_co]):
         target_prefix: str | None = None,
         counters: Counters | None = None,
         on_error: OnError = "raise",
+        timeout: float | None = None,
+        cancel: Cancel | None = None,
         **changes: Unpack[DecodeChanges],
     ) -> Iterator[Translation]:
         """Translate a stream of any length in order, ``chunk`` texts at a time; see :meth:`translate`."""
@@ -328,7 +347,14 @@ class Translator(Generic[SessionT_co]):
         iterator = iter(texts)
         blocks = iter(lambda: list(islice(iterator, chunk)), [])
         for translations in self.translate_blocks(
-            blocks, options, target_prefix=target_prefix, counters=counters, on_error=on_error, **changes
+            blocks,
+            options,
+            target_prefix=target_prefix,
+            counters=counters,
+            on_error=on_error,
+            timeout=timeout,
+            cancel=cancel,
+            **changes,
         ):
             yield from translations
 
@@ -340,14 +366,17 @@ class Translator(Generic[SessionT_co]):
         target_prefix: str | None = None,
         counters: Counters | None = None,
         on_error: OnError = "raise",
+        timeout: float | None = None,
+        cancel: Cancel | None = None,
         **changes: Unpack[DecodeChanges],
     ) -> Iterator[list[Translation]]:
         """Translate blocks of texts as they come; see :meth:`translate`. The index of an error counts from the first
-        text of the first block."""
-        done = 0
+        text of the first block, and ``timeout`` from the first block."""
+        done, stop = 0, Stop(cancel, timeout) if cancel or timeout is not None else None
         for block in blocks:
             texts = _listed(block)
-            translations = self._translated(texts, done, options, target_prefix, counters, on_error, changes)
+            stops = None if stop is None else [stop] * len(texts)
+            translations = self._translated(texts, done, options, target_prefix, counters, on_error, changes, stops)
             done += len(translations)
             yield translations
 
@@ -357,17 +386,21 @@ class Translator(Generic[SessionT_co]):
         options: DecodeOptions | None = None,
         *,
         target_prefix: TokensOrText | None = None,
+        timeout: float | None = None,
+        cancel: Cancel | None = None,
         **changes: Unpack[DecodeChanges],
     ) -> Iterator[TokenStep]:
         """Translate a text and yield each token as soon as it is decoded, greedily or by sampling.
 
-        The last step has the text that :meth:`translate` gives with the same options. If ``replace_unknowns`` is set,
-        it has no effect.
+        The last step has the text, and the :attr:`TokenStep.translation`, that :meth:`translate` gives with the same
+        options.
 
         Args:
             text: a sentence; a blank one yields nothing.
             options: decoding options; ``None`` uses the defaults with ``beam_size=1``.
             target_prefix: what the translation begins with; see :meth:`translate`.
+            timeout: seconds after the first step is asked for; see :meth:`translate`.
+            cancel: see :meth:`translate`.
             changes: fields of :class:`DecodeOptions` to change in ``options``.
 
         Raises:
@@ -375,14 +408,23 @@ class Translator(Generic[SessionT_co]):
             InputTooLongError: see :meth:`translate`.
             OptionError: see :meth:`translate`; or an option is one of beam search or for several hypotheses.
             SessionError: the translator is closed, or was opened before a fork.
+            CanceledError, TimedOutError: see :meth:`translate`.
         """
+        stop = Stop(cancel, timeout)
         defaults = replace(self.defaults, beam_size=1) if options is None else options
         options = with_ids(self.target_tokenizer, _changed(defaults, changes))
         options.verify()
         (given,) = prefix_ids(self.target_tokenizer, [target_prefix], 1)
         (source,) = self._encoded([text], [given], 0, options, "raise")
-        if isinstance(source, Source) and source.ids:
-            yield from token_steps(self.session, self.target_tokenizer, source.ids, given, options)
+        if not (isinstance(source, Source) and source.ids):
+            return
+        for step, hypothesis in token_steps(self.session, self.target_tokenizer, source.ids, given, options, stop):
+            if hypothesis is None:
+                yield step
+            else:
+                translation = Translation(source, (self._detokenized(hypothesis),))
+                (translation,) = self._attended([translation], options)
+                yield replace(step, text=translation.text, translation=translation)
 
     def _translated(
         self,
@@ -393,6 +435,7 @@ class Translator(Generic[SessionT_co]):
         counters: Counters | None,
         on_error: OnError,
         changes: DecodeChanges,
+        stops: Sequence[Stop] | None,
     ) -> list[Translation]:
         """Translate texts of which the first is at a position in a stream; see :meth:`translate`."""
         options = with_ids(self.target_tokenizer, _changed(self.defaults if options is None else options, changes))
@@ -403,36 +446,42 @@ class Translator(Generic[SessionT_co]):
             self.session.open_attention()  # a bundle without attention is an error before any work
         prefixes = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
         sources = self._encoded(texts, prefixes, first, options, on_error)
+        own_stops: Sequence[Stop | None] = [None] * len(texts) if stops is None else stops
         read = [
-            (source.ids, prefix)
-            for source, prefix in zip(sources, prefixes, strict=True)
+            (source.ids, prefix, stop)
+            for source, prefix, stop in zip(sources, prefixes, own_stops, strict=True)
             if isinstance(source, Source) and source.ids
         ]
         decoded = iter(
             decode(
                 self.session,
-                [ids for ids, _ in read],
+                [ids for ids, _, _ in read],
                 options,
                 counters,
-                prefixes=[prefix for _, prefix in read],
+                prefixes=[prefix for _, prefix, _ in read],
                 workers=self.workers,
+                stops=[stop for _, _, stop in read],
             )
         )
         translations = []
-        for text, source in zip(texts, sources, strict=True):
+        for index, (text, source) in enumerate(zip(texts, sources, strict=True)):
             if isinstance(source, InputError):
                 translations.append(Translation(Source(text, ()), (), source))
             elif source.ids:
-                translations.append(Translation(source, tuple(map(self._detokenized, next(decoded)))))
+                hypotheses, error = next(decoded), stops[index].error if stops else None
+                if not hypotheses and error and on_error == "raise":
+                    raise error
+                error = None if hypotheses else error
+                translations.append(Translation(source, tuple(map(self._detokenized, hypotheses)), error))
             else:
                 blank = replace(BLANK, token_scores=() if options.return_token_scores else None)
                 translations.append(Translation(source, (blank,)))
-        if options.return_attention or options.replace_unknowns:
-            return self._attended(translations, options)
-        return translations
+        return self._attended(translations, options)
 
     def _attended(self, translations: list[Translation], options: DecodeOptions) -> list[Translation]:
         """Add attention weights to all hypotheses, and replace their unknown tokens, if the options say so."""
+        if not (options.return_attention or options.replace_unknowns):
+            return translations
         apart = [
             Translation(translation.source, (hypothesis,))
             for translation in translations

@@ -158,7 +158,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: dict[str, set[str]] = defaultdict(set)
-        self.seconds: dict[str, float] = Counter()
+        self.seconds: dict[str, float] = defaultdict(float)
         self.current = ""
 
     def profile(self, frame: FrameType, event: str, argument: object) -> None:

@@ -27,7 +27,7 @@ def decode_alternatives(
         special: ids of the special tokens.
 
     Returns:
-        Alternatives of each sentence, that of the most probable token first; at least one.
+        Alternatives of each sentence, that of the most probable token first; at least one, or none if it was given up.
     """
     only_tokens = replace(
         options,
@@ -55,13 +55,15 @@ def decode_alternatives(
     ]
     continued = iter(decode(branches, replace(options, n_best=1, return_scores=True)))
 
-    def complete(request: Request, first: Hypothesis) -> Hypothesis:
+    def complete(request: Request, first: Hypothesis) -> list[Hypothesis]:
         if len(first.ids) < request.limit:
-            return next(continued)[0]
+            return next(continued)
         length = len(special.prefix) + len(first.ids)
         score = normalized_score(first.score or 0.0, length, options.length_penalty)
-        return replace(first, score=score)
+        return [replace(first, score=score)]
 
-    return [
-        [complete(request, first) for first in of_sentence] for request, of_sentence in zip(requests, kept, strict=True)
-    ]
+    results = []
+    for request, of_sentence in zip(requests, kept, strict=True):
+        completed = [complete(request, first) for first in of_sentence]
+        results.append([hypothesis for (hypothesis,) in completed] if all(completed) else [])
+    return results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -30,6 +30,7 @@ from edgeformer_runtime.decoding.session import (
     SizedSession,
     StepSession,
 )
+from edgeformer_runtime.decoding.stopping import Stop
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES, MAX_WORKERS
 
@@ -81,6 +82,7 @@ def decode(
     *,
     prefixes: Sequence[Sequence[int]] | None = None,
     workers: int = 1,
+    stops: Sequence[Stop | None] | None = None,
 ) -> list[list[Hypothesis]]:
     """Decode sentences. Outputs are in the order of the sources and independent of batching.
 
@@ -93,9 +95,10 @@ def decode(
             They are part of the output and of its length, but their log-probability does not count in its score.
         workers: number of batches decoded at a time, each in its own thread, sharing the weights; fewer if they do
             not fit in memory together.
+        stops: what gives each sentence up before it is complete, asked before every step.
 
     Returns:
-        For each sentence, ``n_best`` hypotheses, best first.
+        For each sentence, ``n_best`` hypotheses, best first; none if it was given up.
 
     Raises:
         InputError: a prefix leaves no room for another token.
@@ -104,7 +107,7 @@ def decode(
     check_count("workers", workers, 1, MAX_WORKERS)
     counters = Counters() if counters is None else counters
     started = time.perf_counter()
-    requests = make_requests(session, sources, prefixes, options)
+    requests = make_requests(session, sources, prefixes, options, stops)
 
     def decoded(requests: Sequence[Request], options: DecodeOptions) -> list[list[Hypothesis]]:
         return _decode_requests(session, requests, options, counters, workers)
@@ -112,10 +115,13 @@ def decode(
     if options.return_alternatives:
         results = decode_alternatives(decoded, requests, options, session.special)
     elif options.is_sampling:
-        samples = [sample for (sample,) in decoded(requests, options)]
+        samples = decoded(requests, options)
+        groups = [samples[start : start + options.n_best] for start in range(0, len(samples), options.n_best)]
         results = [
-            sorted(samples[start : start + options.n_best], key=lambda sample: sample.score or 0.0, reverse=True)
-            for start in range(0, len(samples), options.n_best)
+            sorted((sample for (sample,) in group), key=lambda sample: sample.score or 0.0, reverse=True)
+            if all(group)
+            else []
+            for group in groups
         ]
     elif options.coverage_penalty:
         results = decoded(requests, replace(options, n_best=options.places + options.beam_size))
@@ -124,7 +130,7 @@ def decode(
     else:
         results = decoded(requests, options)
     counters.sentences += len(sources)
-    counters.tokens += sum(len(best.ids) + best.finished for best, *_ in results)
+    counters.tokens += sum(len(best.ids) + best.finished for hypotheses in results for best in hypotheses[:1])
     counters.total_seconds += time.perf_counter() - started
     return results
 
@@ -136,18 +142,27 @@ def _decode_requests(
     batches = list(request_batches(session, requests, options))
     workers = _fitting_workers(session, [[requests[index] for index in batch] for batch in batches], options, workers)
 
-    def decoded(batch: list[int]) -> tuple[list[list[Hypothesis]], Counters]:
+    def decoded(batch: list[int]) -> tuple[dict[int, list[Hypothesis]], Counters]:
         spent = Counters()
-        return _decode_batch(session, [requests[index] for index in batch], options, spent), spent
+        given_up = _stopped(requests, batch)
+        batch = [index for index in batch if index not in given_up]
+        hypotheses = _decode_batch(session, [requests[index] for index in batch], options, spent) if batch else []
+        return dict(zip(batch, hypotheses, strict=True)), spent
 
     results: list[list[Hypothesis]] = [[] for _ in requests]
     with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
-        outputs = map(decoded, batches) if pool is None else pool.map(decoded, batches)
-        for batch, (hypotheses, spent) in zip(batches, outputs, strict=True):
+        for hypotheses, spent in map(decoded, batches) if pool is None else pool.map(decoded, batches):
             counters.add(spent)
-            for index, of_sentence in zip(batch, hypotheses, strict=True):
+            for index, of_sentence in hypotheses.items():
                 results[index] = of_sentence
     return results
+
+
+def _stopped(requests: Sequence[Request], indices: Collection[int]) -> list[int]:
+    """Those of some requests that have to be given up. Requests may share what gives them up, which is asked once."""
+    stops = {requests[index].stop for index in indices} - {None}
+    stops = {stop for stop in stops if stop is not None and stop.is_set()}
+    return [index for index in indices if requests[index].stop in stops] if stops else []
 
 
 def _fitting_workers(
@@ -215,6 +230,8 @@ def search_steps(
     counters.encoder_seconds += clock() - begin
     counters.batches += 1
 
+    may_stop = any(request.stop is not None for request in requests)
+
     def step(token: IntArray) -> FloatArray:
         step_begin = clock()
         logits = state.step(token)
@@ -224,6 +241,9 @@ def search_steps(
         return logits
 
     for token in search.before:
+        if may_stop and len(_stopped(requests, range(len(requests)))) == len(requests):
+            search.drop(range(len(requests)))
+            break
         step(token)
     is_first = True
     while not search.is_finished:
@@ -236,6 +256,8 @@ def search_steps(
         if is_first:
             counters.first_token_seconds += clock() - begin
             is_first = False
+        if may_stop and (given_up := _stopped(requests, set(search.sentence.tolist()))):
+            advance = advance.then(search.drop(given_up))
         is_finished = search.is_finished
         if is_finished or advance.sentences is not None:  # a state is largest before sentences are dropped
             counters.peak_state_bytes = max(counters.peak_state_bytes, state.nbytes)

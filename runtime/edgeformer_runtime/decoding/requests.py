@@ -9,6 +9,7 @@ from itertools import groupby
 from edgeformer_runtime.decoding.batching import length_sorted_batches, single_row_batches
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import StepSession, longest_target
+from edgeformer_runtime.decoding.stopping import Stop
 from edgeformer_runtime.errors import InputError, OptionError
 
 
@@ -28,6 +29,8 @@ class Request:
     """Log-probability of the last token of the prefix, if a search has found it; ``None`` if it was given."""
     sample: int = 0
     """Number of the sample, if tokens are sampled."""
+    stop: Stop | None = None
+    """What gives the sentence up before it is complete."""
 
 
 def make_requests(
@@ -35,8 +38,9 @@ def make_requests(
     sources: Sequence[Sequence[int]],
     prefixes: Sequence[Sequence[int]] | None,
     options: DecodeOptions,
+    stops: Sequence[Stop | None] | None = None,
 ) -> list[Request]:
-    """Check options, and combine sources and prefixes; see :func:`~edgeformer_runtime.decoding.loop.decode`.
+    """Check options, and combine sources, prefixes and stops; see :func:`~edgeformer_runtime.decoding.loop.decode`.
 
     Returns:
         One request per sentence; if tokens are sampled, ``n_best`` per sentence, one after the other.
@@ -44,7 +48,7 @@ def make_requests(
     Raises:
         InputError: a prefix leaves no room for another token.
         OptionError: an option is out of range.
-        ValueError: there are more or fewer prefixes than sources.
+        ValueError: there are more or fewer prefixes or stops than sources.
     """
     options.verify()
     if options.min_length > (longest := longest_target(session)):
@@ -52,8 +56,9 @@ def make_requests(
             f"`min_length` must be at most {longest}, as many tokens as the model writes, but is {options.min_length}."
         )
     requests: list[Request] = []
-    pairs = zip(sources, [()] * len(sources) if prefixes is None else prefixes, strict=True)
-    for index, (source, prefix) in enumerate(pairs):
+    prefixes = [()] * len(sources) if prefixes is None else prefixes
+    stops = [None] * len(sources) if stops is None else stops
+    for index, (source, prefix, stop) in enumerate(zip(sources, prefixes, stops, strict=True)):
         limit = length_limit(session, options)
         check_prefix(index, prefix, limit)
         forced, bias = ((), tuple(prefix)) if options.prefix_bias_beta else (tuple(prefix), ())
@@ -61,7 +66,8 @@ def make_requests(
             limit = min(limit, max(len(forced) + 1, int(options.max_len_a * len(source)) + options.max_len_b))
         samples = options.n_best if options.is_sampling else 1
         requests += [
-            Request(source=source, prefix=forced, limit=limit, bias=bias, sample=sample) for sample in range(samples)
+            Request(source=source, prefix=forced, limit=limit, bias=bias, sample=sample, stop=stop)
+            for sample in range(samples)
         ]
     return requests
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -45,6 +45,20 @@ class Advance(NamedTuple):
     sentences: IntArray | None
     """For each sentence of the next step, its current index, ``(N',)``; ``None`` if all continue."""
 
+    def then(self, kept: Kept) -> Advance:
+        """Keep only some of the rows and sentences of the next step; a state is changed once per step."""
+        return Advance(
+            kept.rows if self.rows is None else self.rows[kept.rows],
+            kept.sentences if self.sentences is None else self.sentences[kept.sentences],
+        )
+
+
+class Kept(NamedTuple):
+    """What is left of the rows of the next step."""
+
+    rows: IntArray
+    sentences: IntArray
+
 
 class Search(Protocol):
     """Holds the live rows of one batch and collects its hypotheses."""
@@ -81,6 +95,13 @@ class Search(Protocol):
 
         Raises:
             ModelError: the best logit of a row is not finite.
+        """
+
+    def drop(self, sentences: Collection[int]) -> Kept:
+        """Give up sentences of the batch after a step; they have no hypotheses.
+
+        Args:
+            sentences: their indices in the batch; some of :attr:`sentence`.
         """
 
     def finish(self) -> list[list[Hypothesis]]:
@@ -142,6 +163,15 @@ class _BatchSearch:
     def token_scores(self) -> NDArray[np.float64]:
         """See :class:`Search`."""
         return np.zeros(self.history.shape) if self._trail is None else np.diff(self._trail.values, axis=1, prepend=0.0)
+
+    def drop(self, sentences: Collection[int]) -> Kept:
+        """See :class:`Search`."""
+        for sentence in sentences:
+            self._results[sentence] = []
+        width = len(self.token) // max(1, len(self._origin))
+        alive = packed(~np.isin(self._origin, list(sentences)))
+        self._keep(alive)
+        return Kept((alive[:, None] * width + np.arange(width)).ravel(), alive)
 
     def _stopped(self) -> NDArray[np.bool_] | None:
         """Whether each live row may not become longer, ``(R,)``; ``None`` if all may."""
@@ -390,11 +420,13 @@ class BeamSearch(_BatchSearch):
         if all(live):
             return None
         alive = packed(np.array(live))
-        kept = (alive[:, None] * width + np.arange(width)).ravel()
-        self._keep_rows(kept)
-        self._log_probability = self._log_probability[alive]
         self._keep(alive)
         return alive
+
+    def _keep(self, sentences: IntArray) -> None:
+        super()._keep(sentences)
+        self._keep_rows((sentences[:, None] * self._width + np.arange(self._width)).ravel())
+        self._log_probability = self._log_probability[sentences]
 
     def _can_improve(self, sentence: int, best: float) -> bool:
         """Whether a live sentence has unfinished hypotheses, the best one with log-probability ``best``, and either too

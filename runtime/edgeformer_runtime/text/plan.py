@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import AttentiveSession
+from edgeformer_runtime.decoding.stopping import Stop
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.text.block import Block, Item, Span
@@ -97,28 +98,37 @@ class Plan:
         """What must be translated, in order."""
         return [sentence.reading.text for sentence in self._planned]
 
-    def join(self, translations: Sequence[Translation], decoding: DecodeOptions | None = None) -> TextTranslation:
+    def join(
+        self, translations: Sequence[Translation], decoding: DecodeOptions | None = None, stop: Stop | None = None
+    ) -> TextTranslation:
         """Make the translated text.
 
         Args:
             translations: the translation of each of :attr:`sentences`.
             decoding: options to translate sentences again with, without placeholders that were not copied.
+            stop: gives the text up before it is complete.
 
         Raises:
             InputError: one could not be translated.
             OptionError: there is not one translation per sentence.
+            StoppedError: the text was given up.
         """
+        stop = stop or Stop()
+        stop.check()
         if len(translations) != len(self._planned):
             raise OptionError(
                 f"There must be one translation per sentence, {len(self._planned):,}, but there are "
                 f"{len(translations):,}."
             )
-        outcomes = self._outcomes(translations, decoding)
+        outcomes = self._outcomes(translations, decoding, stop)
         words = self._aligned(outcomes)
+        stop.check()
         results = ((outcome, words.get(index)) for index, outcome in enumerate(outcomes))
         return _Writer(results, self._options).text(self._parts)
 
-    def _outcomes(self, translations: Sequence[Translation], decoding: DecodeOptions | None) -> list[_Outcome]:
+    def _outcomes(
+        self, translations: Sequence[Translation], decoding: DecodeOptions | None, stop: Stop
+    ) -> list[_Outcome]:
         """Translations, without placeholders where the model did not copy them."""
         readings = [planned.reading for planned in self._planned]
         chosen = list(translations)
@@ -130,9 +140,8 @@ class Plan:
         if again:
             bare = [self._planned[index].bare for index in again]
             texts = [reading.text for reading in bare if reading is not None]
-            for index, reading, translation in zip(
-                again, bare, self._translator.translate(texts, decoding), strict=True
-            ):
+            translated = self._translator.translate(texts, decoding, timeout=stop.seconds_left, cancel=stop.is_canceled)
+            for index, reading, translation in zip(again, bare, translated, strict=True):
                 chosen[index] = translation
                 readings[index] = reading or readings[index]
         return [self._finished(*pair) for pair in zip(self._planned, readings, chosen, strict=True)]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Unpack, get_args
 
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
+from edgeformer_runtime.decoding.stopping import Cancel, Stop
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.text.block import Block, Item, Span, overlapping
 from edgeformer_runtime.text.markup import html_parts
@@ -81,6 +82,8 @@ class TextTranslator:
         *,
         format: Format = "text",
         options: DecodeOptions | None = None,
+        timeout: float | None = None,
+        cancel: Cancel | None = None,
         **changes: Unpack[DecodeChanges],
     ) -> list[TextTranslation]:
         """Translate texts. Each translation is independent of the other texts in the call.
@@ -89,22 +92,38 @@ class TextTranslator:
             texts: plain text or HTML.
             format: what the texts are written in.
             options: decoding options; ``None`` uses those of :meth:`decoding`.
+            timeout: seconds after which the translation is given up.
+            cancel: a function that returns whether the translation is not wanted any more, such as ``is_set`` of a
+                :class:`threading.Event`; called before every decoder step.
             changes: fields of :class:`DecodeOptions` to change in them, such as ``beam_size=1``.
 
         Raises:
             InputError: a text is not a string of valid Unicode.
             OptionError: an option is unknown or out of range, or ``texts`` is not a list of strings.
             SessionError: the translator is closed, or was opened before a fork.
+            CanceledError: ``cancel`` said so.
+            TimedOutError: the translation took longer than ``timeout``.
         """
+        stop = Stop(cancel, timeout)
         if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
             raise OptionError(f"`texts` must be a list of strings, but is {type(texts).__name__}.")
-        plans = [self.split(text, format=format, index=index) for index, text in enumerate(texts)]
-        return self.translate_plans(plans, self.decoding(options, **changes))
+        decoding = self.decoding(options, **changes)
+        plans = []
+        for index, text in enumerate(texts):
+            plans.append(self.split(text, format=format, index=index))
+            stop.check()
+        return self.translate_plans(plans, decoding, stop)
 
-    def translate_plans(self, plans: Sequence[Plan], options: DecodeOptions) -> list[TextTranslation]:
+    def translate_plans(
+        self, plans: Sequence[Plan], options: DecodeOptions, stop: Stop | None = None
+    ) -> list[TextTranslation]:
         """Translate texts that are split already; see :meth:`translate`."""
-        translated = iter(self.translator.translate([text for plan in plans for text in plan.sentences], options))
-        return [plan.join([next(translated) for _ in plan.sentences], options) for plan in plans]
+        stop = stop or Stop()
+        sentences = [text for plan in plans for text in plan.sentences]
+        translated = iter(
+            self.translator.translate(sentences, options, timeout=stop.seconds_left, cancel=stop.is_canceled)
+        )
+        return [plan.join([next(translated) for _ in plan.sentences], options, stop) for plan in plans]
 
     def split(self, text: str, *, format: Format = "text", index: int = 0) -> Plan:
         """Split a text into the sentences that must be translated.

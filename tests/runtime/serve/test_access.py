@@ -1,70 +1,103 @@
-"""Rates of clients: how much each may ask for, and when it may again."""
+"""Who a client is, and how often it may try a key."""
 
 from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.serve import access
-from edgeformer_runtime.serve.access import RateLimiter
-from edgeformer_runtime.serve.errors import ApiError
-
-REQUESTS = st.lists(st.tuples(st.floats(0, 90), st.integers(1, 9)), min_size=1, max_size=60)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
+from edgeformer_runtime.serve.access import Proxies
+from edgeformer_runtime.serve.middleware import JsonLines, OncePerMinute
+from tests.runtime.serve.http import serving
 
 
-def is_allowed(limiter: RateLimiter, limit: int, cost: int, client: str = "one") -> bool:
-    try:
-        limiter.check(client, limit, cost)
-    except ApiError:
-        return False
-    return True
+@pytest.mark.parametrize(
+    ("proxies", "peer", "forwarded", "client"),
+    [
+        ("", "9.9.9.9", "1.1.1.1", "9.9.9.9"),
+        ("1", "9.9.9.9", "1.1.1.1, 2.2.2.2", "2.2.2.2"),
+        ("*", "9.9.9.9", "1.1.1.1, 2.2.2.2", "2.2.2.2"),
+        ("2", "9.9.9.9", "1.1.1.1, 2.2.2.2, 3.3.3.3", "2.2.2.2"),
+        ("5", "9.9.9.9", "1.1.1.1, 2.2.2.2", "1.1.1.1"),
+        ("1", "9.9.9.9", "", "9.9.9.9"),
+        ("2", "9.9.9.9", "nonsense, 3.3.3.3", "3.3.3.3"),
+        ("10.0.0.0/8, ::1", "10.0.0.1", "1.1.1.1, 2.2.2.2, 10.3.3.3", "2.2.2.2"),
+        ("10.0.0.0/8, ::1", "::1", "2001:db8::1", "2001:db8::1"),
+        ("10.0.0.0/8", "9.9.9.9", "1.1.1.1", "9.9.9.9"),
+    ],
+)
+def test_a_client_is_found_from_the_server_backwards(proxies: str, peer: str, forwarded: str, client: str) -> None:
+    assert Proxies.of(proxies).client(peer, forwarded) == client
 
 
-@given(REQUESTS, st.integers(1, 20))
-def test_no_client_gets_more_than_its_rate_and_each_gets_that(requests: list[tuple[float, int]], limit: int) -> None:
-    clock, limiter, begun = Clock(), RateLimiter(), 1000.0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(access, "time", clock)
-        total = 0
-        for number, (pause, cost) in enumerate(requests):
-            clock.now += pause
-            total += min(cost, limit) * is_allowed(limiter, limit, cost)
-            assert total <= limit + (clock.now - begun) * limit / 60 + 1e-6
-            assert is_allowed(limiter, limit, limit, f"another {number}")
-        clock.now += 60.001
-        assert is_allowed(limiter, limit, limit)
-        assert not is_allowed(limiter, limit, 1)
-        clock.now += 60.001 / limit
-        assert is_allowed(limiter, limit, 1)
-        assert not is_allowed(limiter, limit, 1)
+@given(written=st.text(max_size=60), count=st.integers(1, 3), seen=st.lists(st.ip_addresses(), min_size=3, max_size=3))
+def test_what_a_client_writes_does_not_change_its_address(written: str, count: int, seen: list[object]) -> None:
+    """Each proxy adds the address that it sees; the first one sees the client."""
+    proxies, peer = Proxies(count), "10.0.0.1"
+    added = [str(address) for address in seen[:count]]
+    assert proxies.client(peer, ",".join([written, *added])) == added[0]
 
 
-def test_the_time_to_wait_is_that_after_which_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, limiter = Clock(), RateLimiter()
-    monkeypatch.setattr(access, "time", clock)
-    limiter.check("one", 6, 6)
-    with pytest.raises(ApiError) as refused:
-        limiter.check("one", 6, 3)
-    assert refused.value.headers == {"Retry-After": "30"}
-    clock.now += 29.9
-    assert not is_allowed(limiter, 6, 3)
-    clock.now += 0.2
-    assert is_allowed(limiter, 6, 3)
+def test_wrong_proxies_are_an_error() -> None:
+    for text in ("proxy", "1.2.3.4, x", "-1", "10.0.0.1/8"):
+        with pytest.raises(ConfigError, match="Trusted proxies must be a number"):
+            Proxies.of(text)
 
 
-def test_the_client_that_was_seen_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "MAX_CLIENTS", 2)
-    limiter = RateLimiter()
-    for client in ("one", "two", "one", "three"):
-        is_allowed(limiter, 1, 1, client)
-    assert not is_allowed(limiter, 1, 1, "one")
-    assert is_allowed(limiter, 1, 1, "two")
+def test_links_have_the_scheme_of_the_proxy_and_limits_the_address(small_bundle: Path) -> None:
+    content = {"q": "7", "source": "en", "target": "fr"}
+    with serving(small_bundle, trusted_proxies="1", rate_limit=1) as client:
+        statuses = [
+            client.json("/translate", content, x_forwarded_for=f"{spoofed}, {address}").status
+            for spoofed, address in (("1.1.1.1", "2.2.2.2"), ("3.3.3.3", "2.2.2.2"), ("1.1.1.1", "4.4.4.4"))
+        ]
+        assert statuses == [200, 429, 200]
+        disposition = "--b\r\nContent-Disposition: form-data; name="
+        fields = f'{disposition}"source"\r\n\r\nen\r\n{disposition}"target"\r\n\r\nfr\r\n'
+        upload = f'{disposition}"file"; filename="a.txt"\r\n\r\n7\r\n{fields}--b--\r\n'.encode()
+        kind = "multipart/form-data; boundary=b"
+        answer = client.ask("/translate_file", upload, content_type=kind, x_forwarded_proto="https")
+        assert answer.json["translatedFileUrl"].startswith("https://127.0.0.1")
+
+
+def test_wrong_keys_are_slowed_down(small_bundle: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("right\n", encoding="utf-8")
+    content = {"q": "7", "source": "en", "target": "fr"}
+    with serving(small_bundle, api_keys=keys, metrics_token="token", trusted_proxies="1") as client:
+        for path, refused, key in (("/translate", 403, "right"), ("/metrics", 401, "token")):
+            body = json.dumps(content).encode() if path == "/translate" else None
+            own = {"content_type": "application/json", "x_forwarded_for": "1.1.1.1" if body else "2.2.2.2"}
+            statuses = [client.ask(path, body, authorization="Bearer wrong", **own).status for _ in range(15)]
+            assert statuses == [refused] * access.WRONG_KEYS + [429] * (15 - access.WRONG_KEYS)
+            assert client.ask(path, body, authorization=f"Bearer {key}", **own).status == 429
+            other = {**own, "x_forwarded_for": "3.3.3.3"}
+            assert client.ask(path, body, authorization=f"Bearer {key}", **other).status == 200
+
+
+def test_a_log_line_has_nothing_that_a_terminal_acts_on() -> None:
+    record = logging.LogRecord("edgeformer.serve", logging.ERROR, "", 0, "request failed", (), None)
+    record.fields = {"what": "\x1b[31m\u202e\u009b2J\r\n\x07é"}
+    line = JsonLines().format(record)
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line)["what"] == record.fields["what"]
+
+
+def test_the_same_error_is_logged_once_per_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(message: str) -> logging.LogRecord:
+        return logging.LogRecord("asyncio", logging.ERROR, "", 0, message, (), None)
+
+    once, now = OncePerMinute(), [100.0]
+    monkeypatch.setattr("edgeformer_runtime.serve.middleware.time.monotonic", lambda: now[0])
+    accept = "socket.accept() out of system resource\nsocket: "
+    assert [once.filter(record(f"{accept}{number}")) for number in range(5)] == [True, False, False, False, False]
+    assert once.filter(record("something else"))
+    now[0] += 61
+    assert once.filter(record(accept))
