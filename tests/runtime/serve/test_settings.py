@@ -5,6 +5,7 @@ The settings themselves say what must be tested: a new one without an entry here
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import signal
@@ -12,7 +13,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, fields
 from http.client import HTTPConnection
 from pathlib import Path
@@ -22,10 +24,10 @@ from typing import Any
 import click
 import pytest
 
+from edgeformer_runtime.cli.serve import Size
 from edgeformer_runtime.cli.serve import serve as serve_command
-from edgeformer_runtime.serve.batching import BatchLimits
 from edgeformer_runtime.serve.server import bind
-from edgeformer_runtime.serve.settings import ServeSettings
+from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import run
 from tests.runtime.serve.http import Client, serving
 from tests.runtime.serve.test_server import command, get, wait_until_ready
@@ -109,9 +111,47 @@ def uploaded_to(folder: Path) -> Callable[[Client], int]:
 
     def seen(client: Client) -> int:
         assert upload(client) == 200
-        return len(list(folder.iterdir()))
+        return len(list(folder.rglob("*.*")))
 
     return seen
+
+
+def names_host(client: Client) -> bool:
+    """Whether the link to a translated file has the name by which the client calls the server."""
+    connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
+    head = "--b\r\nContent-Disposition: form-data; name="
+    parts = [f'{head}"source"\r\n\r\nen\r\n', f'{head}"target"\r\n\r\nfr\r\n']
+    parts += [f'{head}"file"; filename="a.txt"\r\n\r\n{TEXT}\r\n--b--\r\n']
+    headers = {"Content-Type": "multipart/form-data; boundary=b", "Host": "example.org"}
+    with closing(connection):
+        connection.request("POST", "/translate_file", "".join(parts), headers)
+        return str(json.loads(connection.getresponse().read())["translatedFileUrl"]).startswith("http://example.org/")
+
+
+def is_oldest_connection_closed(client: Client) -> bool:
+    address = ("127.0.0.1", int(client.url.rpartition(":")[2]))
+    with ExitStack() as stack:
+        first, *_ = (stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(4))
+        try:
+            return first.recv(1) == b""
+        except ConnectionResetError:
+            return True
+        except TimeoutError:
+            return False
+
+
+def longest_output(client: Client) -> tuple[int, bool]:
+    """Whether a request may ask for three tokens, and whether one that does not ask gets more than one."""
+    body = {"texts": [TEXT], "source": "en", "target": "fr"}
+    (text,) = client.json("/v1/translate", body).json["translations"]
+    return translate(client, options={"max_length": 3}), len(text["text"].split()) > 1
+
+
+def streams_at_a_time(client: Client) -> int:
+    """Threads that streams have, if six are read at once."""
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda number: translate(client, *[TEXT] * 5, stream=True), range(6)))
+    return sum(thread.name.startswith("stream") for thread in threading.enumerate())
 
 
 def suggest(client: Client) -> int:
@@ -150,19 +190,27 @@ def public_key(folder: Path) -> Path:
 
 EFFECTS: dict[str, Callable[[Path], Effect]] = {
     "access_log": lambda folder: Effect(True, logged, 0, 1),
+    "allowed_hosts": lambda folder: Effect(("example.org",), names_host, False, True),
     "api_keys": lambda folder: Effect(key_file(folder), translate, 200, 401),
     "batch.delay": lambda folder: Effect(0.3, has_waited, ..., True),
     "batch.max_characters": lambda folder: Effect(1, batches, 1, 3),
     "batch.max_queue": lambda folder: Effect(0, translate, 200, 503),
     "batch.max_sentences": lambda folder: Effect(1, batches, 1, 3),
     "batch.parallel": lambda folder: Effect(3, threads_of_model, 1, 3),
+    "client_files_quota": lambda folder: Effect(1, upload, 200, 413),
     "device": lambda folder: Effect("cuda", is_served, True, False),  # none, or heads that it has no kernels for
     "files": lambda folder: Effect(False, upload, 200, 403),
     "files_folder": lambda folder: Effect(folder / "files", uploaded_to(folder / "files"), 0, 1),
+    "files_quota": lambda folder: Effect(1, upload, 200, 413),
     "max_alternatives": lambda folder: Effect(0, alternatives, 200, 400),
     "max_body": lambda folder: Effect(10, translate, 200, 413),
     "max_characters": lambda folder: Effect(3, translate, 200, 400),
-    "max_streams": lambda folder: Effect(0, lambda client: translate(client, stream=True), 200, 503),
+    "max_beam": lambda folder: Effect(1, lambda client: translate(client, options={"beam_size": 2}), 200, 400),
+    "max_connections": lambda folder: Effect(2, is_oldest_connection_closed, ..., True),
+    "max_output_tokens": lambda folder: Effect(1, longest_output, (200, True), (400, False)),
+    "max_sentences": lambda folder: Effect(1, lambda client: translate(client, "The dog runs. The sea."), 200, 400),
+    "max_streams": lambda folder: Effect(1, streams_at_a_time, ..., 1),
+    "max_upload": lambda folder: Effect(10, upload, 200, 413),
     "max_texts": lambda folder: Effect(1, lambda client: translate(client, "a", "b"), 200, 400),
     "memory": lambda folder: Effect(500_000, open_models, 2, 1),
     "metrics_token": lambda folder: Effect("secret", lambda client: client.get("/metrics").status, 200, 401),
@@ -218,14 +266,16 @@ def check_workers(folder: Path) -> None:
 
 
 def check_shutdown_seconds(folder: Path) -> None:
-    with command(folder, "--shutdown-timeout", "1") as (process, url, _):
+    with command(folder, "--shutdown-timeout", "1", "--max-beam", "32") as (process, url, _):
         wait_until_ready(url)
         connection = HTTPConnection(url.removeprefix("http://"), timeout=120)
         send(connection, *["A dog runs."] * 500, options={"beam_size": 32, "min_length": 60})
         while "edgeformer_requests_in_flight 2.0" not in get(url + "/metrics"):
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
         assert answered(connection)[0] == 503
+        assert time.monotonic() - began < ServeSettings.shutdown_seconds - 5
 
 
 PROCESS = {
@@ -270,12 +320,13 @@ def test_every_setting_has_an_effect(folder: Path, tmp_path: Path, name: str) ->
 
 
 OPTIONS = [option for option in serve_command.params if isinstance(option, click.Option)]
-WITHOUT_OPTION = {"bundles", "batch.max_characters", "files_folder", "max_streams"}
+WITHOUT_OPTION = {"bundles", "batch.max_characters", "files_folder"}
 VALUES = {
+    "allowed_hosts": "example.org",
     "host": "0.0.0.0",
     "device": "cuda",
     "trusted_keys": "key.pub",
-    "trusted_proxies": "10.0.0.1",
+    "trusted_proxy": "10.0.0.1",
     "metrics_token": "secret",
     "api_keys": "keys",
     "suggestions": "suggestions",
@@ -289,7 +340,7 @@ def other_value(option: click.Option) -> str:
         least, most = float(option.type.min or 0), float(option.type.max or 99)
         value = (least + min(most, 99)) / 2
         return str(int(value) + 1 if isinstance(option.type, click.IntRange) else value)
-    return VALUES.get(str(option.name), "3M")
+    return VALUES.get(str(option.name), "3M" if isinstance(option.type, Size) else "word")
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from edgeformer_runtime.serve.api.files import KEPT_SECONDS
 from edgeformer_runtime.serve.batching import BatchReport
 from edgeformer_runtime.serve.metrics import Metrics
 from edgeformer_runtime.serve.middleware import JsonLines
+from edgeformer_runtime.serve.stored_files import KEPT_SECONDS
 from tests.runtime.serve.http import Answer, Client, serving
 from tests.runtime.test_workspace import bundle_between
 
@@ -28,7 +28,7 @@ def bundle(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def client(bundle: Path) -> Iterator[Client]:
-    with serving(bundle, access_log=True) as client:
+    with serving(bundle, access_log=True, max_body=1_000) as client:
         yield client
 
 
@@ -48,7 +48,7 @@ def responses(client: Client) -> dict[str, Answer]:
         "preflight": client.ask("/translate", None, "OPTIONS"),
         "file": upload(client),
         "metrics": client.get("/metrics"),
-        "too large": client.ask("/translate", b"x" * (2**20 + 1)),
+        "too large": client.ask("/translate", b"x" * 1_001),
     }
 
 
@@ -86,7 +86,7 @@ def test_every_request_has_an_id_of_its_own_which_the_log_has_too(client: Client
 def test_translated_files_are_removed_after_their_time(bundle: Path, tmp_path: Path) -> None:
     with serving(bundle, files_folder=tmp_path) as client:
         upload(client)
-        (first,) = tmp_path.iterdir()
+        (first,) = tmp_path.rglob("*.*")
         now = time.time()
         os.utime(first, (now, now - KEPT_SECONDS + 120))
         upload(client)
@@ -94,14 +94,14 @@ def test_translated_files_are_removed_after_their_time(bundle: Path, tmp_path: P
         os.utime(first, (now, now - KEPT_SECONDS - 1))
         upload(client)
         assert not first.exists()
-        assert len(list(tmp_path.iterdir())) == 2
+        assert len(list(tmp_path.rglob("*.*"))) == 2
 
 
 def test_every_figure_of_a_batch_is_measured_as_itself() -> None:
     metrics = Metrics()
     figures = {"sentences": 3, "requests": 2, "source_tokens": 50, "target_tokens": 70, "seconds": 1.5, "waited": 0.25}
     metrics.add_batch(BatchReport(model="m", **figures))  # type: ignore[arg-type]  # as the fields are
-    metrics.watch_queue("m", lambda: 11)
+    metrics.set_queue("m", 11)
     lines = metrics.text().decode().splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert {
