@@ -116,12 +116,10 @@ def _check(settings: ServeSettings, workspace: Workspace) -> None:
     from edgeformer_runtime.bundle.open import check_trust
     from edgeformer_runtime.engine.cpus import available_cpus
     from edgeformer_runtime.engine.onnx_session import checked_device
-    from edgeformer_runtime.serve.access import Proxies
 
     checked_device(settings.device)
     for model in workspace.models() if settings.trusted_keys else ():
         check_trust(model.path, settings.trusted_keys)
-    Proxies.of(settings.trusted_proxies)
     if settings.suggestions is not None:
         try:
             settings.suggestions.open("ab").close()

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hmac import compare_digest
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
 
@@ -136,52 +136,20 @@ class Access:
         return _digest(key) if self._limits else client
 
 
-@dataclass(frozen=True)
-class Proxies:
-    """Proxies in front of the server, which add the address of whoever asks them to ``X-Forwarded-For``."""
+def client_behind(proxies: int, peer: str, forwarded: str) -> str:
+    """Return the address of a client, going back from the server by as many proxies as there are.
 
-    count: int = 0
-    """How many there are in a row."""
-    networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    """Their addresses; or else how many there are must be known."""
-
-    @classmethod
-    def of(cls, text: str) -> Proxies:
-        """Read a number of proxies, or addresses separated by commas; ``*`` is one proxy with any address.
-
-        Raises:
-            ConfigError: it is neither.
-        """
-        text = text.strip()
-        if text == "*" or (text.isascii() and text.isdigit()):
-            return cls(1 if text == "*" else int(text))
-        networks = []
-        for address in filter(None, map(str.strip, text.split(","))):
-            try:
-                networks.append(ip_network(address))
-            except ValueError:
-                raise ConfigError(
-                    f"Trusted proxies must be a number, or IP addresses or networks, but are `{address}`."
-                ) from None
-        return cls(0, tuple(networks))
-
-    def client(self, peer: str, forwarded: str) -> str:
-        """Return the address of a client, going back from the server as long as the proxies are trusted.
-
-        Args:
-            peer: who opened the connection.
-            forwarded: the ``X-Forwarded-For`` header; what is on the left may have been written by anyone.
-        """
-        client = peer
-        for number, address in enumerate(reversed(list(map(str.strip, forwarded.split(","))))):
-            if not is_address(address) or not self.trusts(client, number):
-                break
-            client = address
-        return client
-
-    def trusts(self, address: str, number: int = 0) -> bool:
-        """Whether an address is one of a proxy, so many addresses back from the server."""
-        return number < self.count or any(ip_address(address) in network for network in self.networks)
+    Args:
+        proxies: how many proxies there are in a row; each adds the address of whoever asks it to what it was sent.
+        peer: who opened the connection.
+        forwarded: the ``X-Forwarded-For`` header; what is on the left may have been written by anyone.
+    """
+    client = peer
+    for _, address in zip(range(proxies), reversed(forwarded.split(",")), strict=False):
+        if not is_address(address.strip()):
+            break
+        client = address.strip()
+    return client
 
 
 def is_address(text: str) -> bool:

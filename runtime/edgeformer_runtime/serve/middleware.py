@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgeformer_runtime.serve.access import Proxies, is_address
+from edgeformer_runtime.serve.access import client_behind
 from edgeformer_runtime.serve.batching import QueueFullError
 from edgeformer_runtime.serve.context import Context, error_response
 from edgeformer_runtime.serve.errors import ApiError, json_response
@@ -49,7 +49,7 @@ class Shell:
         self._app, self._context, self._paths = app, context, paths
         self._metrics, self._logs = context.metrics, context.settings.access_log
         settings = context.settings
-        self._proxies, self._settings = Proxies.of(settings.trusted_proxies), settings
+        self._settings = settings
         self._held = 0
         """Bytes of the requests that have not been answered."""
         self._max_held = HELD_BODIES * max(settings.max_body, settings.max_upload)
@@ -97,9 +97,9 @@ class Shell:
 
     def _look_behind_proxies(self, scope: Scope) -> None:
         """Replace the address of the last proxy, and the scheme it was asked with, by those of the client."""
-        headers, (peer, port) = Headers(scope=scope), scope.get("client") or ("", 0)
-        if is_address(peer) and self._proxies.trusts(peer):
-            scope["client"] = self._proxies.client(peer, ",".join(headers.getlist("x-forwarded-for"))), port
+        if proxies := self._settings.trusted_proxies:
+            headers, (peer, port) = Headers(scope=scope), scope.get("client") or ("", 0)
+            scope["client"] = client_behind(proxies, peer, ",".join(headers.getlist("x-forwarded-for"))), port
             scheme = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
             scope["scheme"] = scheme if scheme in ("http", "https") else scope["scheme"]
 

@@ -106,12 +106,12 @@ class ServeSettings:
         "File of API keys, one per line, each with its own texts per minute or without. Default: the environment "
         "variable EDGEFORMER_API_KEYS, separated by commas; without either, everyone may translate.",
     )
-    trusted_proxies: str = option(
-        "",
-        "--trusted-proxy",
-        "Proxies whose X-Forwarded-For is believed: how many there are in a row, or their addresses, separated by "
-        "commas. Default: none.",
-        metavar="NUMBER|ADDRESSES",
+    trusted_proxies: int = option(
+        0,
+        "--trusted-proxies",
+        "Proxies in a row through which alone the port can be reached, and whose X-Forwarded-For is believed.",
+        low=0,
+        high=16,
     )
     allowed_hosts: tuple[str, ...] = option(
         (),

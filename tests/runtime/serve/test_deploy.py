@@ -63,7 +63,7 @@ def test_the_proxy_reaches_both_servers_and_waits_longer_than_they_do() -> None:
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
     settings = parsed(services["server"]["command"])
     assert services["server"]["deploy"]["replicas"] == 2
-    assert settings["trusted_proxy"] == "1"  # nginx
+    assert settings["trusted_proxies"] == 1  # nginx
     (folder,) = services["server"]["tmpfs"]
     assert settings["files_quota"] < size(re.findall(r"size=(\d+\w)", folder)[0])
     assert services["server"]["ulimits"]["nofile"] * 3 // 4 >= settings["max_connections"]
