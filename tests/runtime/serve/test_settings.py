@@ -220,7 +220,7 @@ EFFECTS: dict[str, Callable[[Path], Effect]] = {
     "suggestions": lambda folder: Effect(folder / "suggestions", suggest, 403, 200),
     "threads": lambda folder: Effect(3, threads_of_operators, 1, 3),
     "trusted_keys": lambda folder: Effect((public_key(folder),), is_served, True, False),
-    "trusted_proxies": lambda folder: Effect("127.0.0.1", forwarded, [200, 429], [200, 200], {"rate_limit": 1}),
+    "trusted_proxies": lambda folder: Effect(1, forwarded, [200, 429], [200, 200], {"rate_limit": 1}),
 }
 """Settings of a server in this process, by name; those of batches are of ``batch``."""
 
@@ -326,7 +326,6 @@ VALUES = {
     "host": "0.0.0.0",
     "device": "cuda",
     "trusted_keys": "key.pub",
-    "trusted_proxy": "10.0.0.1",
     "metrics_token": "secret",
     "api_keys": "keys",
     "suggestions": "suggestions",
