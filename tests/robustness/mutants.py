@@ -121,7 +121,16 @@ def sites(path: Path) -> Iterator[tuple[int, int, int, str]]:
         for which, variant in enumerate(variants(node)):
             variant = ast.fix_missing_locations(ast.copy_location(variant, node))
             words = [" ".join(ast.unparse(each).split())[:100] for each in (node, variant)]
-            yield number, which, functions[node], f"{path.relative_to(PACKAGE)}:{node.lineno}: {words[0]} → {words[1]}"
+            yield (
+                number,
+                which,
+                functions[node],
+                f"{path.relative_to(PACKAGE)}:{line_of(node)}: {words[0]} → {words[1]}",
+            )
+
+
+def line_of(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 0))
 
 
 def planted(path: Path, number: int, which: int) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 import pytest
 
-from edgeformer_runtime import translator as translators
 from edgeformer_runtime.cli.search_options import search
+from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from tests.commands import run
 
@@ -35,13 +35,12 @@ WITHOUT_OPTION = {"return_attention", "return_scores"}
 def decoding_of(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """The options with which a command line decodes."""
     found: list[DecodeOptions] = []
-    decode = translators.decode
 
     def recorded(session: Any, sources: Any, options: DecodeOptions, *others: Any, **named: Any) -> Any:
         found.append(options)
         return decode(session, sources, options, *others, **named)
 
-    monkeypatch.setattr(translators, "decode", recorded)
+    monkeypatch.setattr("edgeformer_runtime.translator.decode", recorded)
 
     def decoding_of(*arguments: str) -> dict[str, Any]:
         result = run("translate", small_bundle, "--threads", "1", *arguments, "dog")
@@ -63,7 +62,7 @@ def written(option: click.Option) -> list[str]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_option_of_the_search_reaches_it(decoding_of: Callable[..., dict[str, Any]], mode: str) -> None:
-    reached = []
+    reached: list[str] = []
     for option in OPTIONS:
         is_sampling = option.opts[0].startswith(("--sampling", "--seed"))
         base = [*MODES[mode], "--beam", "1" if is_sampling else "5"]
