@@ -34,9 +34,25 @@ PACKAGE = ROOT / "runtime" / "edgeformer_runtime"
 TESTS = {
     "decoding": [
         *("alternatives", "any_session", "batching", "best_tokens", "decode", "forced_steps", "options", "prefixes"),
-        *("processors", "sampling", "scores", "search", "token_stream"),
+        *("processors", "sampling", "scores", "search", "stopping", "token_stream"),
     ],
-    "serve": [f"serve/test_{name}" for name in ("access", "batching", "libretranslate", "settings", "shell", "v1")],
+    "serve": [
+        *map(
+            "serve/test_{}".format,
+            [
+                "access",
+                "batching",
+                "connections",
+                "libretranslate",
+                "rates",
+                "service",
+                "settings",
+                "shell",
+                "statuses",
+            ],
+        ),
+        *("serve/test_stored_files", "serve/test_v1"),
+    ],
     "text": ["text"],
     "workspace": ["models", "workspace"],
 }

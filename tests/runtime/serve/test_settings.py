@@ -161,7 +161,7 @@ def suggest(client: Client) -> int:
 def logged(client: Client) -> int:
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]  # the usual way
+    handler.emit = records.append  # type: ignore[assignment,method-assign]  # the usual way
     log = logging.getLogger("edgeformer.serve")
     log.addHandler(handler)
     log.setLevel(logging.INFO)
