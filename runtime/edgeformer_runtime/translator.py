@@ -19,10 +19,9 @@ from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, check_count
-from edgeformer_runtime.decoding.requests import check_prefix, length_limit
+from edgeformer_runtime.decoding.requests import Cancel, Stop, check_prefix, length_limit
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
-from edgeformer_runtime.decoding.stopping import Cancel, Stop
 from edgeformer_runtime.engine.cpus import divide_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError, StoppedError

@@ -95,6 +95,16 @@ def test_no_step_is_made_once_nobody_wants_it(model: Translator) -> None:
     assert counters.steps == 6
 
 
+@pytest.mark.parametrize("count", range(5))
+def test_a_translation_is_given_up_while_its_prefix_is_read(model: Translator, count: int) -> None:
+    (translation,) = model.translate(
+        ["A dog runs."], target_prefix="green dog", cancel=after(count), on_error="return", min_length=20
+    )
+    assert isinstance(translation.error, CanceledError)
+    with pytest.raises(CanceledError):
+        list(model.translate_tokens("A dog runs.", target_prefix="green dog", cancel=after(count), min_length=20))
+
+
 def test_a_canceled_row_leaves_the_batch(model: Translator) -> None:
     counters, alone = Counters(), Counters()
     model.translate(["A dog runs."] * 2, counters=alone, min_length=30, beam_size=1)

@@ -36,8 +36,8 @@ ACCEPTED_AT_ONCE = 64
 """Connections that are accepted before others are looked at, so that old ones can be closed for new ones in time."""
 MOST_DESCRIPTORS = 65536
 """Open files that a process asks the system for at most."""
-TURNS = 10
-"""Turns of the event loop after which all that had arrived at the first one has been read. A request on a new
+TURNS = BACKLOG // ACCEPTED_AT_ONCE + 4
+"""Turns of the event loop after which all that had arrived at the first one has been read. A request on the last new
 connection needs four: to accept it, to set it up, to wait for data and to read them."""
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.stopping import Stop
+from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.serve.batching import Batcher, BatchReport, Setting, Ticket
 from edgeformer_runtime.serve.settings import ServeSettings
