@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from edgeformer_runtime.decoding.loop import Counters, search_steps
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.requests import make_requests
+from edgeformer_runtime.decoding.requests import Stop, make_requests
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import StepSession
-from edgeformer_runtime.decoding.stopping import Stop
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
 

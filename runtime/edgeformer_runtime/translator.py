@@ -19,10 +19,9 @@ from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, check_count
-from edgeformer_runtime.decoding.requests import check_prefix, length_limit
+from edgeformer_runtime.decoding.requests import Cancel, Stop, check_prefix, length_limit
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
-from edgeformer_runtime.decoding.stopping import Cancel, Stop
 from edgeformer_runtime.engine.cpus import divide_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError, StoppedError
@@ -446,9 +445,10 @@ class Translator(Generic[SessionT_co]):
             self.session.open_attention()  # a bundle without attention is an error before any work
         prefixes = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
         sources = self._encoded(texts, prefixes, first, options, on_error)
+        own_stops: Sequence[Stop | None] = [None] * len(texts) if stops is None else stops
         read = [
             (source.ids, prefix, stop)
-            for source, prefix, stop in zip(sources, prefixes, stops or [None] * len(texts), strict=True)
+            for source, prefix, stop in zip(sources, prefixes, own_stops, strict=True)
             if isinstance(source, Source) and source.ids
         ]
         decoded = iter(

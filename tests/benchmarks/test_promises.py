@@ -40,7 +40,7 @@ def maker(server: Serving, **more: Any) -> Callable[[], bytes]:
 def test_an_overloaded_server_answers_or_refuses(bundle: Path) -> None:
     with serving(bundle, "--threads", "1", "--queue", "16", "--batch-sentences", "4") as server:
         make = maker(server, timeout=1.0, options=SLOW)
-        result = asyncio.run(overload.measured(server, make, 4.0, 3.0, 1.0, 0))
+        result = asyncio.run(overload.measured(server, make, 16.0, 1.5, 1.0, 0))
     assert set(result.outcomes) <= overload.ALLOWED
     assert result.outcomes["200"] > 0
     assert sum(result.outcomes.values()) > result.outcomes["200"]

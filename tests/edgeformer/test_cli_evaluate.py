@@ -97,7 +97,7 @@ def test_the_tokenizer_is_that_of_the_signature(small_bundle: Path, files: tuple
     result = evaluated(small_bundle, *files, "--beam", "1", "--tokenize", "none")
     assert "tok:none" in result["scores"]["bleu_signature"]
     message = error("evaluate", small_bundle, "--source", files[0], "--reference", files[1], "--tokenize", "klingon")
-    assert "`tokenize` must be one of" in message
+    assert "`--tokenize` must be one of" in message
 
 
 def test_an_empty_line_is_an_empty_translation(small_bundle: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime.decoding.batching import length_sorted_batches, pad
+from edgeformer_runtime.decoding.batching import MAX_ROWS, length_sorted_batches, pad
 
 LENGTHS = st.lists(st.integers(0, 60), max_size=40)
 
@@ -30,6 +30,13 @@ def test_batches_keep_the_bound_and_are_no_smaller_than_they_must(lengths: list[
     for batch in batches[:-1]:
         longest = max(1, lengths[batch[0]])
         assert beam * (len(batch) + 1) * longest > bound
+
+
+@pytest.mark.parametrize("beam", [1, 3, 32, MAX_ROWS, MAX_ROWS + 1])
+def test_a_step_has_no_more_rows_than_the_maximum(beam: int) -> None:
+    sizes = [len(batch) for batch in length_sorted_batches([1] * (2 * MAX_ROWS), beam, 2**31)]
+    assert sizes[0] == max(1, MAX_ROWS // beam)
+    assert all(size == sizes[0] for size in sizes[:-1])
 
 
 def test_a_sentence_beyond_the_bound_makes_a_batch_of_its_own() -> None:

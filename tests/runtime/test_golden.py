@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.precision import PRECISIONS, Precision
@@ -200,3 +202,18 @@ def test_small_differences_of_all_tensors_add_up(small_bundle: Path, tmp_path: P
         "first difference in example 1: the encoder's `source_mask` (relative difference 0.0005, tolerance 0.00025)"
         in problem
     )
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.01, 2.0])
+def test_attention_that_does_not_sum_to_one_is_found(
+    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, factor: float
+) -> None:
+    translator = Translator.open(small_bundle, threads=1)
+    assert check_golden(translator).problems == ()
+    attention = Translator.attention
+
+    def scaled(self: Any, translations: Any, **options: Any) -> list[Attention]:
+        return [replace(found, weights=found.weights * factor) for found in attention(self, translations, **options)]
+
+    monkeypatch.setattr(Translator, "attention", scaled)
+    assert check_golden(translator).problems == ("attention weights of example 1 do not add up to one",)

@@ -95,6 +95,16 @@ def test_no_step_is_made_once_nobody_wants_it(model: Translator) -> None:
     assert counters.steps == 6
 
 
+@pytest.mark.parametrize("count", range(5))
+def test_a_translation_is_given_up_while_its_prefix_is_read(model: Translator, count: int) -> None:
+    (translation,) = model.translate(
+        ["A dog runs."], target_prefix="green dog", cancel=after(count), on_error="return", min_length=20
+    )
+    assert isinstance(translation.error, CanceledError)
+    with pytest.raises(CanceledError):
+        list(model.translate_tokens("A dog runs.", target_prefix="green dog", cancel=after(count), min_length=20))
+
+
 def test_a_canceled_row_leaves_the_batch(model: Translator) -> None:
     counters, alone = Counters(), Counters()
     model.translate(["A dog runs."] * 2, counters=alone, min_length=30, beam_size=1)
@@ -108,10 +118,10 @@ def test_a_canceled_row_leaves_the_batch(model: Translator) -> None:
 def test_a_deadline_is_an_error_with_a_name(model: Translator) -> None:
     for translate in (model.translate, TextTranslator(model).translate):
         with pytest.raises(TimedOutError, match="longer than its `timeout`") as caught:
-            translate(TEXTS, timeout=0)  # type: ignore[operator]  # both take texts
+            translate(TEXTS, timeout=0)
         assert isinstance(caught.value, TimeoutError)
         assert isinstance(caught.value, StoppedError)
-        assert translate(TEXTS, timeout=3600)[0].text  # type: ignore[operator]
+        assert translate(TEXTS, timeout=3600)[0].text
     with pytest.raises(TimedOutError):
         list(model.translate_stream(iter(TEXTS), timeout=0, chunk=1))
     with pytest.raises(TimedOutError):

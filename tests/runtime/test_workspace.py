@@ -275,3 +275,18 @@ def test_a_removed_bundle_is_closed(folder: Path) -> None:
         assert used.translate([TEXT])[0].text
     with pytest.raises(SessionError):
         used.translate([TEXT])
+
+
+def test_a_model_is_open_if_what_is_open_is_what_is_on_disk(small_bundle: Path, tmp_path: Path) -> None:
+    path = bundle_between(small_bundle, tmp_path, "bundle", "en", "fr")
+    models = workspace({"bundle": path})
+    assert not models.is_open(models.model("bundle"))
+    with models.lease("bundle"):
+        assert models.is_open(models.model("bundle"))
+    assert models.is_open(models.model("bundle"))
+    replace_bundle(path, bundle_between(small_bundle, tmp_path, "new", "en", "fr"))
+    assert not models.is_open(models.model("bundle"))
+    with models.lease("bundle"):
+        assert models.is_open(models.model("bundle"))
+    models.close()
+    assert not models.is_open(models.model("bundle"))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_network
+from dataclasses import Field, fields
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import click
 
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.terminal import echo
 from edgeformer_runtime.errors import ConfigError
+from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.serve.settings import ServeSettings
     from edgeformer_runtime.workspace.workspace import Workspace
 
 _SIZE = re.compile(r"(\d{1,12})\s*([kKMG]?)i?[bB]?")
@@ -36,96 +36,42 @@ class Size(click.ParamType[int]):
         return int(match[1]) * _UNITS[match[2]]
 
 
+def _declarations(settings: type) -> dict[str, options.Declaration]:
+    """Options of the command line for the settings that declare one."""
+    kinds = get_type_hints(settings)
+    return {each.name: _declaration(each, kinds[each.name]) for each in fields(settings) if "flag" in each.metadata}
+
+
+def _declaration(setting: Field[Any], kind: Any) -> options.Declaration:
+    """The option of a setting, whose type follows from that of the setting."""
+    details, default = setting.metadata, cast(Any, setting.default)
+    flag, help = details["flag"], details["help"]
+    shown: dict[str, Any] = {name: details[name] for name in ("metavar", "envvar") if name in details}
+    if details.get("is_size"):
+        shown["type"] = Size()
+    elif kind in (int, float, int | None):
+        shown["type"] = (click.FloatRange if kind is float else click.IntRange)(details.get("low"), details.get("high"))
+    elif kind == Path | None:
+        shown["type"] = click.Path(path_type=Path)
+    elif kind == tuple[str, ...]:
+        shown["multiple"] = True
+    elif kind is bool:
+        flag = f"{flag}/--no-{flag.removeprefix('--')}"
+    if default not in (None, "", ()):
+        shown |= {"default": f"{default // 2**20}M" if details.get("is_size") else default, "show_default": True}
+    return click.option(flag, help=help, **shown)
+
+
 @click.command()
 @click.argument("bundles", nargs=-1, metavar="[BUNDLE]...")
 @options.group(
     "server",
-    host=click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is all."),
-    port=click.option(
-        "--port", type=click.IntRange(0, 65535), default=5000, show_default=True, help="0 is any free one."
-    ),
-    workers=click.option(
-        "--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes that share the port."
-    ),
+    **_declarations(ServeSettings),
     threads=options.worker_threads,
     device=options.device,
-    memory=click.option(
-        "--memory",
-        type=Size(),
-        help="Size of the bundles that each process keeps open, such as 512M. Default: no limit.",
-    ),
     trusted_keys=options.trusted_keys,
-    request_seconds=click.option(
-        "--timeout", type=click.FloatRange(0.01, 3600), default=60.0, show_default=True, help="Seconds for a request."
-    ),
-    shutdown_seconds=click.option(
-        "--shutdown-timeout",
-        type=click.FloatRange(1, 3600),
-        default=30.0,
-        show_default=True,
-        help="Seconds that accepted requests have to finish after SIGTERM.",
-    ),
-    max_body=click.option("--max-body", type=Size(), default="1M", show_default=True, help="Size of a request."),
-    max_characters=click.option(
-        "--char-limit", type=click.IntRange(1), help="Characters of a text. Default: no limit."
-    ),
-    max_texts=click.option(
-        "--batch-limit", type=click.IntRange(1), default=512, show_default=True, help="Texts of a request."
-    ),
-    max_alternatives=click.option(
-        "--alternatives-limit", type=click.IntRange(0, 31), default=8, show_default=True, help="Alternatives per text."
-    ),
-    rate_limit=click.option(
-        "--req-limit", type=click.IntRange(1), help="Texts per minute and client, or API key. Default: no limit."
-    ),
-    api_keys=click.option(
-        "--api-keys",
-        type=click.Path(path_type=Path),
-        help="File of API keys, one per line, each with its own texts per minute or without. Default: the environment "
-        "variable EDGEFORMER_API_KEYS, separated by commas; without either, everyone may translate.",
-    ),
-    trusted_proxies=click.option(
-        "--trusted-proxy",
-        "trusted_proxies",
-        metavar="ADDRESSES",
-        help="Addresses of proxies whose X-Forwarded-For is believed, separated by commas.",
-    ),
-    metrics_token=click.option(
-        "--metrics-token", envvar="EDGEFORMER_METRICS_TOKEN", help="Bearer token that /metrics requires."
-    ),
-    suggestions=click.option(
-        "--suggestions", type=click.Path(path_type=Path), help="File to append suggested translations to. Default: off."
-    ),
-    files=click.option("--files/--no-files", default=True, show_default=True, help="Translate files."),
-    page=click.option("--page/--no-page", default=True, show_default=True, help="Serve the page."),
-    access_log=click.option(
-        "--log/--no-log", default=True, show_default=True, help="Log requests, without their texts."
-    ),
 )
-@options.group(
-    "batch",
-    max_sentences=click.option(
-        "--batch-sentences", type=click.IntRange(1, 4096), default=64, show_default=True, help="Sentences of a batch."
-    ),
-    parallel=click.option(
-        "--batches",
-        "parallel",
-        type=click.IntRange(1, 256),
-        default=1,
-        show_default=True,
-        help="Batches that each process translates at a time per model, sharing its weights.",
-    ),
-    delay=click.option(
-        "--batch-delay",
-        type=click.FloatRange(0, 1),
-        default=0.002,
-        show_default=True,
-        help="Seconds that a sentence waits for others if nothing is being translated.",
-    ),
-    max_queue=click.option(
-        "--queue", "max_queue", type=click.IntRange(1), default=2048, show_default=True, help="Sentences that may wait."
-    ),
-)
+@options.group("batch", **_declarations(BatchLimits))
 def serve(bundles: tuple[str, ...], server: dict[str, Any], batch: dict[str, Any]) -> None:
     """Serve bundles over HTTP.
 
@@ -142,9 +88,7 @@ def serve(bundles: tuple[str, ...], server: dict[str, Any], batch: dict[str, Any
     """
     try:
         from edgeformer_runtime.serve.app import make_workspace
-        from edgeformer_runtime.serve.batching import BatchLimits
         from edgeformer_runtime.serve.server import bind, serve
-        from edgeformer_runtime.serve.settings import ServeSettings
     except ModuleNotFoundError as error:
         raise click.ClickException(f"This command needs `{error.name}`: pip install 'edgeformer[serve]'.") from None
     from edgeformer_runtime.serve.access import Access
@@ -176,11 +120,6 @@ def _check(settings: ServeSettings, workspace: Workspace) -> None:
     checked_device(settings.device)
     for model in workspace.models() if settings.trusted_keys else ():
         check_trust(model.path, settings.trusted_keys)
-    for address in filter(None, map(str.strip, (settings.trusted_proxies or "").split(","))):
-        try:
-            _ = address == "*" or ip_network(address)
-        except ValueError:
-            raise ConfigError(f"A trusted proxy must be an IP address or a network, but is `{address}`.") from None
     if settings.suggestions is not None:
         try:
             settings.suggestions.open("ab").close()

@@ -19,7 +19,7 @@ from edgeformer_runtime.decoding.batching import pad
 from edgeformer_runtime.decoding.coverage import ranked_by_coverage
 from edgeformer_runtime.decoding.options import DecodeOptions, check_count
 from edgeformer_runtime.decoding.processors import build_processors, spread
-from edgeformer_runtime.decoding.requests import Request, length_limit, make_requests, request_batches
+from edgeformer_runtime.decoding.requests import Request, Stop, length_limit, make_requests, request_batches
 from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, Hypothesis, Search
 from edgeformer_runtime.decoding.session import (
     DecoderState,
@@ -30,7 +30,6 @@ from edgeformer_runtime.decoding.session import (
     SizedSession,
     StepSession,
 )
-from edgeformer_runtime.decoding.stopping import Stop
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES, MAX_WORKERS
 
@@ -213,24 +212,17 @@ def search_steps(
         counters: counters to add times and counts to.
 
     Yields:
-        The search after each of its steps, always the same object.
+        The search after each of its steps, always the same object; at least once.
     """
     clock = time.perf_counter
     begin = clock()
     state, listing, special = _start(session, requests)
     processors = build_processors(options, special, requests)
-    search: Search
-    if options.beam_size == 1:
-        search = GreedySearch(requests, options, special)
-    else:
-        best, multiple = session.best_tokens, session.row_multiple
-        search = BeamSearch(requests, options, special, best, row_multiple=multiple)
+    search = _search(session, requests, options, special)
     if len(search.token) > len(requests):  # the search starts with several rows per sentence
         state.select(np.arange(len(requests)).repeat(len(search.token) // len(requests)), None)
     counters.encoder_seconds += clock() - begin
     counters.batches += 1
-
-    may_stop = any(request.stop is not None for request in requests)
 
     def step(token: IntArray) -> FloatArray:
         step_begin = clock()
@@ -241,7 +233,7 @@ def search_steps(
         return logits
 
     for token in search.before:
-        if may_stop and len(_stopped(requests, range(len(requests)))) == len(requests):
+        if len(_stopped(requests, range(len(requests)))) == len(requests):
             search.drop(range(len(requests)))
             yield search
             break
@@ -257,7 +249,7 @@ def search_steps(
         if is_first:
             counters.first_token_seconds += clock() - begin
             is_first = False
-        if may_stop and (given_up := _stopped(requests, set(search.sentence.tolist()))):
+        if given_up := _stopped(requests, set(search.sentence.tolist())):
             advance = advance.then(search.drop(given_up))
         is_finished = search.is_finished
         if is_finished or advance.sentences is not None:  # a state is largest before sentences are dropped
@@ -266,6 +258,15 @@ def search_steps(
             state.select(advance.rows, advance.sentences)
         yield search
     counters.batch_seconds += clock() - begin
+
+
+def _search(
+    session: StepSession, requests: Sequence[Request], options: DecodeOptions, special: SpecialTokens
+) -> Search:
+    if options.beam_size == 1:
+        return GreedySearch(requests, options, special)
+    best, multiple = session.best_tokens, session.row_multiple
+    return BeamSearch(requests, options, special, best, row_multiple=multiple)
 
 
 def _start(session: StepSession, requests: Sequence[Request]) -> tuple[DecoderState, ListedState | None, SpecialTokens]:

@@ -9,12 +9,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hmac import compare_digest
+from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
 
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.serve.errors import ApiError
 
+WRONG_KEYS = 10
+"""Wrong API keys that a client may send per minute; with further ones it has to wait, whether they are right or not."""
 KEYS_VARIABLE = "EDGEFORMER_API_KEYS"
 """Environment variable with API keys, separated by commas."""
 MAX_CLIENTS = 10_000
@@ -36,8 +40,9 @@ class RateLimiter:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._lock = Lock()
 
-    def check(self, client: str, limit: int, cost: int) -> None:
-        """Count texts of a client. A request of more texts than the limit counts as the limit.
+    def check(self, client: str, limit: int, cost: int, *, counts: bool = True) -> None:
+        """Count texts of a client, or only check whether it has to wait. A request of more texts than the limit counts
+        as the limit.
 
         Raises:
             ApiError: 429, the client has to wait.
@@ -53,7 +58,7 @@ class RateLimiter:
             if bucket.left < cost:
                 seconds = math.ceil((cost - bucket.left) * 60 / limit)
                 raise ApiError(429, f"Slowdown: {limit} per 1 minute", {"Retry-After": str(seconds)})
-            bucket.left -= cost
+            bucket.left -= cost if counts else 0
 
 
 class Access:
@@ -108,11 +113,52 @@ class Access:
             if not key:
                 raise ApiError(missing_status, "Please contact the server operator to get an API key")
             digest = _digest(key)  # compared by hash, so that the time says nothing about the key
+            self._limiter.check(f"wrong keys of {client}", WRONG_KEYS, 1, counts=digest not in self._limits)
             if digest not in self._limits:
                 raise ApiError(403, "Invalid API key")
             client, limit = digest, self._limits[digest] or limit
         if limit is not None:
             self._limiter.check(client, limit, cost)
+
+    def check_token(self, token: str, expected: str, client: str) -> None:
+        """Check a bearer token that is not an API key.
+
+        Raises:
+            ApiError: it is wrong, or the client has to wait after several wrong ones.
+        """
+        is_right = compare_digest(token.encode(), expected.encode())
+        self._limiter.check(f"wrong keys of {client}", WRONG_KEYS, 1, counts=not is_right)
+        if not is_right:
+            raise ApiError(401, "Unauthorized")
+
+    def identity(self, key: str, client: str) -> str:
+        """What tells a client that was checked from others: its API key, if there are any, or its address."""
+        return _digest(key) if self._limits else client
+
+
+def client_behind(proxies: int, peer: str, forwarded: str) -> str:
+    """Return the address of a client, going back from the server by as many proxies as there are.
+
+    Args:
+        proxies: how many proxies there are in a row; each adds the address of whoever asks it to what it was sent.
+        peer: who opened the connection.
+        forwarded: the ``X-Forwarded-For`` header; what is on the left may have been written by anyone.
+    """
+    client = peer
+    for _, address in zip(range(proxies), reversed(forwarded.split(",")), strict=False):
+        if not is_address(address.strip()):
+            break
+        client = address.strip()
+    return client
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is an IP address."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_keys(lines: Iterable[str]) -> dict[str, int | None]:

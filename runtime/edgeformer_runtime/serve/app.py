@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from hmac import compare_digest
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -21,12 +19,14 @@ from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
 from edgeformer_runtime.serve.access import Access
 from edgeformer_runtime.serve.api import files, libretranslate, page, v1
-from edgeformer_runtime.serve.context import Context, bearer_token, context_of, endpoint
-from edgeformer_runtime.serve.errors import ApiError, json_response
+from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, endpoint
+from edgeformer_runtime.serve.errors import json_response
 from edgeformer_runtime.serve.metrics import CONTENT_TYPE, Metrics
 from edgeformer_runtime.serve.middleware import Shell
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import ServeSettings
+from edgeformer_runtime.serve.stored_files import StoredFiles
+from edgeformer_runtime.temporaries import temporary
 from edgeformer_runtime.translator import Translator
 from edgeformer_runtime.workspace.workspace import Workspace
 
@@ -59,13 +59,7 @@ def make_context(settings: ServeSettings) -> Context:
     """
     metrics = Metrics()
     limit = settings.rate_limit
-    service = Service(
-        make_workspace(settings),
-        settings.batch,
-        max_streams=settings.max_streams,
-        report=metrics.add_batch,
-        watch=metrics.watch_queue,
-    )
+    service = Service(make_workspace(settings), settings, report=metrics.add_batch, watch=metrics.set_queue)
     return Context(settings, service, Access.of(settings.api_keys, limit), metrics)
 
 
@@ -87,10 +81,16 @@ async def ready(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """``GET /metrics``, for Prometheus."""
     context = context_of(request)
-    token = context.settings.metrics_token
-    if token and not compare_digest(bearer_token(request).encode(), token.encode()):
-        raise ApiError(401, "Unauthorized")
+    if token := context.settings.metrics_token:
+        context.access.check_token(bearer_token(request), token, client_of(request))
     return Response(await asyncio.to_thread(context.metrics.text), headers={"Content-Type": CONTENT_TYPE})
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """A temporary folder of this server. Those of servers that were killed are removed."""
+    with temporary(Path(gettempdir()) / "edgeformer-serve", lambda path: path.mkdir(mode=0o700)) as folder:
+        yield folder
 
 
 def make_app(context: Context) -> ASGIApp:
@@ -98,9 +98,10 @@ def make_app(context: Context) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        with TemporaryDirectory(prefix="edgeformer-files-") as folder:
-            if context.settings.files and context.settings.files_folder is None:
-                context.settings = replace(context.settings, files_folder=Path(folder))
+        settings = context.settings
+        with own_folder() if settings.files_folder is None else nullcontext(settings.files_folder) as folder:
+            if settings.files:
+                context.files = StoredFiles(folder, settings.files_quota, settings.client_files_quota)
             yield
             await asyncio.to_thread(context.service.close)
 

@@ -5,19 +5,23 @@ A sentence gets the same translation in any batch, so that requests do not notic
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Condition, Thread
+from typing import Self, TypeVar
 
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.serve.settings import BatchLimits
 from edgeformer_runtime.translator import Translation, Translator
-from edgeformer_runtime.workspace.workspace import Workspace
+
+Measured = TypeVar("Measured")
 
 WAIT_SHARE = 0.5
 """Share of the time of a request that it may be expected to wait. The rest is for its translation, and for what cannot
@@ -38,24 +42,6 @@ class QueueFullError(EdgeformerError):
 
 class ClosedError(EdgeformerError):
     """The server is shutting down."""
-
-
-@dataclass(frozen=True)
-class BatchLimits:
-    """When a batch is full, and when a queue is."""
-
-    max_sentences: int = 64
-    """Sentences of a batch, which the translator divides further by their length in tokens."""
-    max_characters: int = 16384
-    """Characters of a batch; a longer sentence is a batch of its own."""
-    delay: float = 0.002
-    """Seconds that the first sentence of an idle model waits for others, if the last batch was of several requests."""
-    parallel: int = 1
-    """Batches that a model translates at a time, sharing its weights."""
-    max_queue: int = 2048
-    """Sentences that may wait; a request is refused if there are as many when it comes, or if it would have to wait for
-    too long. As requests take turns, one counts as no more than a batch, so that a long text does not shut out
-    others."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +70,15 @@ class BatchReport:
 
 
 @dataclass(eq=False)
-class _Ticket:
-    """The sentences of a request and the translations there are so far."""
+class Ticket:
+    """A request in a queue, from before its sentences are known until they are translated. Leaving its ``with``
+    statement gives up what is not translated yet."""
 
-    sentences: Sequence[str]
-    setting: Setting
+    expected: int
+    """Approximate number of sentences."""
+    sentences: Sequence[str] = ()
+    setting: Setting | None = None
+    """``None`` until the sentences are known."""
     future: Future[list[Translation]] = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
     taken: int = 0
@@ -97,25 +87,22 @@ class _Ticket:
 
     @property
     def waiting(self) -> int:
-        return 0 if self.future.done() else len(self.sentences) - self.taken
+        """Number of sentences that wait, as far as they are known."""
+        return 0 if self.future.done() or self.setting is None else len(self.sentences) - self.taken
+
+    @property
+    def held(self) -> int:
+        """Number of sentences that wait or are expected."""
+        return self.expected if self.setting is None and not self.future.done() else self.waiting
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.future.cancel()
 
 
-class Place:
-    """A place in a queue for sentences that are still being prepared. Use :meth:`Batcher.place`."""
-
-    def __init__(self, batcher: Batcher, held: int) -> None:
-        self._batcher, self.held = batcher, held
-
-    def submit(self, sentences: Sequence[str], setting: Setting) -> Future[list[Translation]]:
-        """Queue the sentences; see :meth:`Batcher.submit`.
-
-        Raises:
-            ClosedError: :meth:`Batcher.close` was called.
-        """
-        return self._batcher.queue(self, sentences, setting)
-
-
-Part = tuple[_Ticket, range]
+Part = tuple[Ticket, range]
 """Positions of successive sentences of one ticket within a batch."""
 
 
@@ -123,29 +110,27 @@ class Batcher:
     """A model's queue and the threads that empty it.
 
     Args:
-        workspace: where the model is.
         model: its name.
         limits: sizes of batches and of the queue.
         report: called after each batch, in one of the model's threads.
+        watch: called with the number of sentences that wait, whenever it changes.
     """
 
     def __init__(
         self,
-        workspace: Workspace,
         model: str,
-        limits: BatchLimits = BatchLimits(),  # immutable
+        limits: BatchLimits = BatchLimits(),  # noqa: B008, is frozen
         report: Callable[[BatchReport], object] = lambda report: None,
+        watch: Callable[[int], object] = lambda length: None,
     ) -> None:
-        self._workspace, self._model, self._limits, self._report = workspace, model, limits, report
-        self._tickets: deque[_Ticket] = deque()
+        self._model, self._limits, self._report, self._watch = model, limits, report, watch
+        self._tickets: deque[Ticket] = deque()
         self._changed = Condition()
         self._is_closed = False
         self._is_shared = True
         """Whether the last batch was of several requests."""
-        self._coming = 0
-        """Sentences that have a place, but are not there yet."""
         self._rate = 0.0
-        """Sentences per second while there were any, from their places in the queue to their translations; smoothed."""
+        """Sentences per second while there were any, from :meth:`admit` to their translations; smoothed."""
         self._busy_since = self._ended = 0.0
         self._threads = [
             Thread(target=self._work, name=f"translate {model} {number}", daemon=True)
@@ -160,9 +145,8 @@ class Batcher:
         with self._changed:
             return sum(ticket.waiting for ticket in self._tickets)
 
-    @contextmanager
-    def place(self, count: int, seconds: float = math.inf) -> Iterator[Place]:
-        """Take a place in the queue, before the work of preparing sentences.
+    def admit(self, count: int, seconds: float = math.inf) -> Ticket:
+        """Let a request into the queue, before the work of preparing its sentences.
 
         Args:
             count: approximate number of the sentences.
@@ -171,53 +155,48 @@ class Batcher:
         Raises:
             QueueFullError: too many sentences wait, or they would wait for too much of their time.
         """
+        most = self._limits.max_sentences
         with self._changed:
-            waiting = sum(ticket.waiting for ticket in self._tickets) + self._coming
-            held = sum(min(ticket.waiting, self._limits.max_sentences) for ticket in self._tickets) + self._coming
+            held = sum(min(ticket.held, most) for ticket in self._tickets)
             if not held:
                 self._busy_since = time.monotonic()
-            is_queue = held > self._limits.max_sentences // 4  # fewer are translated together
+            is_queue = held > most // 4  # fewer are translated together
             expected = held / self._rate if self._rate and is_queue else 0.0
             if held >= self._limits.max_queue or expected > WAIT_SHARE * seconds:
+                waiting = sum(ticket.held for ticket in self._tickets)
                 raise QueueFullError(min(60, max(1, round(waiting / self._rate))) if self._rate else 1)
-            place = Place(self, min(count, self._limits.max_sentences))
-            self._coming += place.held
-        try:
-            yield place
-        finally:
-            with self._changed:
-                self._leave(place)
+            ticket = Ticket(min(count, most))
+            self._tickets.append(ticket)
+        return ticket
 
-    def submit(self, sentences: Sequence[str], setting: Setting) -> Future[list[Translation]]:
+    def submit(
+        self, sentences: Sequence[str], setting: Setting, ticket: Ticket | None = None
+    ) -> Future[list[Translation]]:
         """Queue sentences.
+
+        Args:
+            sentences: sentences to translate.
+            setting: how to translate them.
+            ticket: what :meth:`admit` returned, which it is called for otherwise.
 
         Returns:
             Their translations, in order; sentences that cannot be translated have an error. If it is canceled,
-            sentences that still wait are dropped.
+            sentences that still wait are dropped, and those being translated are given up.
 
         Raises:
             QueueFullError: too many sentences wait.
             ClosedError: :meth:`close` was called.
         """
-        with self.place(len(sentences)) as place:
-            return place.submit(sentences, setting)
-
-    def queue(self, place: Place, sentences: Sequence[str], setting: Setting) -> Future[list[Translation]]:
-        """Queue sentences that have a place; see :meth:`submit`."""
-        ticket = _Ticket(sentences, setting)
+        ticket = ticket or self.admit(len(sentences))
         with self._changed:
-            self._leave(place)
             if self._is_closed:
                 raise ClosedError("The server is shutting down.")
-            if sentences:
-                self._tickets.append(ticket)
-                self._changed.notify_all()
-            else:
+            ticket.sentences, ticket.setting = sentences, setting
+            if not sentences:
                 ticket.future.set_result([])
+            self._changed.notify_all()
+            self._measure()
         return ticket.future
-
-    def _leave(self, place: Place) -> None:
-        self._coming, place.held = self._coming - place.held, 0
 
     def close(self) -> None:
         """Finish what is queued, and end the threads."""
@@ -227,29 +206,36 @@ class Batcher:
         for thread in self._threads:
             thread.join()
 
+    def _measure(self) -> None:
+        _call(self._watch, sum(ticket.waiting for ticket in self._tickets))
+
     def _work(self) -> None:
         while batch := self._take():
-            sentences = sum(len(part) for _, part in batch)
             self._translate(batch)
             with self._changed:
                 previous, self._ended = max(self._ended, self._busy_since), time.monotonic()
-                rate = sentences / max(self._ended - previous, 1e-6)
+                rate = sum(len(part) for _, part in batch) / max(self._ended - previous, 1e-6)
                 self._rate = 0.8 * self._rate + 0.2 * rate if self._rate else rate
 
     def _take(self) -> list[Part]:
         """Wait for sentences and take a batch with the setting of the oldest; empty after the last one."""
         with self._changed:
             while True:
-                self._tickets = deque(ticket for ticket in self._tickets if ticket.waiting)
-                if self._tickets:
+                self._tickets = deque(ticket for ticket in self._tickets if ticket.held)
+                if self._has_sentences():
                     batch = self._parts()
                     self._is_shared = len(batch) > 1
+                    self._measure()
                     return batch
+                self._measure()
                 if self._is_closed:
                     return []
-                self._changed.wait_for(lambda: self._tickets or self._is_closed)
+                self._changed.wait_for(lambda: self._has_sentences() or self._is_closed)
                 if self._is_shared:
                     self._changed.wait_for(self._has_batch, timeout=self._limits.delay)
+
+    def _has_sentences(self) -> bool:
+        return any(ticket.waiting for ticket in self._tickets)
 
     def _has_batch(self) -> bool:
         return self._is_closed or sum(ticket.waiting for ticket in self._tickets) >= self._limits.max_sentences
@@ -257,9 +243,9 @@ class Batcher:
     def _parts(self) -> list[Part]:
         """Take sentences in turn from all tickets of one setting, so that a long request does not hold up short ones.
         Long requests then wait behind those of other settings."""
-        setting = self._tickets[0].setting
-        turns = deque(ticket for ticket in self._tickets if ticket.setting == setting)
-        first: dict[_Ticket, int] = {}
+        ready = [ticket for ticket in self._tickets if ticket.waiting]
+        turns = deque(ticket for ticket in ready if ticket.setting == ready[0].setting)
+        first: dict[Ticket, int] = {}
         count = characters = 0
         while turns and count < self._limits.max_sentences and characters < self._limits.max_characters:
             ticket = turns.popleft()
@@ -271,15 +257,22 @@ class Batcher:
             count, characters = count + 1, characters + len(sentence)
             if ticket.taken < len(ticket.sentences):
                 turns.append(ticket)
-        rest = [ticket for ticket in self._tickets if ticket.taken < len(ticket.sentences)]
+        rest = [ticket for ticket in self._tickets if ticket.held]
         self._tickets = deque(sorted(rest, key=lambda ticket: ticket in first))  # stable: those served go to the end
         return [(ticket, range(start, ticket.taken)) for ticket, start in first.items()]
 
     def _translate(self, batch: Sequence[Part]) -> None:
-        """Translate a batch; if that fails, each request alone, so that no request fails because of another."""
-        began = time.monotonic()
+        """Translate a batch; if that fails, each request alone, so that no request fails because of another. Requests
+        that nobody waits for any more leave it at the next step."""
+        setting, began = batch[0][0].setting, time.monotonic()
+        assert setting is not None
         try:
-            results = self._translations(batch[0][0].setting, [t.sentences[at] for t, part in batch for at in part])
+            results = setting.translator.with_languages(setting.source, setting.target).translate(
+                [ticket.sentences[at] for ticket, part in batch for at in part],
+                setting.decoding,
+                cancel=[ticket.future.done for ticket, part in batch for _ in part],
+                on_error="return",
+            )
         except Exception as error:
             if len(batch) > 1:
                 for each in batch:
@@ -288,12 +281,7 @@ class Batcher:
                 with suppress(InvalidStateError):
                     batch[0][0].future.set_exception(error)
             return
-        sizes = [(len(result.source.ids), sum(len(h.ids) for h in result.hypotheses)) for result in results]
-        source_tokens, target_tokens = (sum(column) for column in zip(*sizes, strict=True))
-        waited = began - min(ticket.arrived for ticket, _ in batch)
-        seconds = time.monotonic() - began
-        self._report(BatchReport(self._model, len(results), len(batch), source_tokens, target_tokens, seconds, waited))
-        remaining = iter(results)
+        seconds, remaining = time.monotonic() - began, iter(results)
         for ticket, part in batch:
             with self._changed:  # another thread may have the rest of the request
                 ticket.done.update((at, next(remaining)) for at in part)
@@ -301,8 +289,22 @@ class Batcher:
             if is_complete:
                 with suppress(InvalidStateError):  # canceled in the meantime
                     ticket.future.set_result([ticket.done[at] for at in range(len(ticket.sentences))])
+        report = BatchReport(
+            self._model,
+            len(results),
+            len(batch),
+            sum(len(result.source.ids) for result in results),
+            sum(len(hypothesis.ids) for result in results for hypothesis in result.hypotheses),
+            seconds,
+            began - min(ticket.arrived for ticket, _ in batch),
+        )
+        _call(self._report, report)
 
-    def _translations(self, setting: Setting, sentences: Sequence[str]) -> list[Translation]:
-        with self._workspace.lease_again(setting.translator):  # in case all who wait for this are canceled meanwhile
-            view = setting.translator.with_languages(setting.source, setting.target)
-            return view.translate(sentences, setting.decoding, on_error="return")
+
+def _call(measure: Callable[[Measured], object], value: Measured) -> None:
+    """Measure something. If that fails, the thread still has sentences to translate."""
+    try:
+        measure(value)
+    except Exception as error:
+        fields = {"error": type(error).__name__}
+        logging.getLogger("edgeformer.serve").error("not measured", extra={"fields": fields})

@@ -18,6 +18,7 @@ from edgeformer_runtime.serve.errors import ApiError, as_api_error, json_respons
 from edgeformer_runtime.serve.metrics import Metrics
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import ServeSettings
+from edgeformer_runtime.serve.stored_files import StoredFiles
 
 LOG = logging.getLogger("edgeformer.serve")
 Result = TypeVar("Result")
@@ -32,10 +33,10 @@ class Context:
     service: Service
     access: Access
     metrics: Metrics
+    files: StoredFiles | None = None
+    """Translated files; ``None`` if files are not translated."""
     is_draining: bool = False
     """Whether the server is shutting down."""
-    lag: float = 0.0
-    """Seconds by which the process is behind with what it has to do."""
 
 
 def context_of(request: Request) -> Context:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from edgeformer_runtime.serve.batching import BatchReport
 
@@ -22,7 +21,6 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._queues: dict[str, Callable[[], int]] = {}
         prefix = "edgeformer"
         self.requests = Counter(f"{prefix}_requests", "Requests.", ["path", "status"], registry=registry)
         self.latency = Histogram(
@@ -65,16 +63,19 @@ class Metrics:
         self.tokens.labels(report.model, "source").inc(report.source_tokens)
         self.tokens.labels(report.model, "target").inc(report.target_tokens)
 
-    def watch_queue(self, model: str, length: Callable[[], int]) -> None:
-        """Measure the length of a queue from now on."""
-        self._queues[model] = length
+    def set_queue(self, model: str, length: int) -> None:
+        """Measure the length of a queue."""
+        self.queue.labels(model).set(length)
 
     def text(self) -> bytes:
         """All measurements in Prometheus' text format; those of all processes if there are several."""
-        for model, length in self._queues.items():
-            self.queue.labels(model).set(length())
         if os.environ.get(FOLDER_VARIABLE):
             everything = CollectorRegistry()
             MultiProcessCollector(everything)  # type: ignore[no-untyped-call]
             return generate_latest(everything)
         return generate_latest(self.registry)
+
+
+def forget_process(number: int) -> None:
+    """Remove what a worker process that has ended measured at a moment; what it counted stays."""
+    mark_process_dead(number)  # type: ignore[no-untyped-call]

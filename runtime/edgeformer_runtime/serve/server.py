@@ -8,32 +8,36 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
-from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 from types import FrameType
 
 import uvicorn
 
 from edgeformer_runtime.errors import ConfigError, EdgeformerError
-from edgeformer_runtime.serve.app import make_app, make_context
+from edgeformer_runtime.serve.app import make_app, make_context, own_folder
 from edgeformer_runtime.serve.context import LOG, Context
-from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE
+from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE, forget_process
 from edgeformer_runtime.serve.middleware import log_to_stderr
 from edgeformer_runtime.serve.protocol import Protocol
 from edgeformer_runtime.serve.settings import ServeSettings
 
 RESTART_SECONDS = 1.0
 """Time between the end of a worker process and its replacement, so that a failing one does not keep a CPU busy."""
-TICK_SECONDS = 0.1
-"""How often uvicorn looks at the state of a server."""
-TURNS = 10
-"""Turns of the event loop after which all that had arrived at the first one has been read. A request on a new
+BACKLOG = 2048
+"""Connections that the system keeps until they are accepted."""
+END_SECONDS = 1.0
+"""Time after ``shutdown_seconds`` in which a process ends by itself."""
+ACCEPTED_AT_ONCE = 64
+"""Connections that are accepted before others are looked at, so that old ones can be closed for new ones in time."""
+MOST_DESCRIPTORS = 65536
+"""Open files that a process asks the system for at most."""
+TURNS = BACKLOG // ACCEPTED_AT_ONCE + 4
+"""Turns of the event loop after which all that had arrived at the first one has been read. A request on the last new
 connection needs four: to accept it, to set it up, to wait for data and to read them."""
 
 
@@ -49,15 +53,24 @@ class Server(uvicorn.Server):
                 access_log=False,
                 lifespan="on",
                 server_header=False,
-                proxy_headers=bool(settings.trusted_proxies),
-                forwarded_allow_ips=settings.trusted_proxies or None,
+                proxy_headers=False,
+                backlog=ACCEPTED_AT_ONCE,
                 timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
-                http=type("TimedProtocol", (Protocol,), {"seconds": settings.request_seconds}),
+                http=type(
+                    "LimitedProtocol",
+                    (Protocol,),
+                    {
+                        "seconds": max(settings.request_seconds, 5.0),
+                        "max_connections": min(settings.max_connections, descriptors() * 3 // 4),
+                    },
+                ),
                 ws="none",
                 h11_max_incomplete_event_size=2**16,
             )
         )
-        self._context, self._ticked = context, time.monotonic()
+        self._context = context
+        self.watchdog: Timer | None = None
+        """Ends the process if it does not shut down in time."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -65,11 +78,11 @@ class Server(uvicorn.Server):
         with _signals(self._stop):
             yield
 
-    async def on_tick(self, counter: int) -> bool:
-        """Measure by how much this comes too late."""
-        previous, self._ticked = self._ticked, time.monotonic()
-        self._context.lag = max(0.0, self._ticked - previous - TICK_SECONDS)
-        return await super().on_tick(counter)
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # asyncio takes the number that it accepts at once for this one too
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Read what has arrived, which uvicorn would drop, and shut down."""
@@ -79,6 +92,11 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
+        if not self._context.is_draining:  # threads may be at work that nobody can stop
+            seconds = self._context.settings.shutdown_seconds + END_SECONDS
+            self.watchdog = Timer(seconds, _end_at_once)
+            self.watchdog.daemon = True
+            self.watchdog.start()
         self._context.is_draining = True
         self.handle_exit(number, frame)
 
@@ -97,7 +115,7 @@ def bind(settings: ServeSettings) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            listener.listen(2048)
+            listener.listen(BACKLOG)
         except OSError:
             listener.close()
             raise
@@ -118,12 +136,12 @@ def serve(settings: ServeSettings, listener: socket.socket) -> None:
     if settings.workers == 1:
         _serve_here(settings, listener)
         return
-    with tempfile.TemporaryDirectory(prefix="edgeformer-serve-") as folder:
+    with own_folder() as folder:
         for name in ("metrics", "files"):
-            (Path(folder) / name).mkdir()
-        os.environ[FOLDER_VARIABLE] = str(Path(folder) / "metrics")
-        if settings.files and settings.files_folder is None:
-            settings = replace(settings, files_folder=Path(folder) / "files")
+            (folder / name).mkdir()
+        os.environ[FOLDER_VARIABLE] = str(folder / "metrics")
+        if settings.files_folder is None:
+            settings = replace(settings, files_folder=folder / "files")
         try:
             _supervise(settings, listener)
         finally:
@@ -147,10 +165,32 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def descriptors() -> int:
+    """Raise the number of files that this process may open as far as the system lets it, and return it."""
+    if sys.platform == "win32":
+        return MOST_DESCRIPTORS
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        soft = most
+    return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def _end_at_once() -> None:
+    """End the process although a thread is at work."""
+    LOG.error("shutdown took too long")
+    os._exit(0)
+
+
 def _serve_here(settings: ServeSettings, listener: socket.socket) -> None:
     log_to_stderr()
     server = Server(make_context(settings))
     asyncio.run(server.serve(sockets=[listener]))
+    if server.watchdog is not None:
+        server.watchdog.cancel()
 
 
 def _supervise(settings: ServeSettings, listener: socket.socket) -> None:
@@ -176,6 +216,7 @@ def _supervise(settings: ServeSettings, listener: socket.socket) -> None:
             for index, process in enumerate(processes):
                 if not process.is_alive() and not is_stopping:
                     LOG.error("worker ended", extra={"fields": {"status": process.exitcode}})
+                    forget_process(process.pid or 0)
                     time.sleep(RESTART_SECONDS)
                     processes[index] = start()
         listener.close()  # or clients could still connect, and would wait in vain
@@ -185,7 +226,7 @@ def _supervise(settings: ServeSettings, listener: socket.socket) -> None:
 def _end(processes: Sequence[BaseProcess], seconds: float) -> None:
     for process in processes:
         process.terminate()  # SIGTERM: it answers what it has accepted
-    deadline = time.monotonic() + seconds + 5
+    deadline = time.monotonic() + seconds + 2 * END_SECONDS
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
         if process.is_alive():

@@ -5,28 +5,30 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from threading import Lock
 from typing import Any
 
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import BundleError, OptionError
-from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport, Place, QueueFullError, Setting
+from edgeformer_runtime.serve.batching import Batcher, BatchReport, Setting, Ticket
 from edgeformer_runtime.serve.documents import Documents, SentDocument
-from edgeformer_runtime.source import Source
+from edgeformer_runtime.serve.settings import ServeSettings
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
 from edgeformer_runtime.text.documents.document import Piece
 from edgeformer_runtime.text.options import Format
 from edgeformer_runtime.token_stream import TokenStep
-from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
+from edgeformer_runtime.translator import Translation, Translator
 from edgeformer_runtime.workspace.workspace import Hop, Workspace
 
 LARGE_TEXT = 20_000
-"""Characters of a request whose texts are split and joined by threads of their own, so that others do not wait."""
+"""Characters of a request from which on its texts are large; documents are, too."""
+TEXT_THREADS = 4
+"""Requests whose texts are split or joined at a time; and as many whose texts are large, so that others do not wait."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,9 @@ class Job:
     """What a request wants translated."""
 
     texts: Sequence[str]
-    source: str
-    target: str
+    route: Sequence[Hop]
+    """The models that translate them; see :meth:`Service.route`."""
     format: Format = "text"
-    model: str = ""
-    """Name of the model to use; empty chooses by language."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Decoding options; those of hypotheses and scores concern the last model of a route."""
     text_options: TextOptions = field(default_factory=TextOptions)
@@ -66,28 +66,28 @@ class Service:
 
     Args:
         workspace: the models.
-        limits: sizes of batches and queues.
-        max_streams: translations that are streamed at a time.
+        settings: sizes of batches, queues and requests.
         report: called after each batch.
-        watch: called with a model's name and a function that returns the length of its queue, when it is first used.
+        watch: called with a model's name and the length of its queue, whenever that changes.
     """
 
     def __init__(
         self,
         workspace: Workspace,
-        limits: BatchLimits,
+        settings: ServeSettings,
         *,
-        max_streams: int = 4,
         report: Callable[[BatchReport], object] = lambda report: None,
-        watch: Callable[[str, Callable[[], int]], object] = lambda model, length: None,
+        watch: Callable[[str, int], object] = lambda model, length: None,
     ) -> None:
         self.workspace = workspace
-        self._limits, self._report, self._watch = limits, report, watch
+        self._settings, self._report, self._watch = settings, report, watch
         self.documents = Documents()
-        self._large = ThreadPoolExecutor(2, "large-texts")
         self._batchers: dict[str, Batcher] = {}
-        self._lock = Lock()
-        self._streams = threading.BoundedSemaphore(max_streams)
+        self._openers: dict[str, ThreadPoolExecutor] = {}
+        """Opens each model, so that requests for other models do not wait for it."""
+        self._texts = ThreadPoolExecutor(TEXT_THREADS, "texts")
+        self._large_texts = ThreadPoolExecutor(TEXT_THREADS, "large-texts")
+        self._streams = ThreadPoolExecutor(settings.max_streams, "stream")
 
     @property
     def sources(self) -> list[str]:
@@ -99,16 +99,16 @@ class Service:
         """Codes of all languages that can be translated to; sorted."""
         return sorted({code for model in self.workspace.models() for code in model.targets})
 
-    def route(self, job: Job) -> tuple[Hop, ...]:
-        """The models that a job needs; none if its languages are equal.
+    def route(self, source: str, target: str, name: str = "") -> tuple[Hop, ...]:
+        """The models that translate a language pair, or the model of a name; none if the languages are equal.
 
         Raises:
             OptionError: the model or the language pair does not exist.
         """
-        if not job.model:
-            return self.workspace.route(job.source, job.target)
-        model = self.workspace.model(job.model)
-        source, target = model.pair(job.source, job.target)
+        if not name:
+            return self.workspace.route(source, target)
+        model = self.workspace.model(name)
+        source, target = model.pair(source, target)
         if not model.translates(source, target) and (model.sources or model.targets):
             raise OptionError(f"The model `{model.name}` does not translate from `{source}` to `{target}`.")
         return (Hop(model.name, source, target),)
@@ -129,9 +129,9 @@ class Service:
             InputError: a text cannot be translated.
             QueueFullError: too many sentences wait.
         """
-        if not (route := self.route(job)):
+        if not job.route:
             return [[TextTranslation(text, ())] for text in job.texts]
-        *first, last = route
+        *first, last = job.route
         texts = list(job.texts)
         for hop in first:
             texts = await self._first_hop(hop, texts, job)
@@ -162,50 +162,44 @@ class Service:
         """Translate texts token by token, greedily or by sampling; through a third language, the last step.
 
         Raises:
-            QueueFullError: too many translations are being streamed.
             OptionError, InputError: see :meth:`translate`; also raised by the first item.
         """
-        if not (route := self.route(job)):
+        if not job.route:
             for number, text in enumerate(job.texts):
                 yield Streamed(number, 0, None, TextTranslation(text, ()))
             return
-        *first, last = route
-        if not self._streams.acquire(blocking=False):
-            raise QueueFullError(1)
-        try:
-            texts = list(job.texts)
-            for hop in first:
-                texts = await self._first_hop(hop, texts, job)
-            is_wanted, items = threading.Event(), asyncio.Queue[Streamed | Exception | None]()
-            is_wanted.set()
-            loop = asyncio.get_running_loop()
+        *first, last = job.route
+        texts = list(job.texts)
+        for hop in first:
+            texts = await self._first_hop(hop, texts, job)
+        gone, items = threading.Event(), asyncio.Queue[Streamed | Exception | None]()
+        loop = asyncio.get_running_loop()
 
-            def put(item: Streamed | Exception | None) -> None:
+        def put(item: Streamed | Exception | None) -> None:
+            with suppress(RuntimeError):  # the server has ended meanwhile
                 loop.call_soon_threadsafe(items.put_nowait, item)
 
-            thread = asyncio.create_task(asyncio.to_thread(self._stream, last, texts, job, put, is_wanted))
-            try:
-                while (item := await items.get()) is not None:
-                    if isinstance(item, Exception):
-                        raise item
-                    yield item
-            finally:
-                is_wanted.clear()
-                await asyncio.shield(thread)
+        thread = self._streams.submit(self._stream, last, texts, job, put, Stop(gone.is_set))
+        try:
+            while (item := await items.get()) is not None:
+                if isinstance(item, Exception):
+                    raise item
+                yield item
         finally:
-            self._streams.release()
+            gone.set()
+            thread.cancel()
 
     def close(self) -> None:
         """Finish what is queued, and close all models."""
         for batcher in self._batchers.values():
             batcher.close()
-        self._large.shutdown(wait=False, cancel_futures=True)
+        for executor in (self._texts, self._large_texts, self._streams, *self._openers.values()):
+            executor.shutdown()
         self.workspace.close()
 
     async def _document_hop(self, hop: Hop, pieces: Sequence[Piece]) -> list[str]:
-        job = Job((), hop.source, hop.target)
-        ranks = await self._hop(hop, partial(_planned, pieces=pieces), job, is_large=True)
-        return [best.text for best, *_ in ranks]
+        job = Job((), (hop,))
+        return [ranks[0].text for ranks in await self._hop(hop, partial(_planned, pieces=pieces), job)]
 
     async def _first_hop(self, hop: Hop, texts: Sequence[str], job: Job) -> list[str]:
         """Translate texts to a language that they are translated further from."""
@@ -214,18 +208,17 @@ class Service:
         return [ranks[0].text for ranks in await self._hop(hop, split, plain)]
 
     async def _hop(
-        self, hop: Hop, split: Callable[[TextTranslator], list[Plan]], job: Job, *, is_large: bool = False
+        self, hop: Hop, split: Callable[[TextTranslator], list[Plan]], job: Job
     ) -> list[list[TextTranslation]]:
         """Split texts, translate their sentences in batches, and join them, all with the same model; see
         :meth:`translate`. Begin again with the bundle that is on disk now if it is replaced at this moment, so that the
         old one lacks a file that is not open yet."""
-        is_large = is_large or sum(map(len, job.texts)) > LARGE_TEXT
-        run = partial(asyncio.get_running_loop().run_in_executor, self._large if is_large else None)
         for attempt in range(2):
-            with self._batcher(hop.model).place(len(job.texts) or 1, job.seconds) as place:
+            batcher = self._batcher(hop.model)
+            with batcher.admit(len(job.texts) or 1, job.seconds) as ticket:
                 async with self._leased(hop.model) as translator:
                     try:
-                        return await self._translated(hop, translator, place, split, job, run)
+                        return await self._translated(hop, translator, batcher, ticket, split, job)
                     except BundleError:
                         if attempt or not self.workspace.has_changed(translator):
                             raise
@@ -235,26 +228,33 @@ class Service:
         self,
         hop: Hop,
         translator: Translator,
-        place: Place,
+        batcher: Batcher,
+        ticket: Ticket,
         split: Callable[[TextTranslator], list[Plan]],
         job: Job,
-        run: Callable[..., Awaitable[Any]],
     ) -> list[list[TextTranslation]]:
         texts = TextTranslator(translator.with_languages(hop.source, hop.target), job.text_options)
-        decoding = _decoding(texts, job.changes)
-        plans: list[Plan] = await run(split, texts)
-        sentences = [sentence for plan in plans for sentence in plan.sentences]
-        translations = await asyncio.wrap_future(
-            place.submit(sentences, Setting(translator, hop.source, hop.target, decoding))
-        )
-        joined: list[list[TextTranslation]] = await run(_joined, plans, translations, decoding)
-        return joined
+        decoding = self._decoding(texts, job.changes)
+        is_small = 0 < sum(map(len, job.texts)) <= LARGE_TEXT  # a document has none here
+        executor = self._texts if is_small else self._large_texts
+        gone, run = threading.Event(), partial(asyncio.get_running_loop().run_in_executor, executor)
+        try:
+            plans = self._checked(await run(split, texts))
+            sentences = [sentence for plan in plans for sentence in plan.sentences]
+            setting = Setting(translator, hop.source, hop.target, decoding)
+            translations = await asyncio.wrap_future(batcher.submit(sentences, setting, ticket))
+            return await run(_joined, plans, translations, decoding, Stop(gone.is_set))
+        finally:
+            gone.set()
 
     @asynccontextmanager
     async def _leased(self, model: str) -> AsyncIterator[Translator]:
-        """Use a model, which is opened in a thread if necessary."""
-        stack = ExitStack()
-        opening = asyncio.ensure_future(asyncio.to_thread(stack.enter_context, self.workspace.lease(model)))
+        """Use a model, which is opened in a thread of its own if necessary. Whoever waits for a translation leases its
+        model; a batch that nobody waits for may find it closed."""
+        if model not in self._openers:
+            self._openers[model] = ThreadPoolExecutor(1, f"open {model}")
+        stack, run = ExitStack(), partial(asyncio.get_running_loop().run_in_executor, self._openers[model])
+        opening = asyncio.ensure_future(run(stack.enter_context, self.workspace.lease(model)))
         try:
             yield await asyncio.shield(opening)
         finally:
@@ -264,11 +264,16 @@ class Service:
                 opening.add_done_callback(lambda _: stack.close())
 
     def _batcher(self, model: str) -> Batcher:
-        with self._lock:
-            if model not in self._batchers:
-                self._batchers[model] = Batcher(self.workspace, model, self._limits, self._report)
-                self._watch(model, partial(self.queue_length, model))
-            return self._batchers[model]
+        if model not in self._batchers:
+            watch = partial(self._watch, model)
+            self._batchers[model] = Batcher(model, self._settings.batch, self._report, watch)
+        return self._batchers[model]
+
+    def _decoding(self, translator: TextTranslator, changes: Mapping[str, Any]) -> DecodeOptions:
+        """Decoding options, without scores of tokens unless they are requested, and no longer than allowed."""
+        decoding = translator.decoding(None, **{"return_token_scores": False, **changes})
+        limit = self._settings.max_output_tokens
+        return replace(decoding, max_length=min(decoding.max_length or limit, limit))
 
     def _stream(
         self,
@@ -276,29 +281,36 @@ class Service:
         texts: Sequence[str],
         job: Job,
         put: Callable[[Streamed | Exception | None], object],
-        is_wanted: threading.Event,
+        stop: Stop,
     ) -> None:
         """Translate in a thread of its own, as long as someone reads."""
         try:
             with self.workspace.lease(hop.model) as translator:
                 view = translator.with_languages(hop.source, hop.target)
                 text_translator = TextTranslator(view, job.text_options)
-                plans = _split(text_translator, texts, job.format)
-                decoding = _decoding(text_translator, {"beam_size": 1, **job.changes})
+                decoding = self._decoding(text_translator, {"beam_size": 1, **job.changes})
+                plans = self._checked(_split(text_translator, texts, job.format))
                 for number, plan in enumerate(plans):
                     done = []
                     for index, sentence in enumerate(plan.sentences):
-                        steps = []
-                        for step in view.translate_tokens(sentence, decoding):
-                            if not is_wanted.is_set():
-                                return
+                        for step in view.translate_tokens(sentence, decoding, cancel=stop.is_canceled):
                             put(Streamed(number, index, step))
-                            steps.append(step)
-                        done.append(_translation(sentence, steps))
-                    put(Streamed(number, len(done), None, plan.join(done, decoding)))
+                            done += [step.translation] if step.translation else []
+                    put(Streamed(number, len(done), None, plan.join(done, decoding, stop)))
             put(None)
         except Exception as error:
             put(error)
+
+    def _checked(self, plans: list[Plan]) -> list[Plan]:
+        """Plans, which may not have too many sentences.
+
+        Raises:
+            OptionError: they have.
+        """
+        count, limit = sum(len(plan.sentences) for plan in plans), self._settings.max_sentences
+        if count > limit:
+            raise OptionError(f"there are {count:,} sentences, more than this server's limit of {limit:,}.")
+        return plans
 
 
 def _split(translator: TextTranslator, texts: Sequence[str], format: Format) -> list[Plan]:
@@ -309,13 +321,8 @@ def _planned(translator: TextTranslator, pieces: Sequence[Piece]) -> list[Plan]:
     return [translator.plan(piece) for piece in pieces]
 
 
-def _decoding(translator: TextTranslator, changes: Mapping[str, Any]) -> DecodeOptions:
-    """Decoding options, without scores of tokens unless they are requested."""
-    return translator.decoding(None, **{"return_token_scores": False, **changes})
-
-
 def _joined(
-    plans: Sequence[Plan], translations: Sequence[Translation], decoding: DecodeOptions
+    plans: Sequence[Plan], translations: Sequence[Translation], decoding: DecodeOptions, stop: Stop
 ) -> list[list[TextTranslation]]:
     """Join the best hypotheses of all sentences, then the second best, and so on."""
     remaining = iter(translations)
@@ -324,7 +331,10 @@ def _joined(
         own = [next(remaining) for _ in plan.sentences]
         ranks = max((len(translation.hypotheses) for translation in own), default=1)
         results.append(
-            [plan.join([_ranked(translation, rank) for translation in own], decoding) for rank in range(max(1, ranks))]
+            [
+                plan.join([_ranked(translation, rank) for translation in own], decoding, stop)
+                for rank in range(max(1, ranks))
+            ]
         )
     return results
 
@@ -332,11 +342,3 @@ def _joined(
 def _ranked(translation: Translation, rank: int) -> Translation:
     """The translation with the hypothesis of a rank as its best; the last one if it has fewer."""
     return replace(translation, hypotheses=translation.hypotheses[min(rank, len(translation.hypotheses) - 1) :][:1])
-
-
-def _translation(sentence: str, steps: Sequence[TokenStep]) -> Translation:
-    """The translation that steps made."""
-    scores = tuple(step.log_probability for step in steps)
-    tokens, ids = tuple(step.token for step in steps), tuple(step.id for step in steps)
-    best = TextHypothesis(steps[-1].text, tokens, ids, sum(scores) / len(scores), steps[-1].is_last, scores)
-    return Translation(Source(sentence, ()), (best,))

@@ -1,61 +1,142 @@
-"""Settings of a server."""
+"""Settings of a server: each is declared once, and the command line is made from these declarations."""
+
+# ruff: noqa: RUF009 - `option` returns a field
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from edgeformer_runtime.serve.batching import BatchLimits
+from edgeformer_runtime.limits import MIB
+
+
+def option(default: Any, flag: str, help: str, **details: Any) -> Any:
+    """Declare a setting that the command line has too.
+
+    Args:
+        default: its default.
+        flag: its option, such as ``--port``.
+        help: what it does, for the command line; what a setting without a default does then is part of it.
+        details: ``low`` and ``high``, the range of a number; ``is_size``, a number of bytes that may be written as
+            ``512M``; ``metavar`` and ``envvar``, as in click.
+    """
+    return field(default=default, metadata={"flag": flag, "help": help, **details})
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """When a batch is full, and when a queue is."""
+
+    max_sentences: int = option(64, "--batch-sentences", "Sentences of a batch.", low=1, high=4096)
+    max_characters: int = 16384
+    """Characters of a batch; a longer sentence is a batch of its own."""
+    delay: float = option(
+        0.002,
+        "--batch-delay",
+        "Seconds that a sentence waits for others if nothing is being translated and the last batch was of several "
+        "requests.",
+        low=0,
+        high=1,
+    )
+    parallel: int = option(
+        1,
+        "--batches",
+        "Batches that each process translates at a time per model, sharing its weights.",
+        low=1,
+        high=256,
+    )
+    max_queue: int = option(2048, "--queue", "Sentences that may wait; a request counts as one batch at most.", low=1)
+    """A request is refused if as many wait when it comes, or if it would have to wait for too long. As requests take
+    turns, one counts as no more than a batch, so that a long text does not shut out others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
-    """What a server serves, and how much of it. It can be pickled, so that worker processes get the same."""
+    """What a server serves, and how much of it. It can be pickled, so that worker processes get the same.
+
+    A setting without an :func:`option` is one of programs only, or has an option that other commands have too.
+    """
 
     bundles: tuple[str, ...]
     """Bundles, as ``PATH`` or ``NAME=PATH``, or a folder of bundles."""
-    host: str = "127.0.0.1"
-    port: int = 5000
-    """0 chooses a free port."""
-    workers: int = 1
-    """Processes that share the port."""
+    host: str = option("127.0.0.1", "--host", "Address to listen on; 0.0.0.0 is all.")
+    port: int = option(5000, "--port", "0 is any free one.", low=0, high=65535)
+    workers: int = option(1, "--workers", "Processes that share the port.", low=1, high=256)
     threads: int = 0
     """CPU threads per operator; 0 for as many as a model of its size has use for, at most the available CPUs divided by
     the processes and the batches of each."""
     device: str = "cpu"
-    memory: int | None = None
-    """Bytes of bundle files that each process keeps open."""
+    memory: int | None = option(
+        None,
+        "--memory",
+        "Size of the bundles that each process keeps open, such as 512M. Default: no limit.",
+        is_size=True,
+    )
     trusted_keys: tuple[Path, ...] = ()
     batch: BatchLimits = field(default_factory=BatchLimits)
-    request_seconds: float = 60.0
-    """Time after which a request fails."""
-    shutdown_seconds: float = 30.0
-    """Time that accepted requests have to finish after SIGTERM."""
-    max_body: int = 2**20
-    """Bytes of a request."""
-    max_characters: int | None = None
-    """Characters of each text of a request."""
-    max_texts: int = 512
-    """Texts of a request."""
-    max_alternatives: int = 8
-    """Alternatives per text."""
-    max_streams: int = 4
-    """Translations that are streamed at a time."""
-    rate_limit: int | None = None
-    """Texts per minute and client, or API key."""
-    api_keys: Path | None = None
-    """A file of API keys."""
-    trusted_proxies: str = ""
-    """Addresses of proxies whose ``X-Forwarded-For`` is believed, as uvicorn's ``forwarded_allow_ips``."""
-    metrics_token: str = ""
-    """Bearer token that ``/metrics`` requires."""
-    suggestions: Path | None = None
-    """File that suggested translations are appended to; ``None`` refuses them."""
-    files: bool = True
-    """Whether files are translated."""
+    request_seconds: float = option(60.0, "--timeout", "Seconds for a request.", low=0.01, high=3600)
+    shutdown_seconds: float = option(
+        30.0, "--shutdown-timeout", "Seconds that accepted requests have to finish after SIGTERM.", low=1, high=3600
+    )
+    max_connections: int = option(
+        4096,
+        "--max-connections",
+        "Connections of each process; fewer if the system permits too few open files. The one that has waited longest "
+        "is closed for a new one.",
+        low=1,
+    )
+    max_body: int = option(MIB, "--max-body", "Size of a request without a file.", is_size=True)
+    max_upload: int = option(10 * MIB, "--max-upload", "Size of a request with a file.", is_size=True)
+    max_characters: int | None = option(None, "--char-limit", "Characters of a text. Default: no limit.", low=1)
+    max_texts: int = option(512, "--batch-limit", "Texts of a request.", low=1)
+    max_sentences: int = option(5000, "--max-sentences", "Sentences of a request.", low=1)
+    max_beam: int = option(8, "--max-beam", "Largest beam that a request may ask for.", low=1, high=32)
+    max_output_tokens: int = option(
+        1024, "--max-output-tokens", "Tokens of the translation of a sentence.", low=1, high=65536
+    )
+    max_alternatives: int = option(8, "--alternatives-limit", "Alternatives per text.", low=0, high=31)
+    max_streams: int = option(4, "--max-streams", "Translations that are streamed at a time; others wait.", low=1)
+    rate_limit: int | None = option(
+        None, "--req-limit", "Texts per minute and client, or API key. Default: no limit.", low=1
+    )
+    api_keys: Path | None = option(
+        None,
+        "--api-keys",
+        "File of API keys, one per line, each with its own texts per minute or without. Default: the environment "
+        "variable EDGEFORMER_API_KEYS, separated by commas; without either, everyone may translate.",
+    )
+    trusted_proxies: int = option(
+        0,
+        "--trusted-proxies",
+        "Proxies in a row through which alone the port can be reached, and whose X-Forwarded-For is believed.",
+        low=0,
+        high=16,
+    )
+    allowed_hosts: tuple[str, ...] = option(
+        (),
+        "--allowed-host",
+        "Name of this server that links to translated files may have, besides its addresses; may be repeated.",
+        metavar="NAME",
+    )
+    metrics_token: str = option(
+        "",
+        "--metrics-token",
+        "Bearer token that /metrics requires. Default: none.",
+        envvar="EDGEFORMER_METRICS_TOKEN",
+    )
+    suggestions: Path | None = option(None, "--suggestions", "File to append suggested translations to. Default: off.")
+    files: bool = option(True, "--files", "Translate files.")
+    files_quota: int = option(
+        256 * MIB,
+        "--files-quota",
+        "Size of all translated files that wait to be downloaded; the oldest are removed for new ones.",
+        is_size=True,
+    )
+    client_files_quota: int = option(
+        64 * MIB, "--client-files-quota", "Size of those of one client, or API key.", is_size=True
+    )
     files_folder: Path | None = None
     """Where translated files wait to be downloaded; ``None`` makes a temporary folder."""
-    page: bool = True
-    """Whether the page is served."""
-    access_log: bool = True
-    """Whether a line of JSON is written for each request, to standard error."""
+    page: bool = option(True, "--page", "Serve the page.")
+    access_log: bool = option(True, "--log", "Log requests, without their texts.")

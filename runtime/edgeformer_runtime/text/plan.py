@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.decoding.session import AttentiveSession
-from edgeformer_runtime.decoding.stopping import Stop
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.text.block import Block, Item, Span

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Unpack, get_args
 
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
-from edgeformer_runtime.decoding.stopping import Cancel, Stop
+from edgeformer_runtime.decoding.requests import Cancel, Stop
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.text.block import Block, Item, Span, overlapping
 from edgeformer_runtime.text.markup import html_parts

@@ -12,7 +12,7 @@ from typing import Self
 
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import MANIFEST_FILE
-from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, OptionError, SessionError
+from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, OptionError
 from edgeformer_runtime.translator import Translator
 from edgeformer_runtime.workspace.model import Mark, Model, bundles_in, mark_of, read_model, read_models
 from edgeformer_runtime.workspace.names import find_bundle
@@ -99,7 +99,6 @@ class Workspace:
             refresh_seconds,
         )
         self._slots: dict[str, _Slot] = {}
-        self._leased: dict[Translator, _Opened] = {}
         self._lock = Lock()
         self._models = {name: read_model(name, path) for name, path in self._paths.items()}
         self._refreshed = float("-inf")
@@ -204,27 +203,8 @@ class Workspace:
             OptionError: there is no such model.
         """
         opened = self._acquire(name)
-        with self._lock:
-            self._leased[opened.translator] = opened
         try:
             yield opened.translator
-        finally:
-            self._release(opened)
-
-    @contextmanager
-    def lease_again(self, translator: Translator) -> Iterator[None]:
-        """Use a translator that someone else leases, for longer than they do, even if its bundle was replaced.
-
-        Raises:
-            SessionError: nobody leases it any more.
-        """
-        with self._lock:
-            opened = self._leased.get(translator)
-            if opened is None:
-                raise SessionError("The translator is not in use any more.")
-            opened.uses += 1
-        try:
-            yield
         finally:
             self._release(opened)
 
@@ -242,6 +222,12 @@ class Workspace:
         with self._lock:
             return {name: slot.opened.translator.bundle.nbytes for name, slot in self._slots.items() if slot.opened}
 
+    def is_open(self, model: Model) -> bool:
+        """Whether a model is open as it is on disk, rather than closed or replaced by what has not been opened."""
+        with self._lock:
+            slot = self._slots.get(model.name)
+            return slot is not None and slot.opened is not None and slot.opened.mark == model.mark
+
     def close(self) -> None:
         """Close all translators, which must not be in use."""
         with self._lock:
@@ -255,8 +241,6 @@ class Workspace:
         with self._lock:
             opened.uses -= 1
             opened.used = time.monotonic()
-            if not opened.uses:
-                self._leased.pop(opened.translator, None)
             closing = [opened.translator] if opened.is_retired and not opened.uses else []
             closing += self._evicted(0)
         for translator in closing:

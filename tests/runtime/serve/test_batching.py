@@ -15,7 +15,10 @@ import pytest
 
 from edgeformer_runtime import OptionError, SessionError, Translation, Translator
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.serve.batching import Batcher, BatchLimits, BatchReport, ClosedError, QueueFullError, Setting
+from edgeformer_runtime.decoding.session import FloatArray, IntArray
+from edgeformer_runtime.engine.onnx_state import OnnxState
+from edgeformer_runtime.serve.batching import Batcher, BatchReport, ClosedError, QueueFullError, Setting
+from edgeformer_runtime.serve.settings import BatchLimits
 from edgeformer_runtime.workspace.workspace import Workspace
 from tests.runtime.test_workspace import bundle_between, replace_bundle
 
@@ -38,8 +41,8 @@ def workspace(small_bundle: Path) -> Iterator[Workspace]:
 
 
 @contextmanager
-def batcher(workspace: Workspace, reports: list[BatchReport] | None = None, **limits: Any) -> Iterator[Batcher]:
-    batcher = Batcher(workspace, "model", BatchLimits(**limits), ([] if reports is None else reports).append)
+def batcher(reports: list[BatchReport] | None = None, **limits: Any) -> Iterator[Batcher]:
+    batcher = Batcher("model", BatchLimits(**limits), ([] if reports is None else reports).append)
     yield batcher
     batcher.close()
 
@@ -57,7 +60,7 @@ def setting(workspace: Workspace) -> Iterator[MakeSetting]:
 def summary(translations: list[Translation]) -> list[Any]:
     """What must be equal; scores, which are sums of float32 values, to four digits at least."""
     return [
-        (t.source, [(h.ids, h.text, h.finished, Score(h.score)) for h in t.hypotheses], t.error and t.error.problem)
+        (t.source, [(h.ids, h.text, h.finished, Score(h.score)) for h in t.hypotheses], t.error and type(t.error))
         for t in translations
     ]
 
@@ -89,7 +92,7 @@ def test_concurrent_requests_get_what_each_gets_alone(
         ]
     assert len({repr(results) for results in alone}) > 20
     reports: list[BatchReport] = []
-    with batcher(workspace, reports, max_sentences=16, delay=0.05, parallel=parallel) as together:
+    with batcher(reports, max_sentences=16, delay=0.05, parallel=parallel) as together:
         start = threading.Barrier(len(requests))
         results: list[Any] = [None] * len(requests)
 
@@ -119,13 +122,13 @@ def test_batches_are_translated_at_the_same_time(
         return translate(self, *arguments, **options)
 
     monkeypatch.setattr(Translator, "translate", together)
-    with batcher(workspace, max_sentences=1, parallel=2) as queue:
+    with batcher(max_sentences=1, parallel=2) as queue:
         dog, men = queue.submit(["A dog runs.", "Two men."], setting()).result(120)
     assert (dog.source.text, men.source.text) == ("A dog runs.", "Two men.")
 
 
 def test_a_wrong_option_fails_its_own_request_only(workspace: Workspace, setting: MakeSetting) -> None:
-    with batcher(workspace, delay=0.2) as together:
+    with batcher(delay=0.2) as together:
         wrong = together.submit(["A dog."], setting(beam_size=0))
         right = together.submit(["A dog."], setting(beam_size=1))
         assert right.result(60)[0].text
@@ -134,7 +137,7 @@ def test_a_wrong_option_fails_its_own_request_only(workspace: Workspace, setting
 
 
 def test_a_full_queue_refuses_requests(workspace: Workspace, setting: MakeSetting) -> None:
-    with workspace.lease("model"), batcher(workspace, max_queue=4, max_sentences=1, delay=1) as together:
+    with batcher(max_queue=4, max_sentences=1, delay=1) as together:
         futures = []
 
         def flood() -> None:
@@ -149,7 +152,7 @@ def test_a_full_queue_refuses_requests(workspace: Workspace, setting: MakeSettin
 
 
 def test_a_long_request_does_not_fill_the_queue(workspace: Workspace, setting: MakeSetting) -> None:
-    with batcher(workspace, max_queue=8, max_sentences=2) as together:
+    with batcher(max_queue=8, max_sentences=2) as together:
         long = together.submit(["A dog."] * 200, setting())
         short = together.submit(["Two men."], setting())
         assert short.result(60)
@@ -158,7 +161,7 @@ def test_a_long_request_does_not_fill_the_queue(workspace: Workspace, setting: M
 
 def test_a_canceled_request_is_dropped(workspace: Workspace, setting: MakeSetting) -> None:
     reports: list[BatchReport] = []
-    with batcher(workspace, reports, max_sentences=1, delay=0) as together:
+    with batcher(reports, max_sentences=1, delay=0) as together:
         long = together.submit(["A dog."] * 500, setting())
         assert together.queue_length > 0
         assert long.cancel()
@@ -171,7 +174,7 @@ def test_a_canceled_request_is_dropped(workspace: Workspace, setting: MakeSettin
 
 def test_a_short_request_overtakes_a_long_one(workspace: Workspace, setting: MakeSetting) -> None:
     for changes in ({}, {"beam_size": 1}):
-        with batcher(workspace, max_sentences=4, delay=0) as together:
+        with batcher(max_sentences=4, delay=0) as together:
             long = together.submit(["A dog."] * 400, setting())
             assert together.submit(["A dog."], setting(**changes)).result(60)
             assert not long.done()
@@ -179,7 +182,7 @@ def test_a_short_request_overtakes_a_long_one(workspace: Workspace, setting: Mak
 
 
 def test_closing_finishes_what_is_queued(workspace: Workspace, setting: MakeSetting) -> None:
-    with batcher(workspace, delay=5) as together:
+    with batcher(delay=5) as together:
         future = together.submit(["A dog."] * 5, setting())
         began = time.monotonic()
         together.close()
@@ -190,7 +193,7 @@ def test_closing_finishes_what_is_queued(workspace: Workspace, setting: MakeSett
 
 
 def test_an_empty_request_is_answered_at_once(workspace: Workspace, setting: MakeSetting) -> None:
-    with batcher(workspace) as together:
+    with batcher() as together:
         assert together.submit([], setting()).result(0) == []
 
 
@@ -198,7 +201,7 @@ def test_a_replaced_model_finishes_what_it_began_and_is_closed(small_bundles: An
     path = bundle_between(small_bundles["fp32"], tmp_path, "bundle", "en", "fr")
     models = Workspace({"model": path}, open_translator=lambda bundle: Translator.open(bundle, threads=1))
     sentences = SENTENCES[:5] * 5
-    with batcher(models, max_sentences=2, delay=0) as together:
+    with batcher(max_sentences=2, delay=0) as together:
         with models.lease("model") as old:
             expected = [each.text for each in old.translate(sentences, on_error="return")]
             first = together.submit(sentences, Setting(old, "en", "fr", DecodeOptions()))
@@ -211,8 +214,6 @@ def test_a_replaced_model_finishes_what_it_began_and_is_closed(small_bundles: An
             assert [each.text for each in first.result(60)] == expected
             left = together.submit(sentences, Setting(old, "en", "fr", DecodeOptions()))
             left.cancel()
-        with pytest.raises(SessionError, match="not in use any more"), models.lease_again(old):
-            pass
         with pytest.raises(SessionError, match="closed"):
             old.translate(["A dog."])
         with models.lease("model") as new:
@@ -220,28 +221,81 @@ def test_a_replaced_model_finishes_what_it_began_and_is_closed(small_bundles: An
     models.close()
 
 
-def test_a_request_that_would_wait_for_too_long_is_refused_at_once(workspace: Workspace, setting: MakeSetting) -> None:
-    with batcher(workspace, max_sentences=2, delay=0) as together:
-        with together.place(1, seconds=0.01):  # nothing waits
+def test_a_request_that_would_wait_for_too_long_is_refused_at_once(setting: MakeSetting) -> None:
+    with batcher(max_sentences=2, delay=0) as together:
+        with together.admit(1, seconds=0.01):  # nothing waits
             pass
         together.submit(["A dog."] * 4, setting()).result(60)
         long = together.submit(["A dog."] * 400, setting())
         others = [together.submit(["A dog."] * 2, setting()) for _ in range(100)]
-        with pytest.raises(QueueFullError), together.place(1, seconds=0.01):
-            pass
-        with together.place(1, seconds=3600) as place:
-            assert place.submit(["A dog."], setting()).result(60)
+        with pytest.raises(QueueFullError):
+            together.admit(1, seconds=0.01)
+        with together.admit(1, seconds=3600) as ticket:
+            assert together.submit(["A dog."], setting(), ticket).result(60)
         for each in [long, *others]:
             each.cancel()
 
 
-def test_what_is_still_prepared_counts_as_waiting(workspace: Workspace, setting: MakeSetting) -> None:
-    with batcher(workspace, max_queue=2) as together:
-        with together.place(2) as place:
-            with pytest.raises(QueueFullError), together.place(1):
-                pass
-            assert len(place.submit(["A dog.", "Two men."], setting()).result(60)) == 2
-            with together.place(2), pytest.raises(QueueFullError), together.place(1):
-                pass
-        with together.place(1):  # both have left
+def test_what_is_still_prepared_counts_as_waiting(setting: MakeSetting) -> None:
+    with batcher(max_queue=2) as together:
+        with together.admit(2) as ticket:
+            with pytest.raises(QueueFullError):
+                together.admit(1)
+            assert len(together.submit(["A dog.", "Two men."], setting(), ticket).result(60)) == 2
+            with together.admit(2), pytest.raises(QueueFullError):
+                together.admit(1)
+        with together.admit(1):  # both have left
             pass
+
+
+def test_what_nobody_waits_for_any_more_leaves_the_batch_at_the_next_step(
+    workspace: Workspace, setting: MakeSetting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is translated together with it does not change."""
+    steps, begun = OnnxState.step, threading.Event()
+    counts: list[int] = []
+    limits: dict[str, Any] = {"beam_size": 1, "min_length": 25}
+    with workspace.lease("model") as translator:
+        expected = summary(translator.translate(["Two men play."], DecodeOptions(**limits)))
+
+    def counted(self: OnnxState, token: IntArray) -> FloatArray:
+        counts.append(len(token))
+        if len(counts) == 3:
+            begun.set()
+            assert canceled.wait(60)
+        return steps(self, token)
+
+    canceled = threading.Event()
+    monkeypatch.setattr(OnnxState, "step", counted)
+    with batcher(delay=60, max_sentences=6) as together:
+        long = together.submit(["The old dog runs."] * 5, setting(**limits))
+        other = together.submit(["Two men play."], setting(**limits))
+        assert begun.wait(60)
+        long.cancel()
+        canceled.set()
+        assert summary(other.result(60)) == expected
+    assert counts[:4] == [6, 6, 6, 1]
+    assert set(counts[4:]) == {1}
+
+
+@pytest.mark.parametrize("fails", ["report", "watch"])
+def test_a_failing_measurement_does_not_end_the_thread(setting: MakeSetting, fails: str) -> None:
+    def fail(value: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    together = Batcher("model", **{fails: fail})  # type: ignore[arg-type]  # both take one value
+    try:
+        for _ in range(3):
+            assert together.submit(["A dog runs."], setting()).result(60)[0].text
+    finally:
+        together.close()
+
+
+def test_the_length_of_the_queue_is_told_whenever_it_changes(setting: MakeSetting) -> None:
+    lengths: list[int] = []
+    together = Batcher("model", BatchLimits(max_sentences=2, delay=0), watch=lengths.append)
+    together.submit(["A dog runs."] * 5, setting()).result(60)
+    together.close()
+    assert 5 in lengths
+    assert sorted(set(lengths)) == [0, 1, 3, 5]
+    assert lengths[-1] == 0

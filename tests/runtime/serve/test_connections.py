@@ -8,12 +8,13 @@ import socket
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from edgeformer_runtime.serve import protocol
 from tests.runtime.serve.http import Client, serving
+from tests.runtime.serve.test_server import command, get, wait_until_ready
 from tests.runtime.test_workspace import bundle_between
 
 PAIR = b'"source":"en","target":"fr"'
@@ -80,44 +81,60 @@ def test_other_protocols_are_not_offered(client: Client) -> None:
     assert sent(client, request).endswith(b'\r\n\r\n{"status":"ok"}')
 
 
-@pytest.fixture
-def hasty(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    """A server with little time."""
-    monkeypatch.setattr(protocol, "MIN_SECONDS", 0.3)
-    with serving(bundle, request_seconds=0.3) as client:
-        yield client
+def has_ended(connection: socket.socket) -> bool:
+    """Whether the server has closed a connection that it did not answer on."""
+    connection.settimeout(0.05)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
 
 
-@pytest.mark.parametrize("begin", [b"G", b"GET / HTTP/1.1\r\nHost: x\r\nX: "])
-def test_a_request_that_does_not_begin_in_time_is_refused(hasty: Client, begin: bytes) -> None:
-    began = time.monotonic()
-    assert refused(sent(hasty, begin), 408) == "The request did not arrive within 0.3 seconds."
-    assert time.monotonic() - began < 10
+@pytest.mark.parametrize("begin", [b"", b"G", POST + b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"])
+def test_connections_that_wait_for_their_client_make_room_for_others(bundle: Path, begin: bytes) -> None:
+    """The oldest ones do, and none whose request is being answered."""
+    with serving(bundle, max_connections=20) as client, ExitStack() as stack:
+        content = json.dumps({"texts": ["A dog runs."] * 500, "source": "en", "target": "fr"}).encode()
+        busy = stack.enter_context(connect(client))
+        busy.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content) + content)
+        while not client.context.service.queue_length("en-fr"):
+            time.sleep(0.001)
+        waiting = []
+        for _ in range(60):
+            waiting.append(stack.enter_context(connect(client)))
+            waiting[-1].sendall(begin)
+            assert client.get("/health").status == 200
+        assert all(map(has_ended, waiting[:30]))
+        assert not any(map(has_ended, waiting[-10:]))
+        assert busy.recv(1000).startswith(b"HTTP/1.1 200")
 
 
-def test_connections_without_a_request_end(hasty: Client) -> None:
-    assert sent(hasty, b"") == b""
-    with connect(hasty) as connection:
-        connection.sendall(b"POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
-        answer = b""
-        while not answer.endswith(b"}"):
-            answer += connection.recv(65536)
-        assert refused(answer, 404) == "Not Found"
-        is_open, deadline = True, time.monotonic() + 10
-        while is_open and time.monotonic() < deadline:  # send the body, which is not needed, byte by byte
-            try:
-                connection.sendall(b"x")
-                time.sleep(0.02)
-            except OSError:
-                is_open = False
-    assert not is_open
+@pytest.mark.slow
+def test_more_connections_than_descriptors_are_no_end_of_the_server(bundle: Path) -> None:
+    resource = pytest.importorskip("resource", reason="needs limits of POSIX")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this process may not open enough files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    try:
+        with command(bundle, shell="ulimit -n 1024") as (process, url, _), ExitStack() as stack:
+            wait_until_ready(url)
+            for _ in range(1100):
+                address = ("127.0.0.1", int(url.rpartition(":")[2]))
+                stack.enter_context(socket.create_connection(address, timeout=30))
+            for _ in range(5):
+                assert json.loads(get(url + "/health")) == {"status": "ok"}
+            process.terminate()
+            assert process.stderr is not None
+            assert len(process.stderr.readlines()) < 100
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("is_slow", [True, False])
-def test_a_client_that_does_not_read_is_dropped_but_a_slow_one_is_not(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch, is_slow: bool
-) -> None:
-    monkeypatch.setattr(protocol, "MIN_SECONDS", 1.0)
+def test_a_client_that_does_not_read_is_dropped_but_a_slow_one_is_not(bundle: Path, is_slow: bool) -> None:
     text = "dog " * 5_000_000
     content = json.dumps({"texts": [text], "source": "fr", "target": "fr"}).encode()
     with serving(bundle, request_seconds=2, max_body=2**26) as client, connect(client) as connection:

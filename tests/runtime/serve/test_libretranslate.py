@@ -198,7 +198,7 @@ def test_detection(client: Client) -> None:
 def test_settings_health_and_the_documents(client: Client) -> None:
     settings = client.get("/frontend/settings").json
     assert settings["charLimit"] == -1
-    assert (settings["sizeLimit"], settings["alternativesLimit"]) == (2**20, 8)
+    assert (settings["sizeLimit"], settings["fileSizeLimit"], settings["alternativesLimit"]) == (2**20, 10 * 2**20, 8)
     assert settings["language"]["source"] == {"code": "auto", "name": "Auto Detect"}
     assert settings["supportedFilesFormat"] == list(SUFFIXES)
     assert not settings["apiKeys"]

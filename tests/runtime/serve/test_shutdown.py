@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from edgeformer_runtime.serve.batching import BatchLimits
 from edgeformer_runtime.serve.server import Server
+from edgeformer_runtime.serve.settings import BatchLimits
 from tests.runtime.serve.http import serving
 from tests.runtime.serve.test_server import command, get, wait_until_ready
 from tests.runtime.test_workspace import bundle_between
@@ -85,7 +88,7 @@ def test_connections_are_not_kept_when_the_server_shuts_down(bundle: Path) -> No
 
 def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -> None:
     limits = BatchLimits(max_sentences=1, delay=0)
-    with serving(bundle, batch=limits, shutdown_seconds=1) as client:
+    with serving(bundle, batch=limits, shutdown_seconds=1, max_beam=32) as client:
         connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
         send(connection, *["The old dog runs near the house."] * 500, options={"beam_size": 32, "min_length": 30})
         while not client.context.service.queue_length("bundle"):
@@ -100,7 +103,7 @@ def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -
 def test_a_stream_that_takes_longer_than_the_time_to_shut_down_ends_with_an_error(bundle: Path) -> None:
     with serving(bundle, shutdown_seconds=1) as client:
         connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
-        send(connection, *["The old dog runs near the house.\n" * 30] * 500, stream=True)
+        send(connection, *["The old dog runs near the house.\n" * 9] * 500, stream=True)
         response = connection.getresponse()
     with closing(connection):
         *_, last = response.read().decode().strip().split("\n\n")
@@ -111,7 +114,7 @@ def test_a_stream_that_takes_longer_than_the_time_to_shut_down_ends_with_an_erro
 def test_a_stream_that_is_cut_off_is_one_line_of_the_log_at_most(bundle: Path, is_read: bool) -> None:
     with command(bundle, "--shutdown-timeout", "1") as (process, url, _), ThreadPoolExecutor(1) as pool:
         with closing(HTTPConnection(url.removeprefix("http://"), timeout=60)) as connection:
-            send(connection, *["The old dog runs near the house.\n" * 30] * 500, stream=True)
+            send(connection, *["The old dog runs near the house.\n" * 9] * 500, stream=True)
             response = connection.getresponse()
             rest = pool.submit(response.read) if is_read else None
             process.send_signal(signal.SIGTERM)
@@ -130,7 +133,7 @@ def test_a_stream_that_is_cut_off_is_one_line_of_the_log_at_most(bundle: Path, i
 
 
 def test_nobody_can_connect_to_workers_that_shut_down(bundle: Path) -> None:
-    with command(bundle, "--workers", "2", "--batch-sentences", "1") as (process, url, _):
+    with command(bundle, "--workers", "2", "--batch-sentences", "1", "--max-beam", "16") as (process, url, _):
         wait_until_ready(url)
         connection = HTTPConnection(url.removeprefix("http://"), timeout=60)
         send(connection, *["The old dog runs near the house."] * 200, options={"beam_size": 16, "min_length": 20})
@@ -153,3 +156,33 @@ def test_nobody_can_connect_to_workers_that_shut_down(bundle: Path) -> None:
         assert refused
         assert answered(connection)[0] == 200
         assert process.wait(120) == 0
+
+
+def test_the_end_waits_for_no_thread(bundle: Path, tmp_path: Path) -> None:
+    """Neither one that translates nor one of the pools, whose threads Python waits for."""
+    script = tmp_path / "stuck.py"
+    script.write_text(
+        "import sys, time\n"
+        "from edgeformer_runtime.text import TextTranslator\n"
+        "from edgeformer_runtime.translator import Translator\n"
+        "owner = TextTranslator if sys.argv.pop(1) == 'split' else Translator\n"
+        "def stuck(*_, **__):\n"
+        "    print('stuck', flush=True)\n"
+        "    time.sleep(600)\n"
+        "setattr(owner, 'split' if owner is TextTranslator else 'translate', stuck)\n"
+        "from edgeformer.cli import main\n"
+        "main()\n",
+        encoding="utf-8",
+    )
+    for what in ("split", "translate"):
+        words = [sys.executable, str(script), what, "serve", str(bundle), "--port", "0", "--shutdown-timeout", "1"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            url = re.findall(r"http://(\S+)", process.stdout.readline())[0]
+            wait_until_ready(f"http://{url}")
+            with closing(HTTPConnection(url, timeout=60)) as connection:
+                send(connection)
+                while process.stdout.readline() != "stuck\n":
+                    pass
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(120) == 0

@@ -41,7 +41,12 @@ def bundles(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def statuses(bundles: Path) -> Statuses:
     """Statuses that routes were seen to answer."""
     seen: Statuses = defaultdict(set)
-    settings: dict[str, Any] = {"api_keys": bundles / "keys", "max_body": 2000, "suggestions": bundles / "suggestions"}
+    settings: dict[str, Any] = {
+        "api_keys": bundles / "keys",
+        "max_body": 2000,
+        "max_upload": 2000,
+        "suggestions": bundles / "suggestions",
+    }
     with serving(bundles / "en-fr", metrics_token="token", **settings) as client:
         for path in FIELDS:
             for status in answers(client, path):

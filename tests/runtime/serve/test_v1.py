@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from edgeformer_runtime import Translator
 from edgeformer_runtime.text import TextTranslator
 from tests.runtime.serve.http import Answer, Client, serving
-from tests.runtime.test_workspace import bundle_between
+from tests.runtime.test_workspace import bundle_between, replace_bundle
 from tests.runtime.text.test_markup import ANY_HTML
 
 TEXTS = ["The old dog runs.", "two men play\n\nA café, 14 times!", "", "7"]
@@ -129,20 +129,82 @@ def test_streams_go_through_a_third_language(client: Client) -> None:
     assert (wrong.status, "can be streamed only" in wrong.error) == (400, True)
 
 
-def test_streams_are_limited(small_bundle: Path) -> None:
+def test_streams_take_turns(small_bundle: Path) -> None:
     with serving(small_bundle, max_streams=1) as client:
         with client.open(
-            "/v1/translate", {"texts": ["A dog."] * 200, "source": "en", "target": "fr", "stream": True}
+            "/v1/translate", {"texts": ["A dog."] * 500, "source": "en", "target": "fr", "stream": True}
         ) as first:
             assert first.readline() == b"event: token\n"
-            busy = ask(client, stream=True)
-            assert (busy.status, busy.headers["retry-after"]) == (503, "1")
+            assert ask(client, stream=True, timeout=0.05).status == 504
             assert ask(client, texts=["A dog."]).status == 200
-        for _ in range(50):  # until the server has noticed that the first client is gone
-            if ask(client, stream=True).status == 200:
-                break
-            time.sleep(0.05)
         assert events(ask(client, stream=True))[-1][0] == "done"
+
+
+@pytest.mark.parametrize("changes", [{}, {"replace_unknowns": True}, {"min_length": 12}, {"sampling_topk": 5}])
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("text", "The old dog runs. Two men play 14 times.\n\n- a café"),
+        ("text", "  "),
+        ("html", "The <b>old</b> dog <i>runs in the <u>snow</u></i>. <br>Two <a href='x'>men</a> play chess."),
+        ("html", "<p title='two men'>The dog <img src='x'> runs.</p><pre>1 2 3</pre>"),
+    ],
+)
+def test_a_streamed_text_equals_one_that_is_not(
+    client: Client, format: str, text: str, changes: dict[str, Any]
+) -> None:
+    """With the attention that places tags and replaces unknown tokens, and without the end token among the others."""
+    options = {"beam_size": 1, **changes}
+    (plain,) = ask(client, texts=[text], format=format, options=options).json["translations"]
+    received = events(ask(client, texts=[text], format=format, options=options, stream=True))
+    assert [event["translation"] for name, event in received if name == "text"] == [plain["text"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"beam_size": 5}, "`beam_size` must be at most 4 on this server, but is 5"),
+        ({"n_best": 10, "return_alternatives": True}, "`n_best` must be at most 9 on this server, but is 10"),
+        ({"min_length": 21}, "`min_length` must be at most 20 on this server, but is 21"),
+        ({"max_length": 500}, "`max_length` must be at most 20 on this server, but is 500"),
+    ],
+)
+def test_a_request_cannot_ask_for_more_work_than_the_server_permits(
+    limited: Client, options: dict[str, Any], error: str
+) -> None:
+    answer = ask(limited, options=options)
+    assert (answer.status, error in answer.error) == (400, True)
+
+
+@pytest.fixture(scope="module")
+def limited(small_bundle: Path) -> Iterator[Client]:
+    with serving(small_bundle, max_beam=4, max_output_tokens=20, max_sentences=3) as client:
+        yield client
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_has_a_limited_number_of_sentences_and_tokens(limited: Client, stream: bool) -> None:
+    few = ask(limited, texts=["A dog.\nA dog.\nA dog."], stream=stream, options={"beam_size": 1})
+    many = ask(limited, texts=["A dog.\nA dog.", "A dog.\nA dog."], stream=stream, options={"beam_size": 1})
+    assert few.status == 200
+    assert (many.status, "there are 4 sentences, more than this server's limit of 3" in many.error) == (400, True)
+    long = ask(limited, texts=["The old dog runs."], stream=True, options={"min_length": 20, "beam_size": 1})
+    assert len([event for name, event in events(long) if name == "token"]) == 20
+
+
+def test_a_replacement_that_cannot_be_opened_is_not_listed_as_open(small_bundle: Path, tmp_path: Path) -> None:
+    path = bundle_between(small_bundle, tmp_path, "en-fr", "en", "fr")
+    with serving(path) as client:
+        assert [model["is_open"] for model in client.get("/v1/models").json["models"]] == [False]
+        assert ask(client).status == 200
+        assert [model["is_open"] for model in client.get("/v1/models").json["models"]] == [True]
+        broken = bundle_between(small_bundle, tmp_path, "broken", "en", "fr")
+        (broken / "decoder.onnx").write_bytes(b"no graph")
+        replace_bundle(path, broken)
+        assert ask(client).status == 200  # the old one
+        time.sleep(1.1)  # until the list is read again
+        assert [model["is_open"] for model in client.get("/v1/models").json["models"]] == [False]
+        assert ask(client).status == 200
 
 
 def test_models_are_listed_and_chosen_by_name(client: Client) -> None:

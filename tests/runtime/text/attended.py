@@ -55,7 +55,7 @@ class WordTranslator:
         self.defaults = DecodeOptions()
         self.source_tokenizer = self.target_tokenizer = WordTokenizer()
 
-    def translate(self, texts: Iterable[str], options: object = None, **stopping: object) -> list[Translation]:
+    def translate(self, texts: Iterable[str], options: object = None, **limits: object) -> list[Translation]:
         return [self.translation(text) for text in texts]
 
     def translation(self, text: str) -> Translation:

@@ -65,6 +65,13 @@ def test_what_people_read_is_translated(document: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["title", *map("aria-{}".format, ["label", "description", "placeholder", "roledescription", "valuetext"])]
+)
+def test_attributes_of_any_element_are_translated(name: str) -> None:
+    assert attended(f'<p {name}="a dog">a red car</p>') == f'<p {name}="une chien">une voiture rouge</p>'
+
+
+@pytest.mark.parametrize(
     "document",
     [
         '<img translate="no" alt="a dog">',

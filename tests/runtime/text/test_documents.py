@@ -99,6 +99,11 @@ def words_of(content: bytes) -> str:
             "00:00:05,000 --> 00:00:06,000\nle chien\n",
         ),
         (
+            "a.srt",
+            "1\n00:00:01,000 --> 00:00:02,000\nthe red car runs\nthe dog runs\nthe dog\n",
+            "1\n00:00:01,000 --> 00:00:02,000\nle voiture rouge\ncourt le chien\ncourt le chien\n",
+        ),
+        (
             "a.po",
             '# a dog\nmsgid ""\nmsgstr "X: a dog\\n"\n\n#: x.c:1\nmsgid "a \\"red\\" car\\n"\nmsgstr ""\n\n'
             'msgid "a dog"\nmsgstr "un chat"\n\n'

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import time
-import uuid
-from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -16,6 +12,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from edgeformer_runtime.errors import DataError
+from edgeformer_runtime.serve.access import is_address
 from edgeformer_runtime.serve.api.fields import read_fields
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
 from edgeformer_runtime.serve.context import Context, client_of, context_of, endpoint, finished
@@ -27,18 +24,13 @@ OFFICE = (".docx", ".odt")
 """Files that need lxml."""
 EXTENSIONS = tuple(suffix for suffix in SUFFIXES if suffix not in OFFICE or find_spec("lxml"))
 """Files that can be translated."""
-KEPT_SECONDS = 30 * 60
-"""How long a translated file can be downloaded."""
-MAX_NAME = 120
-"""Bytes of the name of a translated file that come from that of the original."""
-_NAME = re.compile(r"[0-9a-f-]{36}\.[\w.-]{1,150}")
 
 
 @endpoint
 async def translate_file(request: Request) -> Response:
     """``POST /translate_file``."""
     context = context_of(request)
-    if context.settings.files_folder is None:
+    if context.files is None:
         raise ApiError(403, "Files translation are disabled on this server.")
     fields = await read_fields(request)
     context.access.check(fields.api_key, client_of(request))
@@ -55,10 +47,9 @@ async def translate_file(request: Request) -> Response:
         content, target = await finished(request, work, context.settings.request_seconds)
     except DataError as error:
         raise ApiError(400, f"Invalid request: {error}") from None
-    path = PurePath(re.sub(r"[^\w.-]", "_", name).encode()[-MAX_NAME:].decode(errors="ignore"))
-    stored = f"{uuid.uuid4()}.{path.stem.lstrip('.') or 'file'}_{target}{path.suffix}"
-    await asyncio.to_thread(_store, context.settings.files_folder, stored, content)
-    return json_response({"translatedFileUrl": str(request.url_for("download_file", name=quote(stored)))})
+    client = context.access.identity(fields.api_key, client_of(request))
+    stored = await asyncio.to_thread(context.files.store, client, name, target, content)
+    return json_response({"translatedFileUrl": f"{_address(request)}/download_file/{quote(stored)}"})
 
 
 async def _translated(context: Context, content: bytes, name: str, source: str, target: str) -> tuple[bytes, str]:
@@ -67,35 +58,32 @@ async def _translated(context: Context, content: bytes, name: str, source: str, 
     blocks = (part for piece in document.pieces for part in piece if isinstance(part, Block))
     texts = [text for block in blocks for text in block.texts]
     check_sizes(context, ["".join(texts)])
-    source, target, _ = await asyncio.to_thread(chosen_pair, context.service, source, target, texts)
-    if source != target:
-        content = await context.service.translate_document(document, source, target)
-    return content, target
+    source, target, *_ = await asyncio.to_thread(chosen_pair, context.service, source, target, texts)
+    if source == target:
+        raise ApiError(400, "Invalid request: the file is in the target language already")
+    return await context.service.translate_document(document, source, target), target
 
 
 @endpoint
 async def download_file(request: Request) -> Response:
     """``GET /download_file/NAME``."""
-    folder, name = context_of(request).settings.files_folder, request.path_params["name"]
-    if folder is None:
+    stored, name = context_of(request).files, request.path_params["name"]
+    if stored is None:
         raise ApiError(400, "Files translation are disabled on this server.")
-    if not _NAME.fullmatch(name):
-        raise ApiError(400, "Invalid filename")
-    if not (folder / name).is_file():
-        raise ApiError(404, "There is no such file; translated files are kept for half an hour.")
-    return FileResponse(folder / name, filename=name.partition(".")[2], media_type="application/octet-stream")
+    path = await asyncio.to_thread(stored.path, name)
+    return FileResponse(path, filename=name.partition(".")[2], media_type="application/octet-stream")
 
 
-def _store(folder: Path, name: str, content: bytes) -> None:
-    """Write a file, and remove old ones."""
-    for path in folder.iterdir():
-        with suppress(FileNotFoundError):  # another process removed it
-            if time.time() - path.stat().st_mtime > KEPT_SECONDS:
-                path.unlink()
-    (folder / name).write_bytes(content)
+def _address(request: Request) -> str:
+    """The server's address as the client wrote it, unless that is a name that the server does not know."""
+    url, (host, port) = request.url, request.scope["server"]
+    name = (url.hostname or "").lower()
+    if name not in ("localhost", *context_of(request).settings.allowed_hosts) and not is_address(name):
+        return f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{url.scheme}://{url.netloc}"
 
 
 ROUTES = [
     Route("/translate_file", translate_file, methods=["POST"]),
-    Route("/download_file/{name}", download_file, methods=["GET"], name="download_file"),
+    Route("/download_file/{name}", download_file, methods=["GET"]),
 ]

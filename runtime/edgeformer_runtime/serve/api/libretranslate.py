@@ -37,11 +37,11 @@ async def translate(request: Request) -> Response:
     request.state.log.update(texts=len(texts), characters=sum(map(len, texts)))
     format = next((known for known in get_args(Format) if known == (fields.values.get("format") or "text")), None)
     choose = partial(chosen_pair, context.service, source, target, texts, format or "text")
-    source, target, found = await asyncio.to_thread(choose) if source.lower() == "auto" else choose()
+    *_, found, route = await asyncio.to_thread(choose) if source.lower() == "auto" else choose()
     if format is None:
         raise ApiError(400, f"{str(fields.values['format'])[:64]} format is not supported")
     changes = {"n_best": count + 1, "return_alternatives": True} if count and format == "text" else {}
-    job = Job(texts, source, target, format, changes=changes, seconds=context.settings.request_seconds)
+    job = Job(texts, route, format, changes=changes, seconds=context.settings.request_seconds)
     results = await finished(request, context.service.translate(job), job.seconds)
     ranks = [list(dict.fromkeys(result.text for result in rank)) for rank in results]
     answer: dict[str, Any] = {"translatedText": [rank[0] for rank in ranks]}
@@ -97,6 +97,7 @@ async def frontend_settings(request: Request) -> Response:
         {
             "charLimit": settings.max_characters or -1,
             "sizeLimit": settings.max_body,
+            "fileSizeLimit": settings.max_upload,
             "alternativesLimit": settings.max_alternatives,
             "frontendTimeout": 500,
             "apiKeys": context.access.needs_key,

@@ -12,6 +12,7 @@ from edgeformer_runtime.serve.errors import ApiError
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.text.markup import readable
 from edgeformer_runtime.text.options import Format
+from edgeformer_runtime.workspace.workspace import Hop
 
 UNKNOWN: dict[str, Any] = {"confidence": 0.0, "language": "en"}
 """What LibreTranslate detects where it detects nothing."""
@@ -34,8 +35,8 @@ def detected(service: Service, texts: Sequence[str]) -> list[dict[str, Any]]:
 
 def chosen_pair(
     service: Service, source: str, target: str, texts: Sequence[str], format: Format = "text"
-) -> tuple[str, str, dict[str, Any]]:
-    """Codes of the models' languages that a request means, and what was detected.
+) -> tuple[str, str, dict[str, Any], tuple[Hop, ...]]:
+    """Codes of the models' languages that a request means, what was detected, and the models that translate the pair.
 
     Raises:
         ApiError: a language or the pair is not supported.
@@ -55,11 +56,11 @@ def chosen_pair(
         if code not in known:
             raise ApiError(400, f"{given.lower()[:64]} is not supported")
     try:
-        service.workspace.route(source_code, target_code)
+        route = service.route(source_code, target_code)
     except OptionError:
         names = [f"{languages.language_name(code)} ({code})" for code in (target_code, source_code)]
         raise ApiError(400, f"{names[0]} is not available as a target language from {names[1]}") from None
-    return source_code, target_code, found
+    return source_code, target_code, found, route
 
 
 def check_sizes(context: Context, texts: Sequence[str]) -> None:

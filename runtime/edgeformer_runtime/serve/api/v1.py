@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
 import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -21,6 +22,7 @@ from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
 from edgeformer_runtime.serve.api.types import (
     ModelInfo,
     Models,
+    Options,
     Sentence,
     TranslatedText,
     TranslateRequest,
@@ -32,7 +34,6 @@ from edgeformer_runtime.serve.context import Context, bearer_token, client_of, c
 from edgeformer_runtime.serve.errors import ApiError, as_api_error, json_response
 from edgeformer_runtime.serve.service import Job, Streamed
 from edgeformer_runtime.text import Glossary, SentenceTranslation, TextOptions, TextTranslation
-from edgeformer_runtime.workspace.workspace import Hop
 
 _DECODER = msgspec.json.Decoder(TranslateRequest)
 
@@ -43,7 +44,8 @@ class _Asked:
 
     body: TranslateRequest
     job: Job
-    route: tuple[Hop, ...]
+    source: str
+    target: str
 
 
 @endpoint
@@ -52,8 +54,8 @@ async def translate(request: Request) -> Response:
     context = context_of(request)
     asked = await _asked(request, context)
     request.state.log.update(texts=len(asked.job.texts), characters=sum(map(len, asked.job.texts)))
-    if asked.route:
-        request.state.log["model"] = asked.route[-1].model
+    if asked.job.route:
+        request.state.log["model"] = asked.job.route[-1].model
     if asked.body.stream:
         return await _streamed(context, asked)
     return json_response(await finished(request, _answer(context, asked), asked.job.seconds))
@@ -72,6 +74,7 @@ async def _asked(request: Request, context: Context) -> _Asked:
         raise ApiError(400, f"Invalid request: {str(error)[:300]}") from None
     context.access.check(bearer_token(request), client_of(request), len(body.texts), missing_status=401)
     check_sizes(context, body.texts)
+    _check_options(context, body.options)
     if body.alignments and body.format != "text":
         raise ApiError(400, "Invalid request: `alignments` are of plain text only.")
     source, target = body.source, body.target
@@ -82,24 +85,23 @@ async def _asked(request: Request, context: Context) -> _Asked:
             if not value:
                 raise ApiError(400, f"Invalid request: give `{name}`, or a `model`.")
     if source.lower() == "auto":
-        source, target, _ = await asyncio.to_thread(
+        source, target, *_ = await asyncio.to_thread(
             chosen_pair, context.service, source, target, body.texts, body.format
         )
     known = {*context.service.sources, *context.service.targets}
     changes = msgspec.to_builtins(body.options)
     changes |= {"return_token_scores": True} if body.scores and not body.stream else {}
     changes |= {"return_attention": True} if body.alignments and not body.stream else {}
+    source, target = languages.model_code(source, known), languages.model_code(target, known)
+    route = context.service.route(source, target, body.model)
     job = Job(
         body.texts,
-        languages.model_code(source, known),
-        languages.model_code(target, known),
+        route,
         body.format,
-        body.model,
         changes,
         _text_options(body),
         min(body.timeout or math.inf, context.settings.request_seconds),
     )
-    route = context.service.route(job)
     if body.glossary and len(route) > 1:
         raise ApiError(400, "Invalid request: a glossary needs a model that translates the pair directly.")
     needed = [name for name in ("coverage_penalty", "replace_unknowns") if changes.get(name)]
@@ -109,7 +111,26 @@ async def _asked(request: Request, context: Context) -> _Asked:
         if ATTENTION_FILE not in model.manifest.files:
             what = f"the model `{model.name}` has no attention weights for `{needed[0]}`"
             raise ApiError(400, f"Invalid request: {what}.")
-    return _Asked(body, job, route)
+    return _Asked(body, job, source, target)
+
+
+def _check_options(context: Context, options: Options) -> None:
+    """Check that options do not ask for more work than the server permits.
+
+    Raises:
+        ApiError: one does.
+    """
+    settings = context.settings
+    limits = {
+        "beam_size": settings.max_beam,
+        "n_best": max(settings.max_beam, settings.max_alternatives + 1),
+        "min_length": settings.max_output_tokens,
+        "max_length": settings.max_output_tokens,
+    }
+    for name, limit in limits.items():
+        value = getattr(options, name)
+        if value is not UNSET and value > limit:
+            raise ApiError(400, f"Invalid request: `{name}` must be at most {limit} on this server, but is {value}.")
 
 
 def _text_options(body: TranslateRequest) -> TextOptions:
@@ -127,7 +148,7 @@ async def _answer(context: Context, asked: _Asked) -> TranslateResponse:
         return [_described(asked, ranks) for ranks in results]
 
     texts = await asyncio.to_thread(described)
-    return TranslateResponse(texts, asked.job.source, asked.job.target, [hop.model for hop in asked.route])
+    return TranslateResponse(texts, asked.source, asked.target, [hop.model for hop in asked.job.route])
 
 
 def _described(asked: _Asked, ranks: Sequence[TextTranslation]) -> TranslatedText:
@@ -200,7 +221,6 @@ def _event(item: Streamed) -> bytes:
 async def list_models(request: Request) -> Response:
     """``GET /v1/models``."""
     workspace = context_of(request).service.workspace
-    is_open = workspace.open_models
     models = [
         ModelInfo(
             model.name,
@@ -211,7 +231,7 @@ async def list_models(request: Request) -> Response:
             model.manifest.parameters,
             model.manifest.max_source_length,
             ATTENTION_FILE in model.manifest.files,
-            model.name in is_open,
+            workspace.is_open(model),
         )
         for model in workspace.models()
     ]

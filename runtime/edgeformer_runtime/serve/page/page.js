@@ -15,7 +15,8 @@ async function ask(path, body, signal) {
     : body instanceof FormData ? { method: "POST", body, headers: headers(), signal }
     : { method: "POST", body: JSON.stringify(body), headers: headers("application/json"), signal };
   const size = body instanceof FormData ? body.get("file").size + 1000 : new Blob([options.body || ""]).size;
-  if (size > state.settings?.sizeLimit) throw new Error(`That is too large; this server takes ${state.settings.sizeLimit.toLocaleString("en")} bytes at a time.`);
+  const limit = state.settings?.[body instanceof FormData ? "fileSizeLimit" : "sizeLimit"];
+  if (size > limit) throw new Error(`That is too large; this server takes ${limit.toLocaleString("en")} bytes at a time.`);
   let response;
   try {
     response = await fetch(path, options);

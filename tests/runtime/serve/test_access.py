@@ -1,0 +1,91 @@
+"""Who a client is, and how often it may try a key."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeformer_runtime.serve import access
+from edgeformer_runtime.serve.access import client_behind
+from edgeformer_runtime.serve.middleware import JsonLines, OncePerMinute
+from tests.runtime.serve.http import serving
+
+
+@pytest.mark.parametrize(
+    ("proxies", "forwarded", "client"),
+    [
+        (0, "1.1.1.1", "9.9.9.9"),
+        (1, "1.1.1.1, 2.2.2.2", "2.2.2.2"),
+        (2, "1.1.1.1, 2.2.2.2,3.3.3.3", "2.2.2.2"),
+        (5, "1.1.1.1, 2.2.2.2", "1.1.1.1"),
+        (1, "", "9.9.9.9"),
+        (2, "nonsense, 2001:db8::1", "2001:db8::1"),
+    ],
+)
+def test_a_client_is_found_from_the_server_backwards(proxies: int, forwarded: str, client: str) -> None:
+    assert client_behind(proxies, "9.9.9.9", forwarded) == client
+
+
+@given(written=st.text(max_size=60), seen=st.lists(st.ip_addresses(), min_size=1, max_size=3))
+def test_what_a_client_writes_does_not_change_its_address(written: str, seen: list[object]) -> None:
+    """Each proxy adds the address that it sees; the first one sees the client."""
+    assert client_behind(len(seen), "10.0.0.1", ",".join([written, *map(str, seen)])) == str(seen[0])
+
+
+def test_links_have_the_scheme_of_the_proxy_and_limits_the_address(small_bundle: Path) -> None:
+    content = {"q": "7", "source": "en", "target": "fr"}
+    with serving(small_bundle, trusted_proxies=1, rate_limit=1) as client:
+        statuses = [
+            client.json("/translate", content, x_forwarded_for=f"{spoofed}, {address}").status
+            for spoofed, address in (("1.1.1.1", "2.2.2.2"), ("3.3.3.3", "2.2.2.2"), ("1.1.1.1", "4.4.4.4"))
+        ]
+        assert statuses == [200, 429, 200]
+        disposition = "--b\r\nContent-Disposition: form-data; name="
+        fields = f'{disposition}"source"\r\n\r\nen\r\n{disposition}"target"\r\n\r\nfr\r\n'
+        upload = f'{disposition}"file"; filename="a.txt"\r\n\r\n7\r\n{fields}--b--\r\n'.encode()
+        kind = "multipart/form-data; boundary=b"
+        answer = client.ask("/translate_file", upload, content_type=kind, x_forwarded_proto="https")
+        assert answer.json["translatedFileUrl"].startswith("https://127.0.0.1")
+
+
+def test_wrong_keys_are_slowed_down(small_bundle: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("right\n", encoding="utf-8")
+    content = {"q": "7", "source": "en", "target": "fr"}
+    with serving(small_bundle, api_keys=keys, metrics_token="token", trusted_proxies=1) as client:
+        for path, refused, key in (("/translate", 403, "right"), ("/metrics", 401, "token")):
+            body = json.dumps(content).encode() if path == "/translate" else None
+            own = {"content_type": "application/json", "x_forwarded_for": "1.1.1.1" if body else "2.2.2.2"}
+            statuses = [client.ask(path, body, authorization="Bearer wrong", **own).status for _ in range(15)]
+            assert statuses == [refused] * access.WRONG_KEYS + [429] * (15 - access.WRONG_KEYS)
+            assert client.ask(path, body, authorization=f"Bearer {key}", **own).status == 429
+            other = {**own, "x_forwarded_for": "3.3.3.3"}
+            assert client.ask(path, body, authorization=f"Bearer {key}", **other).status == 200
+
+
+def test_a_log_line_has_nothing_that_a_terminal_acts_on() -> None:
+    record = logging.LogRecord("edgeformer.serve", logging.ERROR, "", 0, "request failed", (), None)
+    what = "\x1b[31m\u202e\u009b2J\r\n\x07é"
+    vars(record)["fields"] = {"what": what}
+    line = JsonLines().format(record)
+    assert line.isascii()
+    assert line.isprintable()
+    assert json.loads(line)["what"] == what
+
+
+def test_the_same_error_is_logged_once_per_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(message: str) -> logging.LogRecord:
+        return logging.LogRecord("asyncio", logging.ERROR, "", 0, message, (), None)
+
+    once, now = OncePerMinute(), [100.0]
+    monkeypatch.setattr("edgeformer_runtime.serve.middleware.time.monotonic", lambda: now[0])
+    accept = "socket.accept() out of system resource\nsocket: "
+    assert [once.filter(record(f"{accept}{number}")) for number in range(5)] == [True, False, False, False, False]
+    assert once.filter(record("something else"))
+    now[0] += 61
+    assert once.filter(record(accept))

@@ -1,0 +1,387 @@
+"""Every setting of a server does something: a server with it and one without it differ in what a client sees.
+
+The settings themselves say what must be tested: a new one without an entry here is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, fields
+from http.client import HTTPConnection
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+
+from edgeformer_runtime.cli.serve import Size
+from edgeformer_runtime.cli.serve import serve as serve_command
+from edgeformer_runtime.serve.server import bind
+from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
+from tests.commands import run
+from tests.runtime.serve.http import Client, serving
+from tests.runtime.serve.test_server import command, get, wait_until_ready
+from tests.runtime.serve.test_shutdown import answered, send
+from tests.runtime.test_workspace import bundle_between
+
+TEXT = "The old dog runs."
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a setting changes."""
+
+    value: Any
+    """A value other than the default."""
+    seen: Callable[[Client], Any]
+    """What a client sees of it."""
+    default: Any
+    """What it sees without the setting; ``...`` if that depends on the machine."""
+    changed: Any
+    """What it sees with it."""
+    base: dict[str, Any] = field(default_factory=dict)
+    """Settings of both servers."""
+
+
+def translate(client: Client, *texts: str, **values: Any) -> int:
+    body = {"texts": texts or [TEXT], "source": "en", "target": "fr", **values}
+    return client.json("/v1/translate", body).status
+
+
+def is_served(client: Client) -> bool:
+    return translate(client) == 200
+
+
+def metric(client: Client, name: str) -> float:
+    (value,) = re.findall(rf'^edgeformer_{name}{{model="en-fr"}} (\S+)', client.get("/metrics").body.decode(), re.M)
+    return float(value)
+
+
+def batches(client: Client) -> float:
+    assert translate(client, "one dog", "two dogs", "three dogs") == 200
+    return metric(client, "batch_sentences_count")
+
+
+def has_waited(client: Client) -> bool:
+    assert is_served(client)
+    return metric(client, "queue_seconds_sum") >= 0.3
+
+
+def threads_of_model(client: Client) -> int:
+    assert is_served(client)
+    return sum(thread.name.startswith("translate en-fr ") for thread in threading.enumerate())
+
+
+def open_models(client: Client) -> int:
+    assert is_served(client)
+    assert translate(client, source="de", target="en") == 200
+    return len(client.context.service.workspace.open_models)
+
+
+def threads_of_operators(client: Client) -> int:
+    with client.context.service.workspace.lease("en-fr") as translator:
+        return translator.session.threads
+
+
+def forwarded(client: Client) -> list[int]:
+    body = {"q": TEXT, "source": "en", "target": "fr"}
+    return [client.json("/translate", body, x_forwarded_for=f"10.0.0.{number}").status for number in range(2)]
+
+
+def alternatives(client: Client) -> int:
+    return client.form("/translate", q=TEXT, source="en", target="fr", alternatives="1").status
+
+
+def upload(client: Client) -> int:
+    return client.upload("/translate_file", "a.txt", TEXT.encode(), source="en", target="fr").status
+
+
+def uploaded_to(folder: Path) -> Callable[[Client], int]:
+    folder.mkdir()
+
+    def seen(client: Client) -> int:
+        assert upload(client) == 200
+        return len(list(folder.rglob("*.*")))
+
+    return seen
+
+
+def names_host(client: Client) -> bool:
+    """Whether the link to a translated file has the name by which the client calls the server."""
+    connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
+    head = "--b\r\nContent-Disposition: form-data; name="
+    parts = [f'{head}"source"\r\n\r\nen\r\n', f'{head}"target"\r\n\r\nfr\r\n']
+    parts += [f'{head}"file"; filename="a.txt"\r\n\r\n{TEXT}\r\n--b--\r\n']
+    headers = {"Content-Type": "multipart/form-data; boundary=b", "Host": "example.org"}
+    with closing(connection):
+        connection.request("POST", "/translate_file", "".join(parts), headers)
+        return str(json.loads(connection.getresponse().read())["translatedFileUrl"]).startswith("http://example.org/")
+
+
+def is_oldest_connection_closed(client: Client) -> bool:
+    address = ("127.0.0.1", int(client.url.rpartition(":")[2]))
+    with ExitStack() as stack:
+        first, *_ = (stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(4))
+        try:
+            return first.recv(1) == b""
+        except ConnectionResetError:
+            return True
+        except TimeoutError:
+            return False
+
+
+def longest_output(client: Client) -> tuple[int, bool]:
+    """Whether a request may ask for three tokens, and whether one that does not ask gets more than one."""
+    body = {"texts": [TEXT], "source": "en", "target": "fr"}
+    (text,) = client.json("/v1/translate", body).json["translations"]
+    return translate(client, options={"max_length": 3}), len(text["text"].split()) > 1
+
+
+def streams_at_a_time(client: Client) -> int:
+    """Threads that streams have, if six are read at once."""
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda number: translate(client, *[TEXT] * 5, stream=True), range(6)))
+    return sum(thread.name.startswith("stream") for thread in threading.enumerate())
+
+
+def suggest(client: Client) -> int:
+    return client.json("/suggest", {"q": TEXT, "s": "Le chien.", "source": "en", "target": "fr"}).status
+
+
+def logged(client: Client) -> int:
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[assignment,method-assign]  # the usual way
+    log = logging.getLogger("edgeformer.serve")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    client.get("/health")
+    deadline = time.monotonic() + 60  # the line is written after the answer
+    while not records and time.monotonic() < deadline and client.context.settings.access_log:
+        time.sleep(0.01)
+    log.removeHandler(handler)
+    return len(records)
+
+
+def key_file(folder: Path) -> Path:
+    path = folder / "keys"
+    path.write_text("one\n", encoding="utf-8")
+    return path
+
+
+def public_key(folder: Path) -> Path:
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
+    public = ed25519.Ed25519PrivateKey.generate().public_key()
+    path = folder / "key.pub"
+    path.write_bytes(public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+    return path
+
+
+EFFECTS: dict[str, Callable[[Path], Effect]] = {
+    "access_log": lambda folder: Effect(True, logged, 0, 1),
+    "allowed_hosts": lambda folder: Effect(("example.org",), names_host, False, True),
+    "api_keys": lambda folder: Effect(key_file(folder), translate, 200, 401),
+    "batch.delay": lambda folder: Effect(0.3, has_waited, ..., True),
+    "batch.max_characters": lambda folder: Effect(1, batches, 1, 3),
+    "batch.max_queue": lambda folder: Effect(0, translate, 200, 503),
+    "batch.max_sentences": lambda folder: Effect(1, batches, 1, 3),
+    "batch.parallel": lambda folder: Effect(3, threads_of_model, 1, 3),
+    "client_files_quota": lambda folder: Effect(1, upload, 200, 413),
+    "device": lambda folder: Effect("cuda", is_served, True, False),  # none, or heads that it has no kernels for
+    "files": lambda folder: Effect(False, upload, 200, 403),
+    "files_folder": lambda folder: Effect(folder / "files", uploaded_to(folder / "files"), 0, 1),
+    "files_quota": lambda folder: Effect(1, upload, 200, 413),
+    "max_alternatives": lambda folder: Effect(0, alternatives, 200, 400),
+    "max_body": lambda folder: Effect(10, translate, 200, 413),
+    "max_characters": lambda folder: Effect(3, translate, 200, 400),
+    "max_beam": lambda folder: Effect(1, lambda client: translate(client, options={"beam_size": 2}), 200, 400),
+    "max_connections": lambda folder: Effect(2, is_oldest_connection_closed, ..., True),
+    "max_output_tokens": lambda folder: Effect(1, longest_output, (200, True), (400, False)),
+    "max_sentences": lambda folder: Effect(1, lambda client: translate(client, "The dog runs. The sea."), 200, 400),
+    "max_streams": lambda folder: Effect(1, streams_at_a_time, ..., 1),
+    "max_upload": lambda folder: Effect(10, upload, 200, 413),
+    "max_texts": lambda folder: Effect(1, lambda client: translate(client, "a", "b"), 200, 400),
+    "memory": lambda folder: Effect(500_000, open_models, 2, 1),
+    "metrics_token": lambda folder: Effect("secret", lambda client: client.get("/metrics").status, 200, 401),
+    "page": lambda folder: Effect(False, lambda client: client.get("/").status, 200, 404),
+    "rate_limit": lambda folder: Effect(1, forwarded, [200, 200], [200, 429]),
+    "request_seconds": lambda folder: Effect(0.001, is_served, True, False),
+    "suggestions": lambda folder: Effect(folder / "suggestions", suggest, 403, 200),
+    "threads": lambda folder: Effect(3, threads_of_operators, 1, 3),
+    "trusted_keys": lambda folder: Effect((public_key(folder),), is_served, True, False),
+    "trusted_proxies": lambda folder: Effect(1, forwarded, [200, 429], [200, 200], {"rate_limit": 1}),
+}
+"""Settings of a server in this process, by name; those of batches are of ``batch``."""
+
+
+@contextmanager
+def free_port() -> Iterator[int]:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        yield other.getsockname()[1]
+
+
+def check_bundles(folder: Path) -> None:
+    with serving(folder / "en-fr", f"mine={folder / 'de-en'}") as client:
+        assert [model["name"] for model in client.get("/v1/models").json["models"]] == ["en-fr", "mine"]
+
+
+def check_host(folder: Path) -> None:
+    for host in ("127.0.0.1", "127.0.0.2"):
+        with bind(ServeSettings(bundles=(), host=host, port=0)) as listener:
+            assert listener.getsockname()[0] == host
+
+
+def check_port(folder: Path) -> None:
+    with free_port() as port:
+        pass
+    with bind(ServeSettings(bundles=(), port=port)) as listener:
+        assert listener.getsockname()[1] == port
+
+
+def check_workers(folder: Path) -> None:
+    children = Path("/proc/self/task")
+    if not children.exists():
+        pytest.skip("processes are listed on Linux only")
+    with command(folder, "--workers", "3", "--metrics-token", "x") as (process, url, _):
+        wait_until_ready(url)
+        tasks = Path(f"/proc/{process.pid}/task").iterdir()
+        names = [
+            Path(f"/proc/{pid}/cmdline").read_bytes()
+            for task in tasks
+            for pid in (task / "children").read_text().split()
+        ]
+        assert sum(b"spawn_main" in name for name in names) == 3
+
+
+def check_shutdown_seconds(folder: Path) -> None:
+    with command(folder, "--shutdown-timeout", "1", "--max-beam", "32") as (process, url, _):
+        wait_until_ready(url)
+        connection = HTTPConnection(url.removeprefix("http://"), timeout=120)
+        send(connection, *["A dog runs."] * 500, options={"beam_size": 32, "min_length": 60})
+        while "edgeformer_requests_in_flight 2.0" not in get(url + "/metrics"):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert answered(connection)[0] == 503
+        assert time.monotonic() - began < ServeSettings.shutdown_seconds - 5
+
+
+PROCESS = {
+    "bundles": check_bundles,
+    "host": check_host,
+    "port": check_port,
+    "shutdown_seconds": check_shutdown_seconds,
+    "workers": check_workers,
+}
+"""Settings of the process and its port."""
+
+NAMES = sorted(
+    [setting.name for setting in fields(ServeSettings) if setting.name != "batch"]
+    + [f"batch.{limit.name}" for limit in fields(BatchLimits)]
+)
+
+
+@pytest.fixture(scope="module")
+def folder(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundles")
+    for name in ("de-en", "en-fr"):
+        bundle_between(small_bundle, folder, name, *name.split("-"))
+    return folder
+
+
+def changed(name: str, value: Any) -> dict[str, Any]:
+    return {"batch": BatchLimits(**{name.removeprefix("batch."): value})} if "." in name else {name: value}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_has_an_effect(folder: Path, tmp_path: Path, name: str) -> None:
+    assert name in EFFECTS.keys() | PROCESS.keys(), f"say what `{name}` changes"
+    if name in PROCESS:
+        PROCESS[name](folder)
+        return
+    effect = EFFECTS[name](tmp_path)
+    if effect.default is not ...:
+        with serving(folder, **effect.base) as client:
+            assert effect.seen(client) == effect.default
+    with serving(folder, **{**effect.base, **changed(name, effect.value)}) as client:
+        assert effect.seen(client) == effect.changed
+
+
+OPTIONS = [option for option in serve_command.params if isinstance(option, click.Option)]
+WITHOUT_OPTION = {"bundles", "batch.max_characters", "files_folder"}
+VALUES = {
+    "allowed_hosts": "example.org",
+    "host": "0.0.0.0",
+    "device": "cuda",
+    "trusted_keys": "key.pub",
+    "metrics_token": "secret",
+    "api_keys": "keys",
+    "suggestions": "suggestions",
+}
+"""Values of options of any text."""
+
+
+def other_value(option: click.Option) -> str:
+    """A value other than the default."""
+    if isinstance(option.type, click.IntRange | click.FloatRange):
+        least, most = float(option.type.min or 0), float(option.type.max or 99)
+        value = (least + min(most, 99)) / 2
+        return str(int(value) + 1 if isinstance(option.type, click.IntRange) else value)
+    return VALUES.get(str(option.name), "3M" if isinstance(option.type, Size) else "word")
+
+
+@pytest.fixture
+def settings_of(small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """The settings that a command line makes, by their names."""
+    captured: list[ServeSettings] = []
+
+    @contextmanager
+    def bound(settings: ServeSettings) -> Iterator[Any]:
+        yield SimpleNamespace(getsockname=lambda: ("127.0.0.1", 1))
+
+    key_file(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EDGEFORMER_METRICS_TOKEN", raising=False)
+    monkeypatch.setattr("edgeformer_runtime.serve.server.bind", bound)
+    monkeypatch.setattr("edgeformer_runtime.serve.server.serve", lambda settings, listener: captured.append(settings))
+    monkeypatch.setattr("edgeformer_runtime.bundle.open.check_trust", lambda path, keys: None)
+    monkeypatch.setattr("edgeformer_runtime.engine.onnx_session.checked_device", lambda device: device)
+
+    def settings_of(*arguments: str) -> dict[str, Any]:
+        result = run("serve", small_bundle, *arguments)
+        assert result.exit_code == 0, result.output
+        return flat(captured.pop())
+
+    return settings_of
+
+
+def flat(settings: ServeSettings) -> dict[str, Any]:
+    values = {setting.name: getattr(settings, setting.name) for setting in fields(settings)}
+    limits = values.pop("batch")
+    return values | {f"batch.{limit.name}": getattr(limits, limit.name) for limit in fields(limits)}
+
+
+def test_every_option_reaches_a_setting_of_its_own(
+    settings_of: Callable[..., dict[str, Any]], small_bundle: Path
+) -> None:
+    default = settings_of()
+    assert default == flat(ServeSettings(bundles=(str(small_bundle),)))
+    reached = []
+    for option in OPTIONS:
+        arguments = [option.secondary_opts[0]] if option.is_flag else [option.opts[0], other_value(option)]
+        found = settings_of(*arguments)
+        (name,) = (name for name in default if default[name] != found[name])
+        reached.append(name)
+    assert sorted([*reached, *WITHOUT_OPTION]) == NAMES

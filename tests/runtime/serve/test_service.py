@@ -1,0 +1,96 @@
+"""Requests for different models do not wait for each other, and nobody waits for what is not wanted any more."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from edgeformer_runtime import Translator
+from edgeformer_runtime.bundle.open import Bundle
+from edgeformer_runtime.serve.service import Job, Service
+from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
+from edgeformer_runtime.workspace.workspace import Workspace
+from tests.runtime.test_workspace import bundle_between
+
+LIMITS = BatchLimits(delay=0)
+
+
+def bundles(small_bundle: Path, folder: Path) -> dict[str, Path]:
+    pairs = (("en", "fr"), ("de", "en"))
+    return {f"{a}-{b}": bundle_between(small_bundle, folder, f"{a}-{b}", a, b) for a, b in pairs}
+
+
+def test_a_model_that_is_being_opened_keeps_nobody_else_waiting(small_bundle: Path, tmp_path: Path) -> None:
+    may_open, is_opening = threading.Event(), threading.Event()
+
+    def open_translator(bundle: Bundle) -> Translator:
+        if bundle.path.name == "de-en":
+            is_opening.set()
+            assert may_open.wait(60)
+        return Translator.open(bundle, threads=1)
+
+    workspace = Workspace(bundles(small_bundle, tmp_path), open_translator=open_translator)
+    service = Service(workspace, ServeSettings(bundles=(), batch=LIMITS))
+
+    async def ask() -> None:
+        slow_job = Job(["Der Hund."], service.route("de", "en"))
+        slow = [asyncio.create_task(service.translate(slow_job)) for _ in range(100)]
+        await asyncio.to_thread(is_opening.wait, 60)
+        for _ in range(3):
+            ((translation,),) = await service.translate(Job(["A dog runs."], service.route("en", "fr")))
+            assert translation.text
+        assert not any(task.done() for task in slow)
+        may_open.set()
+        assert len(await asyncio.gather(*slow)) == 100
+
+    asyncio.run(asyncio.wait_for(ask(), 120))
+    service.close()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_canceled_request_is_translated_no_further(
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    from edgeformer_runtime.decoding.session import FloatArray, IntArray
+    from edgeformer_runtime.engine.onnx_state import OnnxState
+
+    steps, begun, may_go_on = 0, threading.Event(), threading.Event()
+    step = OnnxState.step
+
+    def counted(self: OnnxState, token: IntArray) -> FloatArray:
+        nonlocal steps
+        steps += 1
+        if steps == 5:
+            begun.set()
+            assert may_go_on.wait(60)
+        return step(self, token)
+
+    monkeypatch.setattr(OnnxState, "step", counted)
+    workspace = Workspace(bundles(small_bundle, tmp_path), open_translator=lambda b: Translator.open(b, threads=1))
+    service = Service(workspace, ServeSettings(bundles=(), batch=LIMITS))
+
+    async def ask() -> None:
+        job = Job(["A dog runs."] * 50, service.route("en", "fr"), changes={"min_length": 25, "beam_size": 1})
+
+        async def read() -> None:
+            if stream:
+                async for _ in service.stream(job):
+                    pass
+            else:
+                await service.translate(job)
+
+        task = asyncio.create_task(read())
+        await asyncio.to_thread(begun.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0)  # the generator of a stream is closed by the loop
+        await asyncio.get_running_loop().shutdown_asyncgens()
+        may_go_on.set()
+        await asyncio.to_thread(service.close)
+        assert steps <= 6
+
+    asyncio.run(asyncio.wait_for(ask(), 120))

@@ -1,0 +1,132 @@
+"""What every response has, what is measured, and what is removed after a while."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeformer_runtime.serve.batching import BatchReport
+from edgeformer_runtime.serve.metrics import Metrics
+from edgeformer_runtime.serve.middleware import JsonLines
+from edgeformer_runtime.serve.stored_files import KEPT_SECONDS
+from tests.runtime.serve.http import Answer, Client, serving
+from tests.runtime.test_workspace import bundle_between
+
+TEXT = "The old dog runs."
+
+
+@pytest.fixture(scope="module")
+def bundle(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bundle_between(small_bundle, tmp_path_factory.mktemp("bundles"), "en-fr", "en", "fr")
+
+
+@pytest.fixture(scope="module")
+def client(bundle: Path) -> Iterator[Client]:
+    with serving(bundle, access_log=True, max_body=1_000) as client:
+        yield client
+
+
+def upload(client: Client) -> Answer:
+    answer = client.upload("/translate_file", "a.txt", TEXT.encode(), source="en", target="fr")
+    return client.get(answer.json["translatedFileUrl"].removeprefix(client.url))
+
+
+def responses(client: Client) -> dict[str, Answer]:
+    """Responses of every kind."""
+    return {
+        "page": client.get("/"),
+        "script": client.get("/page.js"),
+        "translation": client.json("/v1/translate", {"texts": [TEXT], "source": "en", "target": "fr"}),
+        "mistake": client.json("/v1/translate", {"texts": 1}),
+        "missing": client.get("/none"),
+        "preflight": client.ask("/translate", None, "OPTIONS"),
+        "file": upload(client),
+        "metrics": client.get("/metrics"),
+        "too large": client.ask("/translate", b"x" * 1_001),
+    }
+
+
+def test_no_response_lacks_a_header_that_protects(client: Client) -> None:
+    for name, answer in responses(client).items():
+        headers = {key.lower(): value for key, value in answer.headers.items()}
+        assert headers["x-content-type-options"] == "nosniff", name
+        assert headers["referrer-policy"] == "no-referrer", name
+        assert headers["access-control-allow-origin"] == "*", name
+        assert "access-control-allow-credentials" not in headers, name
+    policy = {key.lower(): value for key, value in client.get("/").headers.items()}["content-security-policy"]
+    for rule in ("default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"):
+        assert rule in policy.split("; ")
+    assert "unsafe" not in policy
+
+
+def test_every_request_has_an_id_of_its_own_which_the_log_has_too(client: Client) -> None:
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(JsonLines().format(record))  # type: ignore[method-assign]  # the usual way
+    log = logging.getLogger("edgeformer.serve")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        ids = [client.get("/health").headers["x-request-id"] for _ in range(20)]
+        deadline = time.monotonic() + 60  # a line is written after its answer
+        while not all(any(number in line for line in lines) for number in ids) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        log.removeHandler(handler)
+    assert len(set(ids)) == len(ids)
+    assert {json.loads(line)["id"] for line in lines} >= set(ids)
+
+
+def test_translated_files_are_removed_after_their_time(bundle: Path, tmp_path: Path) -> None:
+    with serving(bundle, files_folder=tmp_path) as client:
+        upload(client)
+        (first,) = tmp_path.rglob("*.*")
+        now = time.time()
+        os.utime(first, (now, now - KEPT_SECONDS + 120))
+        upload(client)
+        assert first.exists()
+        os.utime(first, (now, now - KEPT_SECONDS - 1))
+        upload(client)
+        assert not first.exists()
+        assert len(list(tmp_path.rglob("*.*"))) == 2
+
+
+def test_every_figure_of_a_batch_is_measured_as_itself() -> None:
+    metrics = Metrics()
+    figures = {"sentences": 3, "requests": 2, "source_tokens": 50, "target_tokens": 70, "seconds": 1.5, "waited": 0.25}
+    metrics.add_batch(BatchReport(model="m", **figures))  # type: ignore[arg-type]  # as the fields are
+    metrics.set_queue("m", 11)
+    lines = metrics.text().decode().splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert {
+        "sentences": values['edgeformer_batch_sentences_sum{model="m"}'],
+        "requests": values['edgeformer_batch_requests_sum{model="m"}'],
+        "seconds": values['edgeformer_batch_seconds_sum{model="m"}'],
+        "waited": values['edgeformer_queue_seconds_sum{model="m"}'],
+        "source_tokens": values['edgeformer_tokens_total{model="m",side="source"}'],
+        "target_tokens": values['edgeformer_tokens_total{model="m",side="target"}'],
+    } == {name: str(float(value)) for name, value in figures.items()}
+    assert values['edgeformer_queue_sentences{model="m"}'] == "11.0"
+
+
+def test_the_latency_of_a_request_is_that_of_its_path(client: Client) -> None:
+    def of_health() -> tuple[float, float]:
+        values = dict(line.rsplit(" ", 1) for line in client.get("/metrics").body.decode().splitlines())
+        name = 'edgeformer_request_seconds_{}{{path="/health"}}'
+        return float(values.get(name.format("count"), 0)), float(values.get(name.format("sum"), 0))
+
+    before = of_health()
+    began = time.monotonic()
+    client.get("/health")
+    longest = time.monotonic() - began
+    deadline = began + 60
+    while (after := of_health())[0] == before[0] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert after[0] == before[0] + 1
+    assert 0 < after[1] - before[1] <= longest + 1

@@ -1,0 +1,104 @@
+"""Translated files: how many are kept, for how long, and where."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from edgeformer_runtime.serve import stored_files
+from edgeformer_runtime.serve.app import own_folder
+from edgeformer_runtime.serve.errors import ApiError
+from edgeformer_runtime.serve.stored_files import StoredFiles
+from tests.runtime.serve.http import serving
+from tests.runtime.test_workspace import bundle_between
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*.*")}
+
+
+def is_there(files: StoredFiles, name: str) -> bool:
+    try:
+        files.path(name)
+    except ApiError:
+        return False
+    return True
+
+
+def test_the_oldest_files_of_a_client_and_of_all_make_room(tmp_path: Path) -> None:
+    files = StoredFiles(tmp_path, quota=100, client_quota=40)
+    stored = {}
+    for number, client in enumerate(["first", "first", "second", "first", "second", "third", "third"]):
+        stored[number] = files.store(client, "a.txt", "fr", b"x" * 20)
+        os.utime(files.path(stored[number]), (time.time() - 100 + number,) * 2)
+    assert [number for number, name in stored.items() if is_there(files, name)] == [2, 3, 4, 5, 6]
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.*")) == 100
+    files.store("fourth", "a.txt", "fr", b"x" * 20)
+    assert [number for number, name in stored.items() if is_there(files, name)] == [3, 4, 5, 6]
+    with pytest.raises(ApiError, match="more than 40 bytes") as refused:
+        files.store("fifth", "a.txt", "fr", b"x" * 41)
+    assert refused.value.status == 413
+
+
+def test_old_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = StoredFiles(tmp_path, 2**20, 2**20)
+    old = files.store("client", "a.txt", "fr", b"x")
+    assert files.path(old).read_bytes() == b"x"
+    long_ago = time.time() - stored_files.KEPT_SECONDS - 1
+    os.utime(files.path(old), (long_ago, long_ago))
+    new = files.store("other", "a.txt", "fr", b"x")
+    assert names(tmp_path) == {new}
+
+
+def test_a_folder_of_a_killed_server_is_removed_and_that_of_a_living_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import os, sys; from edgeformer_runtime.serve.app import own_folder\nwith own_folder() as folder:\n"
+    code += " (folder / 'a.txt').write_text('secret'); print(folder, flush=True); sys.stdin.read(); os._exit(1)"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdout is not None
+        killed = Path(server.stdout.readline().strip())
+        with own_folder() as other:
+            assert (killed / "a.txt").exists()
+            assert killed.stat().st_mode & 0o077 == 0
+            server.kill()
+            server.wait()
+            with own_folder() as third:
+                assert not killed.exists()
+                assert other.exists()
+                assert third != other
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_stored_for_equal_languages_and_links_name_this_server(small_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    bundle = bundle_between(small_bundle, tmp_path, "en-fr", "en", "fr")
+    with serving(bundle, files_folder=tmp_path / "files", allowed_hosts=("my.server",)) as client:
+        same = client.upload("/translate_file", "a.txt", b"7", source="en", target="en")
+        assert (same.status, "in the target language already" in same.error) == (400, True)
+        assert names(tmp_path / "files") == set()
+        upload = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n7\r\n'
+        upload += b"".join(
+            b'--b\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n' % field
+            for field in ((b"source", b"en"), (b"target", b"fr"))
+        )
+        for host, expected in (
+            ("my.server:80", "http://my.server:80/"),
+            ("evil.example", client.url + "/"),
+            ("localhost:99", "http://localhost:99/"),
+            ("10.1.2.3", "http://10.1.2.3/"),
+        ):
+            answer = client.ask(
+                "/translate_file", upload + b"--b--\r\n", host=host, content_type="multipart/form-data; boundary=b"
+            )
+            assert answer.json["translatedFileUrl"].startswith(expected)
