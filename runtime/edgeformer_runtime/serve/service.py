@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,9 +23,6 @@ from edgeformer_runtime.text.options import Format
 from edgeformer_runtime.token_stream import TokenStep
 from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
 from edgeformer_runtime.workspace.workspace import Hop, Workspace
-
-LARGE_TEXT = 20_000
-"""Characters of a request whose texts are split and joined by threads of their own, so that others do not wait."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,6 @@ class Service:
         self.workspace = workspace
         self._limits, self._report, self._watch = limits, report, watch
         self.documents = Documents()
-        self._large = ThreadPoolExecutor(2, "large-texts")
         self._batchers: dict[str, Batcher] = {}
         self._lock = Lock()
         self._streams = threading.BoundedSemaphore(max_streams)
@@ -199,13 +194,11 @@ class Service:
         """Finish what is queued, and close all models."""
         for batcher in self._batchers.values():
             batcher.close()
-        self._large.shutdown(wait=False, cancel_futures=True)
         self.workspace.close()
 
     async def _document_hop(self, hop: Hop, pieces: Sequence[Piece]) -> list[str]:
         job = Job((), hop.source, hop.target)
-        ranks = await self._hop(hop, partial(_planned, pieces=pieces), job, is_large=True)
-        return [best.text for best, *_ in ranks]
+        return [ranks[0].text for ranks in await self._hop(hop, partial(_planned, pieces=pieces), job)]
 
     async def _first_hop(self, hop: Hop, texts: Sequence[str], job: Job) -> list[str]:
         """Translate texts to a language that they are translated further from."""
@@ -214,41 +207,32 @@ class Service:
         return [ranks[0].text for ranks in await self._hop(hop, split, plain)]
 
     async def _hop(
-        self, hop: Hop, split: Callable[[TextTranslator], list[Plan]], job: Job, *, is_large: bool = False
+        self, hop: Hop, split: Callable[[TextTranslator], list[Plan]], job: Job
     ) -> list[list[TextTranslation]]:
         """Split texts, translate their sentences in batches, and join them, all with the same model; see
         :meth:`translate`. Begin again with the bundle that is on disk now if it is replaced at this moment, so that the
         old one lacks a file that is not open yet."""
-        is_large = is_large or sum(map(len, job.texts)) > LARGE_TEXT
-        run = partial(asyncio.get_running_loop().run_in_executor, self._large if is_large else None)
         for attempt in range(2):
             with self._batcher(hop.model).place(len(job.texts) or 1, job.seconds) as place:
                 async with self._leased(hop.model) as translator:
                     try:
-                        return await self._translated(hop, translator, place, split, job, run)
+                        return await self._translated(hop, translator, place, split, job)
                     except BundleError:
                         if attempt or not self.workspace.has_changed(translator):
                             raise
         raise AssertionError("unreachable")
 
     async def _translated(
-        self,
-        hop: Hop,
-        translator: Translator,
-        place: Place,
-        split: Callable[[TextTranslator], list[Plan]],
-        job: Job,
-        run: Callable[..., Awaitable[Any]],
+        self, hop: Hop, translator: Translator, place: Place, split: Callable[[TextTranslator], list[Plan]], job: Job
     ) -> list[list[TextTranslation]]:
         texts = TextTranslator(translator.with_languages(hop.source, hop.target), job.text_options)
         decoding = _decoding(texts, job.changes)
-        plans: list[Plan] = await run(split, texts)
+        plans = await asyncio.to_thread(split, texts)
         sentences = [sentence for plan in plans for sentence in plan.sentences]
         translations = await asyncio.wrap_future(
             place.submit(sentences, Setting(translator, hop.source, hop.target, decoding))
         )
-        joined: list[list[TextTranslation]] = await run(_joined, plans, translations, decoding)
-        return joined
+        return await asyncio.to_thread(_joined, plans, translations, decoding)
 
     @asynccontextmanager
     async def _leased(self, model: str) -> AsyncIterator[Translator]:
