@@ -6,6 +6,7 @@ It reads a :class:`Request` from standard input, up to its end, and writes a :cl
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -78,6 +79,8 @@ def limit(memory: int, seconds: int) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Answer a request."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # may be sent to all processes of a server, which answers first
+        signal.signal(number, signal.SIG_IGN)
     limit(*map(int, arguments))
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Request)
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -97,24 +99,47 @@ def test_documents_are_read_one_after_another_and_cancelled() -> None:
         shared = Documents()
         tasks = [asyncio.create_task(shared.read(b"<p>" * 200_000, "a.html")) for _ in range(4)]
         await asyncio.sleep(0.5)
-        children = running()
+        count = len(children())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert running() == 0
+        assert not children()
         assert all(task.cancelled() for task in tasks)
-        return children
+        return count
 
     assert asyncio.run(ask()) <= documents.MAX_PROCESSES
 
 
-def running() -> int:
-    """Number of processes that read documents and were started by this one."""
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_documents_are_finished_after_a_signal_to_all_processes() -> None:
+    async def ask() -> int:
+        task = asyncio.create_task(Documents().read(b"<p>" * 50_000, "a.html"))
+        while not (ready := list(filter(_ignores_signals, children()))):
+            await asyncio.sleep(0.01)
+        os.kill(ready[0], signal.SIGTERM)
+        return len((await task).pieces)
+
+    assert asyncio.run(ask()) == 1
+
+
+def children() -> list[int]:
+    """Processes that read documents and were started by this one."""
     if sys.platform != "linux":
-        return 0
+        return []
     names = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    commands = [Path(f"/proc/{name}/cmdline") for name in names]
-    return sum(b"document_process" in command.read_bytes() for command in commands if command.exists())
+    return [int(name) for name in names if b"document_process" in read_if_there(Path(f"/proc/{name}/cmdline"))]
+
+
+def _ignores_signals(process: int) -> bool:
+    ignored = re.search(rb"SigIgn:\s*([0-9a-f]+)", read_if_there(Path(f"/proc/{process}/status")))
+    return ignored is not None and bool(int(ignored[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def read_if_there(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 WORK = """
