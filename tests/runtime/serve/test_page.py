@@ -173,7 +173,7 @@ def test_alternatives_are_shown_on_request(page: Any, client: Client) -> None:
 
 
 def test_the_page_asks_for_no_more_than_the_server_permits(browser: Any, folder: Path) -> None:
-    limits: dict[str, Any] = {"max_alternatives": 1, "max_characters": 30, "max_body": 2000}
+    limits: dict[str, Any] = {"max_alternatives": 1, "max_characters": 30, "max_upload": 2000}
     with serving(folder, **limits) as limited, opened(browser, limited) as page:
         translate(page, TEXT)
         page.click("#others summary")
