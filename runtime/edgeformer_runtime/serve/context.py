@@ -37,6 +37,8 @@ class Context:
     """Translated files; ``None`` if files are not translated."""
     is_draining: bool = False
     """Whether the server is shutting down."""
+    lag: float = 0.0
+    """Seconds by which the process is behind with what it has to do."""
 
 
 def context_of(request: Request) -> Context:

@@ -32,6 +32,8 @@ CORS = {
 PLAIN_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
 
+MAX_LAG = 0.25
+"""Seconds by which a process may be behind before it refuses to begin with more requests."""
 HELD_BODIES = 8
 """How many of the largest requests may be in memory or on the disk at a time."""
 
@@ -50,6 +52,8 @@ class Shell:
         self._metrics, self._logs = context.metrics, context.settings.access_log
         settings = context.settings
         self._settings = settings
+        self._begun = 0
+        """Requests that have not been answered."""
         self._held = 0
         """Bytes of the requests that have not been answered."""
         self._max_held = HELD_BODIES * max(settings.max_body, settings.max_upload)
@@ -77,9 +81,12 @@ class Shell:
             await send(message)
 
         self._metrics.in_flight.inc()
+        self._begun += 1
         try:
             if scope["method"] == "OPTIONS":
                 await json_response({})(scope, receive, send_with_headers)
+            elif self._is_behind and scope["method"] == "POST":  # a refusal must cost little
+                await error_response(QueueFullError(1))(scope, receive, send_with_headers)
             else:
                 await self._limited(scope, receive, send_with_headers)
         except asyncio.CancelledError:
@@ -88,12 +95,18 @@ class Shell:
         finally:
             seconds = time.monotonic() - began
             self._metrics.in_flight.dec()
+            self._begun -= 1
             self._metrics.requests.labels(path, str(status)).inc()
             self._metrics.latency.labels(path).observe(seconds)
             if self._logs:
                 record = {"id": request_id, "method": scope["method"], "path": path, "status": status}
                 record |= {"ms": round(1000 * seconds, 1), **fields}
                 logging.getLogger("edgeformer.serve").info("request", extra={"fields": record})
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether there are more requests than the process can even look at. A few long ones may also keep it busy."""
+        return self._context.lag > MAX_LAG and self._begun > self._settings.batch.max_sentences
 
     def _look_behind_proxies(self, scope: Scope) -> None:
         """Replace the address of the last proxy, and the scheme it was asked with, by those of the client."""

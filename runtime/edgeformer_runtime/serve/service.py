@@ -25,6 +25,8 @@ from edgeformer_runtime.token_stream import TokenStep
 from edgeformer_runtime.translator import Translation, Translator
 from edgeformer_runtime.workspace.workspace import Hop, Workspace
 
+OPENING_THREADS = 4
+"""Requests that open a model, or find it open and unchanged, at a time."""
 TEXT_THREADS = 4
 """Texts that are split or joined at a time."""
 
@@ -81,7 +83,7 @@ class Service:
         self._settings, self._report, self._watch = settings, report, watch
         self._batchers: dict[str, Batcher] = {}
         self._openers: dict[str, ThreadPoolExecutor] = {}
-        """Opens each model, so that requests for other models do not wait for it."""
+        """Open each model, so that requests for other models do not wait for it."""
         self._texts = ThreadPoolExecutor(TEXT_THREADS, "texts")
         self._streams = ThreadPoolExecutor(settings.max_streams, "stream")
 
@@ -247,7 +249,7 @@ class Service:
         """Use a model, which is opened in a thread of its own if necessary. Whoever waits for a translation leases its
         model; a batch that nobody waits for may find it closed."""
         if model not in self._openers:
-            self._openers[model] = ThreadPoolExecutor(1, f"open {model}")
+            self._openers[model] = ThreadPoolExecutor(OPENING_THREADS, f"open {model}")
         stack, run = ExitStack(), partial(asyncio.get_running_loop().run_in_executor, self._openers[model])
         opening = asyncio.ensure_future(run(stack.enter_context, self.workspace.lease(model)))
         try:

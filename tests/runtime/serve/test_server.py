@@ -26,6 +26,7 @@ import pytest
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE
 from edgeformer_runtime.serve.middleware import JsonLines
+from edgeformer_runtime.serve.server import Server
 from edgeformer_runtime.serve.settings import BatchLimits
 from tests.commands import error
 from tests.runtime.serve.http import serving
@@ -132,6 +133,25 @@ def test_a_full_queue_and_slow_requests_are_errors_of_their_own(small_bundle: Pa
             504,
             "The translation took too long; send less text at a time, or try again later.",
         )
+
+
+def test_a_process_that_is_behind_refuses_more_requests(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tick = Server.on_tick
+
+    async def late_tick(self: Server, counter: int) -> bool:
+        time.sleep(0.4)  # as if there were too many requests to look at
+        return await tick(self, counter)
+
+    monkeypatch.setattr(Server, "on_tick", late_tick)
+    with serving(small_bundle, batch=BatchLimits(max_sentences=1, delay=0)) as client, ThreadPoolExecutor(1) as pool:
+        assert client.json("/v1/translate", body()).status == 200  # a single one is taken, however late
+        first = pool.submit(client.json, "/v1/translate", body(*["A dog runs."] * 300, options={"beam_size": 8}))
+        while not client.context.service.queue_length(small_bundle.name):
+            time.sleep(0.001)
+        refused = client.json("/v1/translate", body())
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert client.get("/health").status == 200
+        assert first.result().status == 200
 
 
 def test_a_client_that_goes_away_frees_its_place(small_bundle: Path) -> None:
