@@ -33,7 +33,17 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "runtime" / "edgeformer_runtime"
 TESTS = {
     "decoding": [
-        *("alternatives", "any_session", "batching", "best_tokens", "decode", "forced_steps", "options", "prefixes"),
+        *(
+            "alternatives",
+            "any_session",
+            "batching",
+            "best_tokens",
+            "decode",
+            "forced_steps",
+            "limits",
+            "options",
+            "prefixes",
+        ),
         *("processors", "sampling", "scores", "search", "stopping", "token_stream"),
     ],
     "serve": [

@@ -67,13 +67,20 @@ def metric(client: Client, name: str) -> float:
     return float(value)
 
 
+def translate_at_last(client: Client, *texts: str) -> None:
+    """Translate, even if a machine that does a lot else refuses at first."""
+    deadline = time.monotonic() + 120
+    while (status := translate(client, *texts)) != 200:
+        assert (status, time.monotonic() < deadline) == (503, True)
+
+
 def batches(client: Client) -> float:
-    assert translate(client, "one dog", "two dogs", "three dogs") == 200
+    translate_at_last(client, "one dog", "two dogs", "three dogs")
     return metric(client, "batch_sentences_count")
 
 
 def has_waited(client: Client) -> bool:
-    assert is_served(client)
+    translate_at_last(client)
     return metric(client, "queue_seconds_sum") >= 0.3
 
 
