@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.store import CPU_PRECISIONS, RunSettings, Store
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 # Small models run faster on one thread, especially under other load. Must be set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What a test asserts does not depend on what else the machine does.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
