@@ -62,9 +62,16 @@ def is_served(client: Client) -> bool:
     return translate(client) == 200
 
 
-def metric(client: Client, name: str) -> float:
-    (value,) = re.findall(rf'^edgeformer_{name}{{model="en-fr"}} (\S+)', client.get("/metrics").body.decode(), re.M)
-    return float(value)
+def metric(client: Client, name: str, sentences: int) -> float:
+    """A figure of batches, once that of the last of some sentences has been added, which is after the answer."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        text = client.get("/metrics").body.decode()
+        values = dict(re.findall(r'^edgeformer_(\w+){model="en-fr"} (\S+)', text, re.MULTILINE))
+        if float(values.get("batch_sentences_sum", 0)) >= sentences:
+            return float(values[name])
+        time.sleep(0.01)
+    raise AssertionError(f"{name} was not measured")
 
 
 def translate_at_last(client: Client, *texts: str) -> None:
@@ -76,12 +83,12 @@ def translate_at_last(client: Client, *texts: str) -> None:
 
 def batches(client: Client) -> float:
     translate_at_last(client, "one dog", "two dogs", "three dogs")
-    return metric(client, "batch_sentences_count")
+    return metric(client, "batch_sentences_count", 3)
 
 
 def has_waited(client: Client) -> bool:
     translate_at_last(client)
-    return metric(client, "queue_seconds_sum") >= 0.3
+    return metric(client, "queue_seconds_sum", 1) >= 0.3
 
 
 def threads_of_model(client: Client) -> int:
