@@ -302,9 +302,9 @@ def test_another_teacher_is_refused(begun: Path, small_bundle: Path, small_bundl
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--beam", "2"), "`beam_size` was 4 and is now 2"),
-        (("--nbest", "2"), "`n_best` was 1 and is now 2"),
-        (("--length-penalty", "0.5", "--closest"), "`length_penalty` was 1.0 and is now 0.5; `closest` was ''"),
+        (("--beam", "2"), "`--beam` was 4 and is now 2"),
+        (("--nbest", "2"), "`--nbest` was 1 and is now 2"),
+        (("--length-penalty", "0.5", "--closest"), "`--length-penalty` was 1.0 and is now 0.5; `--closest` was ''"),
         (("recipe.toml", "--set", "data.max_words=9"), "another recipe, which differs in `data.max_words`"),
     ],
 )

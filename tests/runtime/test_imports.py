@@ -15,7 +15,7 @@ import edgeformer_runtime
 from tests.commands import python
 
 TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "lightning_fabric", "sacrebleu"}
-SERVER = {"h11", "starlette", "uvicorn", "prometheus_client"}
+SERVER = {"h11", "markdown_it", "starlette", "uvicorn", "prometheus_client"}
 COMMANDS = (
     "bench",
     "data",

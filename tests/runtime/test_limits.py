@@ -49,8 +49,10 @@ def test_a_session_limits_threads_itself(small_bundle: Path) -> None:
 
 
 def test_commands_say_the_limit(small_bundle: Path) -> None:
-    assert error("translate", small_bundle, "a", "--threads", "10000") == "`threads` must be at most 256, but is 10000."
-    assert "`beam_size` must be at most 1,024" in error("translate", small_bundle, "a", "--beam", "100000")
+    assert (
+        error("translate", small_bundle, "a", "--threads", "10000") == "`--threads` must be at most 256, but is 10000."
+    )
+    assert "`--beam` must be at most 1,024" in error("translate", small_bundle, "a", "--beam", "100000")
 
 
 @dataclass

@@ -21,11 +21,11 @@ from edgeformer_runtime.serve.access import Access
 from edgeformer_runtime.serve.api import files, libretranslate, page, v1
 from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, endpoint
 from edgeformer_runtime.serve.errors import json_response
+from edgeformer_runtime.serve.files.stored_files import StoredFiles
 from edgeformer_runtime.serve.metrics import CONTENT_TYPE, Metrics
 from edgeformer_runtime.serve.middleware import Shell
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import ServeSettings
-from edgeformer_runtime.serve.stored_files import StoredFiles
 from edgeformer_runtime.temporaries import temporary
 from edgeformer_runtime.translator import Translator
 from edgeformer_runtime.workspace.workspace import Workspace

@@ -15,10 +15,10 @@ from starlette.responses import Response
 from edgeformer_runtime.serve.access import Access
 from edgeformer_runtime.serve.batching import ClosedError, QueueFullError
 from edgeformer_runtime.serve.errors import ApiError, as_api_error, json_response
+from edgeformer_runtime.serve.files.stored_files import StoredFiles
 from edgeformer_runtime.serve.metrics import Metrics
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import ServeSettings
-from edgeformer_runtime.serve.stored_files import StoredFiles
 
 LOG = logging.getLogger("edgeformer.serve")
 Result = TypeVar("Result")

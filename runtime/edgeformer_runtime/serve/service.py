@@ -16,7 +16,7 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.serve.batching import Batcher, BatchReport, Setting, Ticket
-from edgeformer_runtime.serve.documents import Documents, SentDocument
+from edgeformer_runtime.serve.files.documents import Documents, SentDocument
 from edgeformer_runtime.serve.settings import ServeSettings
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
 from edgeformer_runtime.text.documents.document import Piece

@@ -15,7 +15,7 @@ import pytest
 
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.serve import documents
-from edgeformer_runtime.serve.documents import Documents
+from edgeformer_runtime.serve.files.documents import Documents
 from edgeformer_runtime.text.documents.files import read_document
 from tests.commands import python
 from tests.runtime.serve.hostile_documents import REFUSED, TRANSLATED, docx
@@ -145,7 +145,7 @@ def read_if_there(path: Path) -> bytes:
 WORK = """
 import asyncio, os, signal
 from pathlib import Path
-from edgeformer_runtime.serve.documents import Documents
+from edgeformer_runtime.serve.files.documents import Documents
 async def main():
     task = asyncio.ensure_future(Documents().read(b"<p>" * 300_000, "a.html"))
     await asyncio.sleep(1)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from edgeformer_runtime.serve.batching import BatchReport
+from edgeformer_runtime.serve.files.stored_files import KEPT_SECONDS
 from edgeformer_runtime.serve.metrics import Metrics
 from edgeformer_runtime.serve.middleware import JsonLines
-from edgeformer_runtime.serve.stored_files import KEPT_SECONDS
 from tests.runtime.serve.http import Answer, Client, serving
 from tests.runtime.test_workspace import bundle_between
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from edgeformer_runtime.serve import stored_files
 from edgeformer_runtime.serve.app import own_folder
 from edgeformer_runtime.serve.errors import ApiError
-from edgeformer_runtime.serve.stored_files import StoredFiles
+from edgeformer_runtime.serve.files import stored_files
+from edgeformer_runtime.serve.files.stored_files import StoredFiles
 from tests.runtime.serve.http import serving
 from tests.runtime.test_workspace import bundle_between
 

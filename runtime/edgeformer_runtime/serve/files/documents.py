@@ -13,7 +13,7 @@ import msgspec
 
 from edgeformer_runtime.errors import DataError, EdgeformerError
 from edgeformer_runtime.limits import MIB
-from edgeformer_runtime.serve.document_process import Answer, Request
+from edgeformer_runtime.serve.files.document_process import Answer, Request
 from edgeformer_runtime.text.documents.document import Piece
 
 MAX_PROCESSES = 2
@@ -57,7 +57,7 @@ class Documents:
         limits = MEMORY + MEMORY_PER_BYTE * size, SECONDS + SECONDS_PER_MIB * size // MIB
         async with self._free:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "edgeformer_runtime.serve.document_process", *map(str, limits)),
+                *(sys.executable, "-P", "-m", "edgeformer_runtime.serve.files.document_process", *map(str, limits)),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=DEVNULL,

@@ -1,0 +1,1 @@
+"""Files of clients: documents, read and written by processes of their own, and their translations."""
