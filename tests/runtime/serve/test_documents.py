@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from edgeformer_runtime.errors import DataError
-from edgeformer_runtime.serve import documents
+from edgeformer_runtime.serve.files import documents
 from edgeformer_runtime.serve.files.documents import Documents
 from edgeformer_runtime.text.documents.files import read_document
 from tests.commands import python
