@@ -65,6 +65,14 @@ class Model:
             "license": self.origin.licence,
         }
 
+    @property
+    def aliases(self) -> frozenset[str]:
+        """Codes of languages that have a shorter one, too, which is shown instead: ``deu_Latn`` for ``de``."""
+        shortest: dict[str, str] = {}
+        for code, token in sorted(self.manifest.text.languages.items(), key=lambda item: len(item[0])):
+            shortest.setdefault(token, code)
+        return frozenset(self.manifest.text.languages) - {*shortest.values()}
+
     def translates(self, source: str, target: str) -> bool:
         """Whether it translates between two languages."""
         return source in self.sources and target in self.targets and source != target

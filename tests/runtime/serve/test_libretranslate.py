@@ -15,6 +15,7 @@ from libretranslatepy import LibreTranslateAPI
 from edgeformer_runtime import Translator
 from edgeformer_runtime.text import TextTranslator
 from edgeformer_runtime.text.documents.files import SUFFIXES
+from tests.bundles import edit_manifest
 from tests.runtime.serve.http import Answer, Client, serving
 from tests.runtime.test_workspace import bundle_between
 
@@ -119,6 +120,17 @@ def test_the_source_language_is_detected(client: Client) -> None:
     assert answer["detectedLanguage"]["language"] == "de"
     answer = client.json("/translate", {"q": "🙂 14", "source": "auto", "target": "fr"}).json
     assert answer == {"translatedText": "🙂 14", "detectedLanguage": {"confidence": 0.0, "language": "en"}}
+
+
+def test_a_language_of_two_codes_is_listed_once(small_bundle: Path, tmp_path: Path) -> None:
+    path = bundle_between(small_bundle, tmp_path, "many", "", "")
+    codes = {"eng_Latn": "a", "fra_Latn": "b", "awa_Deva": "c", "en": "a", "fr": "b"}
+    prefixes = {"source_prefix": ["{source_language}"], "target_prefix": ["{target_language}"]}
+    edit_manifest(path, lambda tree: tree.update(text={"languages": codes, **prefixes}))
+    with serving(path) as client:
+        listed = {language["code"]: language["targets"] for language in client.get("/languages").json}
+        assert listed == {"en": ["awa_Deva", "fr"], "fr": ["awa_Deva", "en"], "awa_Deva": ["en", "fr"]}
+        assert client.context.service.route("eng_Latn", "fr")
 
 
 def test_languages_are_chained_aliased_and_equal_ones_are_copied(client: Client, translator: Translator) -> None:

@@ -73,15 +73,18 @@ async def detect(request: Request) -> Response:
 async def list_languages(request: Request) -> Response:
     """``GET /languages``."""
     service = context_of(request).service
-    codes = sorted({*service.sources, *service.targets})
+    models = service.workspace.models()
+    shown = {code for model in models for code in (model.sources | model.targets) - model.aliases}
     return json_response(
         [
             {
                 "code": languages.public_code(code),
                 "name": languages.language_name(code),
-                "targets": [languages.public_code(target) for target in service.workspace.targets(code)],
+                "targets": [
+                    languages.public_code(target) for target in service.workspace.targets(code) if target in shown
+                ],
             }
-            for code in codes
+            for code in sorted(shown)
         ]
     )
 
