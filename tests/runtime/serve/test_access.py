@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.serve import access
-from edgeformer_runtime.serve.access import client_behind
+from edgeformer_runtime.serve.access import client_behind, read_keys
 from edgeformer_runtime.serve.middleware import JsonLines, OncePerMinute
 from tests.runtime.serve.http import serving
 
@@ -89,3 +90,19 @@ def test_the_same_error_is_logged_once_per_minute(monkeypatch: pytest.MonkeyPatc
     assert once.filter(record("something else"))
     now[0] += 61
     assert once.filter(record(accept))
+
+
+KEYS = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.none() | st.integers(1, 999), max_size=5)
+
+
+@given(KEYS, st.data())
+def test_keys_are_read_with_their_limits(keys: dict[str, int | None], data: st.DataObject) -> None:
+    lines = [f" {key}\t{limit or ''}" for key, limit in keys.items()]
+    ends = st.sampled_from(["", "  ", "# x", " # x y z", " #"])
+    assert read_keys(line + data.draw(ends) for line in [*lines, "", "# x"]) == keys
+
+
+@pytest.mark.parametrize("line", ["key 5 x", "key 0", "key -1", "key x", "key 1.5", "key ²"])
+def test_a_limit_is_a_positive_number(line: str) -> None:
+    with pytest.raises(ConfigError, match="line 2: expected a key and a number"):
+        read_keys(["other 5", line])

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgeformer_runtime import OptionError, SessionError, Translation, Translator
 from edgeformer_runtime.decoding.options import DecodeOptions
@@ -299,3 +301,49 @@ def test_the_length_of_the_queue_is_told_whenever_it_changes(setting: MakeSettin
     assert 5 in lengths
     assert sorted(set(lengths)) == [0, 1, 3, 5]
     assert lengths[-1] == 0
+
+
+REQUESTS = st.lists(
+    st.tuples(st.integers(1, 2), st.lists(st.integers(0, 9).map(lambda size: "x" * size), min_size=1, max_size=7)),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(REQUESTS, st.integers(1, 5), st.integers(1, 20))
+def test_batches_are_full_fair_and_of_one_setting(
+    requests: list[tuple[int, list[str]]], sentences: int, characters: int
+) -> None:
+    """Without threads, which would take them."""
+    translator: Any = None
+    lengths: list[int] = []
+    limits = BatchLimits(parallel=0, max_sentences=sentences, max_characters=characters)
+    queue = Batcher("model", limits, watch=lengths.append)
+    for beam, texts in requests:
+        queue.submit(texts, Setting(translator, "en", "fr", DecodeOptions(beam_size=beam)))
+    left = [list(range(len(texts))) for _, texts in requests]
+    tickets = list(queue._tickets)
+    assert lengths[-1] == queue.queue_length == sum(map(len, left))
+    while queue.queue_length:
+        before = list(queue._tickets)
+        batch = queue._parts()
+        sizes = [len(ticket.sentences[place]) for ticket, part in batch for place in part]
+        assert batch[0][0] is before[0]
+        assert len({id(ticket) for ticket, _ in batch}) == len(batch)
+        assert {ticket.setting for ticket, _ in batch} == {before[0].setting}
+        assert len(sizes) <= sentences
+        assert len(sizes) == 1 or sum(sizes) <= characters
+        for ticket, part in batch:
+            own = left[tickets.index(ticket)]
+            assert [own.pop(0) for _ in part] == list(part)
+        same = [ticket for ticket in before if ticket.setting == before[0].setting]
+        taken = {id(ticket): len(part) for ticket, part in batch}
+        most = max(taken.values())
+        for ticket in same:
+            assert taken.get(id(ticket), 0) >= most - 1 or not left[tickets.index(ticket)]
+        rest = [text for ticket in same for text in ticket.sentences[ticket.taken :][:1]]
+        is_full = len(sizes) == sentences or any(sum(sizes) + len(text) > characters for text in rest)
+        assert is_full or sum(sizes) >= characters or not rest
+        served = [ticket for ticket in queue._tickets if id(ticket) in taken]
+        assert [*queue._tickets][len(queue._tickets) - len(served) :] == served
+    assert not any(left)

@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from edgeformer_runtime import Translator
 from edgeformer_runtime.bundle.open import Bundle
-from edgeformer_runtime.serve.service import Job, Service
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.requests import Stop
+from edgeformer_runtime.serve.service import Job, Service, _joined
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
+from edgeformer_runtime.source import Source
+from edgeformer_runtime.translator import TextHypothesis, Translation
 from edgeformer_runtime.workspace.workspace import Workspace
 from tests.runtime.test_workspace import bundle_between
 
@@ -94,3 +100,24 @@ def test_a_canceled_request_is_translated_no_further(
         assert steps <= 6
 
     asyncio.run(asyncio.wait_for(ask(), 120))
+
+
+@pytest.mark.parametrize("counts", [[], [1], [3], [2, 3, 1], [1, 1]])
+def test_a_rank_of_a_text_has_that_of_each_sentence_or_its_last(counts: list[int]) -> None:
+    def translation(sentence: int, count: int) -> Translation:
+        ranked = tuple(TextHypothesis(f"{sentence}.{rank}", (), (), 0.0, True) for rank in range(count))
+        return Translation(Source("", ()), ranked)
+
+    texts = [counts, [1], counts]
+    plans: Any = [
+        SimpleNamespace(sentences=list(each), join=lambda chosen, *_: [text.text for text in chosen]) for each in texts
+    ]
+    translations = [translation(*pair) for pair in enumerate(count for each in texts for count in each)]
+    results: Any = _joined(plans, translations, DecodeOptions(), Stop())
+    first = 0
+    for each, ranks in zip(texts, results, strict=True):
+        assert ranks == [
+            [f"{first + place}.{min(rank, count - 1)}" for place, count in enumerate(each)]
+            for rank in range(max(each, default=1))
+        ]
+        first += len(each)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
@@ -272,3 +273,11 @@ def test_a_comment_without_an_end_is_not_translated(text_translator: TextTransla
 def test_white_space_around_a_single_tag_stays(space: tuple[str, str], tag: str) -> None:
     tag = tag.join(space)
     assert attended(f"the dog{tag}runs.") == f"le chien{tag}court."
+
+
+@pytest.mark.parametrize("is_message", [False, True])
+def test_names_of_elements_without_content_are_free_in_messages(is_message: bool) -> None:
+    (block,) = html_parts("a <img>red</img> car <img>", is_message=is_message)
+    assert isinstance(block, Block)
+    partners = [tag.partner for tag in block.tags]
+    assert partners == ([1, 0, None] if is_message else [None] * 3)

@@ -1,0 +1,124 @@
+"""Spans, compared with what looking at every character and every item would give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeformer_runtime.text import segmentation
+from edgeformer_runtime.text.block import Item, Span, inside, overlapping
+from edgeformer_runtime.text.protected import has_words
+from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, trimmed, with_whole_items
+
+INVISIBLE = " \t\n\r\v\f\x1c\x85\xa0\u2028\u3000\x00\u200b\u200e\u200f\u2060\ufeff"
+PLACES = st.integers(0, 20)
+
+
+@st.composite
+def all_spans(draw: st.DrawFn) -> list[Span]:
+    """Disjoint spans in order, some of which touch."""
+    edges = sorted(draw(st.lists(PLACES, max_size=12)))
+    return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=False) if start < end]
+
+
+ITEMS = st.builds(
+    lambda spans, terms: [Item(*span, "", "", span[0] in terms) for span in spans], all_spans(), st.sets(PLACES)
+)
+
+
+@given(ITEMS, PLACES, PLACES)
+def test_items_of_a_span_are_those_with_characters_in_it(items: list[Item], start: int, end: int) -> None:
+    start, end = min(start, end), max(start, end)
+    inner = [item for item in items if item.start < end and start < item.end]
+    assert list(overlapping(items, start, end)) == inner
+    assert with_whole_items((start, end), items) == (
+        min([start, *(item.start for item in inner)]),
+        max([end, *(item.end for item in inner)]),
+    )
+    divided = [item for item in items if item.start < start < item.end]
+    assert [inside(start, items)] == (divided or [None])
+
+
+@given(all_spans(), ITEMS)
+def test_sentences_are_joined_exactly_where_an_item_is_divided(spans: list[Span], items: list[Item]) -> None:
+    kept = [(a, b) for (_, a), (b, _) in pairwise(spans) if inside(a, items) is None and inside(b, items) is None]
+    joined = joined_spans(spans, items)
+    assert [(a, b) for (_, a), (b, _) in pairwise(joined)] == kept
+    assert joined[:1] == [] or (joined[0][0], joined[-1][1]) == (spans[0][0], spans[-1][1])
+    assert bool(joined) == bool(spans)
+
+
+@given(st.text(f"ab{INVISIBLE}", max_size=12), PLACES, PLACES)
+def test_trimmed_spans_are_stripped_text(text: str, start: int, end: int) -> None:
+    spans = trimmed(text, min(start, len(text)), min(end, len(text)))
+    whole = text[min(start, len(text)) : min(end, len(text))]
+    assert [text[first:last] for first, last in spans] == ([whole.strip(INVISIBLE)] if whole.strip(INVISIBLE) else [])
+    assert all(start <= first and last <= end for first, last in spans)
+
+
+@given(st.text("ab1 ", max_size=20), ITEMS, PLACES, PLACES)
+def test_words_are_letters_outside_items_that_are_no_terms(text: str, items: list[Item], start: int, end: int) -> None:
+    start, end = min(start, end), min(max(start, end), len(text))
+    taken = {place for item in items if not item.is_term for place in range(item.start, item.end)}
+    letters = [place for place in range(start, end) if text[place].isalpha() and place not in taken]
+    assert has_words(text, start, end, items) == bool(letters)
+
+
+@given(st.text("ab. 。", max_size=60))
+def test_long_lines_are_divided_behind_sentences_or_at_spaces(line: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segmentation, "MAX_SEGMENTED_CHARACTERS", 8)
+        chunks = list(segmentation._chunks(line))
+    assert "".join(chunks) == line
+    assert all(0 < len(chunk) <= 8 for chunk in chunks[:-1])
+    assert len(chunks[-1]) <= 8
+    place = 0
+    for chunk in chunks[:-1]:
+        part = line[place : place + 8]
+        ends = [end for end in range(1, 9) if part[end - 1] == "。" or (part[:end].endswith(". "))]
+        spaces = [end for end in range(1, 9) if part[end - 1] == " "]
+        assert len(chunk) == max(ends or spaces or [8])
+        place += len(chunk)
+
+
+def best_place(text: str, items: Sequence[Item]) -> int | None:
+    """Where to split a text: in its middle half the place nearest to the middle, of the first kind that there is."""
+    middle, quarter = len(text) // 2, len(text) // 4
+    inner = range(quarter + 1, len(text) - quarter + 1)
+    kinds = (
+        [place for place in inner if text[place - 1] == "," and text[place : len(text) - quarter][:1] == " "],
+        [place for place in inner if text[place - 1 : len(text) - quarter].startswith(" and ")],
+        [place for place in inner if text[place - 1] == " "],
+    )
+    for places in kinds:
+        free = [place for place in places if place < len(text) and inside(place, items) is None]
+        if free:
+            return min(free, key=lambda place: abs(place - middle))
+    item = inside(middle, items)
+    if item is None:
+        return middle or None
+    return item.start or (item.end if item.end < len(text) else None)
+
+
+@given(st.lists(st.sampled_from(["aa", "b", ",", ", ", " and ", " "]), min_size=1).map("".join), ITEMS)
+def test_a_long_sentence_is_split_where_it_hurts_least(text: str, items: list[Item]) -> None:
+    items = [item for item in items if item.end <= len(text)]
+    found = fitting_spans(text, [(0, len(text))], items, len(text) - 1, lambda parts: [*map(len, parts)])
+    place = best_place(text, items)
+    if place is None:
+        assert found == [(0, len(text))]
+    else:
+        assert found == [*trimmed(text, 0, place), *trimmed(text, place, len(text))]
+
+
+@pytest.mark.parametrize("text", ["ae\u0301e\u0301e\u0301b", "👩\u200d👩❤️👩\u200d👩", "e\u0301" * 9])
+def test_a_character_is_not_split_while_others_can_be(text: str) -> None:
+    found = fitting_spans(text, [(0, len(text))], (), len(text) - 1, lambda parts: [*map(len, parts)])
+    (_, place), _ = found
+    assert "\u200d" not in text[place - 1 : place + 1]
+    assert text[place] not in "\u0301\ufe0f"
+    assert place >= len(text) // 2
