@@ -67,7 +67,7 @@ def ctranslate2(folder: Path) -> None:
 
 
 def argos(folder: Path) -> None:
-    shutil.copytree(test_argos.package(folder.parent / "package"), folder)
+    shutil.copytree(test_argos.package(folder.parent / "package"), folder, ignore=shutil.ignore_patterns("*.npz"))
 
 
 def pickled(folder: Path, *, archive: bool) -> None:

@@ -131,7 +131,7 @@ class TestCluster:
         assert 1 <= done < BLOCKS
         other = command(*common, two, *on(cluster), "--length-penalty", "0.5")
         assert other.returncode == 1
-        assert "part of another translation, which differs in `length_penalty`; repeat" in other.stderr
+        assert "part of another translation, which differs in `--length-penalty`; repeat" in other.stderr
         kept = shutil.copytree(blocks, source.with_name("kept"))
         again = command(*common, two, *on(cluster))
         assert again.returncode == 0, again.stderr
