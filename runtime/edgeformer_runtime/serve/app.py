@@ -8,18 +8,17 @@ from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import gettempdir
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.routing import Router
 
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
 from edgeformer_runtime.serve.access import Access
-from edgeformer_runtime.serve.api import files, libretranslate, page, v1
-from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, endpoint
+from edgeformer_runtime.serve.api import files, libretranslate, openapi, page, v1
+from edgeformer_runtime.serve.api.openapi import Operation
+from edgeformer_runtime.serve.api.types import Status
+from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of
 from edgeformer_runtime.serve.errors import json_response
 from edgeformer_runtime.serve.files.stored_files import StoredFiles
 from edgeformer_runtime.serve.metrics import CONTENT_TYPE, Metrics
@@ -58,32 +57,37 @@ def make_context(settings: ServeSettings) -> Context:
         EdgeformerError: a bundle or the API keys cannot be read.
     """
     metrics = Metrics()
-    limit = settings.rate_limit
     service = Service(make_workspace(settings), settings, report=metrics.add_batch, watch=metrics.set_queue)
-    return Context(settings, service, Access.of(settings.api_keys, limit), metrics)
+    return Context(settings, service, Access.of(settings.api_keys, settings.rate_limit), metrics)
 
 
-@endpoint
 async def health(request: Request) -> Response:
-    """``GET /health``: the process runs."""
-    return json_response({"status": "ok"})
+    """Whether the server runs."""
+    return json_response(Status("ok"))
 
 
-@endpoint
 async def ready(request: Request) -> Response:
-    """``GET /ready``: requests are taken."""
-    if context_of(request).is_draining:
-        return json_response({"status": "draining"}, 503)
-    return json_response({"status": "ready"})
+    """Whether the server takes requests."""
+    is_draining = context_of(request).is_draining
+    return json_response(Status("draining"), 503) if is_draining else json_response(Status("ready"))
 
 
-@endpoint
 async def metrics(request: Request) -> Response:
-    """``GET /metrics``, for Prometheus."""
+    """Measurements for Prometheus."""
     context = context_of(request)
     if token := context.settings.metrics_token:
         context.access.check_token(bearer_token(request), token, client_of(request))
     return Response(await asyncio.to_thread(context.metrics.text), headers={"Content-Type": CONTENT_TYPE})
+
+
+OPERATIONS = [
+    *libretranslate.OPERATIONS,
+    *files.OPERATIONS,
+    *v1.OPERATIONS,
+    Operation("GET", "/health", health, Status, errors=()),
+    Operation("GET", "/ready", ready, Status, errors=(503,), failure=Status),
+    Operation("GET", "/metrics", metrics, errors=(401,), examples={"text/plain": ""}),
+]
 
 
 @contextmanager
@@ -93,11 +97,11 @@ def own_folder() -> Iterator[Path]:
         yield folder
 
 
-def make_app(context: Context) -> ASGIApp:
+def make_app(context: Context) -> Shell:
     """Make the application."""
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: object) -> AsyncIterator[None]:
         settings = context.settings
         with own_folder() if settings.files_folder is None else nullcontext(settings.files_folder) as folder:
             if settings.files:
@@ -105,22 +109,5 @@ def make_app(context: Context) -> ASGIApp:
             yield
             await asyncio.to_thread(context.service.close)
 
-    routes = [
-        *libretranslate.ROUTES,
-        *files.ROUTES,
-        *v1.ROUTES,
-        *(page.ROUTES if context.settings.page else []),
-        Route("/health", health, methods=["GET"]),
-        Route("/ready", ready, methods=["GET"]),
-        Route("/metrics", metrics, methods=["GET"]),
-    ]
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_error})
-    app.state.context = context
-    paths = frozenset(route.path.replace("/{name}", "") for route in routes)
-    return Shell(app, context, paths)
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    """Paths that do not exist, and methods that they do not have."""
-    assert isinstance(error, HTTPException)
-    return json_response({"error": error.detail}, error.status_code, error.headers)
+    pages = page.ROUTES if context.settings.page else []
+    return Shell(Router([*openapi.routes(OPERATIONS), *pages], lifespan=lifespan), context)

@@ -43,6 +43,8 @@ class QueueFullError(EdgeformerError):
 class ClosedError(EdgeformerError):
     """The server is shutting down."""
 
+    retry_after = 1
+
 
 @dataclass(frozen=True)
 class Setting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
@@ -21,38 +22,21 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        prefix = "edgeformer"
-        self.requests = Counter(f"{prefix}_requests", "Requests.", ["path", "status"], registry=registry)
-        self.latency = Histogram(
-            f"{prefix}_request_seconds", "Time to answer a request.", ["path"], buckets=_SECONDS, registry=registry
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        gauge = partial(Gauge, registry=registry, multiprocess_mode="livesum")
+        self.requests = counter("edgeformer_requests", "Requests.", ["path", "status"])
+        self.latency = histogram("edgeformer_request_seconds", "Time to answer a request.", ["path"], buckets=_SECONDS)
+        self.in_flight = gauge("edgeformer_requests_in_flight", "Requests being answered.")
+        self.queue = gauge("edgeformer_queue_sentences", "Sentences that wait.", ["model"])
+        self.batch_size = histogram("edgeformer_batch_sentences", "Sentences of a batch.", ["model"], buckets=_SIZES)
+        self.batch_requests = histogram("edgeformer_batch_requests", "Requests of a batch.", ["model"], buckets=_SIZES)
+        self.batch_seconds = histogram(
+            "edgeformer_batch_seconds", "Time to translate a batch.", ["model"], buckets=_SECONDS
         )
-        self.in_flight = Gauge(
-            f"{prefix}_requests_in_flight", "Requests being answered.", registry=registry, multiprocess_mode="livesum"
+        self.waiting = histogram(
+            "edgeformer_queue_seconds", "Time that the oldest request of a batch waited.", ["model"], buckets=_SECONDS
         )
-        self.queue = Gauge(
-            f"{prefix}_queue_sentences",
-            "Sentences that wait.",
-            ["model"],
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self.batch_size = Histogram(
-            f"{prefix}_batch_sentences", "Sentences of a batch.", ["model"], buckets=_SIZES, registry=registry
-        )
-        self.batch_requests = Histogram(
-            f"{prefix}_batch_requests", "Requests of a batch.", ["model"], buckets=_SIZES, registry=registry
-        )
-        self.batch_seconds = Histogram(
-            f"{prefix}_batch_seconds", "Time to translate a batch.", ["model"], buckets=_SECONDS, registry=registry
-        )
-        self.waiting = Histogram(
-            f"{prefix}_queue_seconds",
-            "Time that the oldest request of a batch waited.",
-            ["model"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.tokens = Counter(f"{prefix}_tokens", "Tokens read and written.", ["model", "side"], registry=registry)
+        self.tokens = counter("edgeformer_tokens", "Tokens read and written.", ["model", "side"])
 
     def add_batch(self, report: BatchReport) -> None:
         """Count a batch."""

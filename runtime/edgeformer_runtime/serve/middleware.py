@@ -1,4 +1,4 @@
-"""Around every request: CORS, a limit on its size, measurements and a log line."""
+"""Around every request: errors, CORS, a limit on its size, measurements and a log line."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from datetime import UTC, datetime
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.routing import Route, Router
+from starlette.types import Message, Receive, Scope, Send
 
 from edgeformer_runtime.serve.access import client_behind
-from edgeformer_runtime.serve.batching import QueueFullError
-from edgeformer_runtime.serve.context import Context, error_response
-from edgeformer_runtime.serve.errors import ApiError, json_response
+from edgeformer_runtime.serve.batching import ClosedError, QueueFullError
+from edgeformer_runtime.serve.context import Context
+from edgeformer_runtime.serve.errors import LOG, ApiError, error_response, json_response
 from edgeformer_runtime.serve.protocol import LINGER_SECONDS
 
 CORS = {
@@ -30,42 +31,36 @@ CORS = {
 }
 """What LibreTranslate sends with every response, but for `Allow-Credentials`, which contradicts the origin `*`."""
 PLAIN_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
-
-
-MAX_LAG = 0.25
-"""Seconds by which a process may be behind before it refuses to begin with more requests."""
 HELD_BODIES = 8
 """How many of the largest requests may be in memory or on the disk at a time."""
 
 
 class Shell:
-    """Adds headers, answers ``OPTIONS``, limits requests and their bodies, measures and logs.
+    """The application: adds headers, answers ``OPTIONS`` and errors, limits requests, measures and logs.
 
     Args:
-        app: the application within.
-        context: what the endpoints share.
-        paths: paths that are counted by name; others are counted together.
+        router: the endpoints.
+        context: what they share.
     """
 
-    def __init__(self, app: ASGIApp, context: Context, paths: frozenset[str]) -> None:
-        self._app, self._context, self._paths = app, context, paths
-        self._metrics, self._logs = context.metrics, context.settings.access_log
-        settings = context.settings
-        self._settings = settings
-        self._begun = 0
-        """Requests that have not been answered."""
+    def __init__(self, router: Router, context: Context) -> None:
+        self._router, self.context = router, context
+        self._settings, self._metrics = context.settings, context.metrics
+        self._paths = {route.path.partition("/{")[0] for route in router.routes if isinstance(route, Route)}
+        """Paths that are counted by name; others are counted together."""
         self._held = 0
         """Bytes of the requests that have not been answered."""
-        self._max_held = HELD_BODIES * max(settings.max_body, settings.max_upload)
+        self._max_held = HELD_BODIES * max(self._settings.max_body, self._settings.max_upload)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request; see the ASGI specification."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._router(scope, receive, send)
             return
-        began, status, request_id = time.monotonic(), 499, uuid.uuid4().hex
+        began, status, request_id = time.monotonic(), 0, uuid.uuid4().hex
         first = "/" + scope["path"].lstrip("/").partition("/")[0]
-        path = scope["path"] if scope["path"] in self._paths else first if first in self._paths else "other"
+        path = next((each for each in (scope["path"], first) if each in self._paths), "other")
+        scope["app"] = self
         scope.setdefault("state", {})["log"] = fields = dict[str, object]()
         self._look_behind_proxies(scope)
 
@@ -76,37 +71,34 @@ class Shell:
                 headers = MutableHeaders(scope=message)
                 for name, value in {**CORS, **PLAIN_HEADERS, "X-Request-ID": request_id}.items():
                     headers.setdefault(name, value)
-                if self._context.is_draining:
+                if self.context.is_draining:
                     headers["Connection"] = "close"
             await send(message)
 
         self._metrics.in_flight.inc()
-        self._begun += 1
         try:
             if scope["method"] == "OPTIONS":
                 await json_response({})(scope, receive, send_with_headers)
-            elif self._is_behind and scope["method"] == "POST":  # a refusal must cost little
-                await error_response(QueueFullError(1))(scope, receive, send_with_headers)
             else:
                 await self._limited(scope, receive, send_with_headers)
         except asyncio.CancelledError:
-            if not self._context.is_draining:
-                raise  # otherwise its time to shut down is over, and the client knows
+            if not self.context.is_draining:
+                raise
+            if not status:  # its time to shut down is over; a client that has a part of its answer knows
+                await error_response(ClosedError("The server is shutting down."))(scope, receive, send_with_headers)
+        except Exception as error:
+            if status:
+                raise
+            await error_response(error)(scope, receive, send_with_headers)
         finally:
             seconds = time.monotonic() - began
             self._metrics.in_flight.dec()
-            self._begun -= 1
-            self._metrics.requests.labels(path, str(status)).inc()
+            self._metrics.requests.labels(path, str(status or 499)).inc()
             self._metrics.latency.labels(path).observe(seconds)
-            if self._logs:
-                record = {"id": request_id, "method": scope["method"], "path": path, "status": status}
+            if self._settings.access_log:
+                record = {"id": request_id, "method": scope["method"], "path": path, "status": status or 499}
                 record |= {"ms": round(1000 * seconds, 1), **fields}
-                logging.getLogger("edgeformer.serve").info("request", extra={"fields": record})
-
-    @property
-    def _is_behind(self) -> bool:
-        """Whether there are more requests than the process can even look at. A few long ones may also keep it busy."""
-        return self._context.lag > MAX_LAG and self._begun > self._settings.batch.max_sentences
+                LOG.info("request", extra={"fields": record})
 
     def _look_behind_proxies(self, scope: Scope) -> None:
         """Replace the address of the last proxy, and the scheme it was asked with, by those of the client."""
@@ -118,11 +110,8 @@ class Shell:
 
     async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and refuse it as soon as it is too large or takes too long to arrive."""
-        settings = self._settings
-        limit, seconds = (
-            settings.max_upload if scope["path"] == "/translate_file" else settings.max_body,
-            settings.request_seconds,
-        )
+        settings, seconds = self._settings, self._settings.request_seconds
+        limit = settings.max_upload if scope["path"] == "/translate_file" else settings.max_body
         too_large = ApiError(413, f"The request has more than {limit} bytes, the limit of this server.")
         length = Headers(scope=scope).get("content-length", "0")
         if length.isascii() and length.isdigit() and int(length) > limit:
@@ -149,7 +138,7 @@ class Shell:
             return message
 
         try:
-            await self._app(scope, receive_limited, send)
+            await self._router(scope, receive_limited, send)
         finally:
             self._held -= total
 

@@ -20,7 +20,8 @@ import uvicorn
 
 from edgeformer_runtime.errors import ConfigError, EdgeformerError
 from edgeformer_runtime.serve.app import make_app, make_context, own_folder
-from edgeformer_runtime.serve.context import LOG, Context
+from edgeformer_runtime.serve.context import Context
+from edgeformer_runtime.serve.errors import LOG
 from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE, forget_process
 from edgeformer_runtime.serve.middleware import log_to_stderr
 from edgeformer_runtime.serve.protocol import Protocol
@@ -28,8 +29,6 @@ from edgeformer_runtime.serve.settings import ServeSettings
 
 RESTART_SECONDS = 1.0
 """Time between the end of a worker process and its replacement, so that a failing one does not keep a CPU busy."""
-TICK_SECONDS = 0.1
-"""How often uvicorn looks at the state of a server."""
 BACKLOG = 2048
 """Connections that the system keeps until they are accepted."""
 END_SECONDS = 1.0
@@ -70,7 +69,7 @@ class Server(uvicorn.Server):
                 h11_max_incomplete_event_size=2**16,
             )
         )
-        self._context, self._ticked = context, time.monotonic()
+        self._context = context
         self.watchdog: Timer | None = None
         """Ends the process if it does not shut down in time."""
 
@@ -79,12 +78,6 @@ class Server(uvicorn.Server):
         """Begin to shut down at the first signal, and stop at once at a second SIGINT."""
         with _signals(self._stop):
             yield
-
-    async def on_tick(self, counter: int) -> bool:
-        """Measure by how much this comes too late."""
-        previous, self._ticked = self._ticked, time.monotonic()
-        self._context.lag = max(0.0, self._ticked - previous - TICK_SECONDS)
-        return await super().on_tick(counter)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""

@@ -16,7 +16,8 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.serve.batching import Batcher, BatchReport, Setting, Ticket
-from edgeformer_runtime.serve.files.documents import Documents, SentDocument
+from edgeformer_runtime.serve.files.document_process import SentDocument
+from edgeformer_runtime.serve.files.documents import Documents
 from edgeformer_runtime.serve.settings import ServeSettings
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
 from edgeformer_runtime.text.documents.document import Piece
@@ -37,7 +38,8 @@ TEXT_THREADS = 4
 class Job:
     """What a request wants translated."""
 
-    texts: Sequence[str]
+    texts: Sequence[str | Piece]
+    """Texts, or what there is to translate of a document."""
     route: Sequence[Hop]
     """The models that translate them; see :meth:`Service.route`."""
     format: Format = "text"
@@ -115,10 +117,6 @@ class Service:
             raise OptionError(f"The model `{model.name}` does not translate from `{source}` to `{target}`.")
         return (Hop(model.name, source, target),)
 
-    def queue_length(self, model: str) -> int:
-        """Number of sentences that wait for a model."""
-        return self._batchers[model].queue_length if model in self._batchers else 0
-
     async def translate(self, job: Job) -> list[list[TextTranslation]]:
         """Translate texts.
 
@@ -132,21 +130,17 @@ class Service:
             QueueFullError: too many sentences wait.
         """
         if not job.route:
-            return [[TextTranslation(text, ())] for text in job.texts]
-        *first, last = job.route
-        texts = list(job.texts)
-        for hop in first:
-            texts = await self._first_hop(hop, texts, job)
-        split = partial(_split, texts=texts, format=job.format)
-        return await self._hop(last, split, job)
+            return [[TextTranslation(str(text), ())] for text in job.texts]
+        job = await self._at_last_hop(job)
+        return await self._hop(job.route[-1], job)
 
-    async def translate_document(self, document: SentDocument, source: str, target: str) -> bytes:
+    async def translate_document(self, document: SentDocument, pieces: Sequence[Piece], route: Sequence[Hop]) -> bytes:
         """Translate a document.
 
         Args:
-            document: the document, which is used up.
-            source: language to translate from.
-            target: language to translate to.
+            document: the document, to which its translations are added.
+            pieces: what there is to translate of it.
+            route: the models that translate it.
 
         Returns:
             The content of the translated file.
@@ -155,10 +149,13 @@ class Service:
             DataError: see :meth:`Documents.ask`.
             InputError, OptionError, QueueFullError: see :meth:`translate`.
         """
-        *first, last = self.workspace.route(source, target)
-        for hop in first:
-            await document.translated((await self._document_hop(hop, document.pieces), hop.target))
-        return await document.written(await self._document_hop(last, document.pieces), last.target)
+        content = document.content
+        for hop in route:
+            document.translations.append((await self._best(hop, Job(pieces, route)), hop.target))
+            document.is_last = hop is route[-1]
+            answer = await self.documents.ask(document)
+            pieces, content = answer.pieces, answer.content
+        return content
 
     async def stream(self, job: Job) -> AsyncGenerator[Streamed]:
         """Translate texts token by token, greedily or by sampling; through a third language, the last step.
@@ -167,13 +164,10 @@ class Service:
             OptionError, InputError: see :meth:`translate`; also raised by the first item.
         """
         if not job.route:
-            for number, text in enumerate(job.texts):
-                yield Streamed(number, 0, None, TextTranslation(text, ()))
+            for number, (text,) in enumerate(await self.translate(job)):
+                yield Streamed(number, 0, None, text)
             return
-        *first, last = job.route
-        texts = list(job.texts)
-        for hop in first:
-            texts = await self._first_hop(hop, texts, job)
+        job = await self._at_last_hop(job)
         gone, items = threading.Event(), asyncio.Queue[Streamed | Exception | None]()
         loop = asyncio.get_running_loop()
 
@@ -181,7 +175,7 @@ class Service:
             with suppress(RuntimeError):  # the server has ended meanwhile
                 loop.call_soon_threadsafe(items.put_nowait, item)
 
-        thread = self._streams.submit(self._stream, last, texts, job, put, Stop(gone.is_set))
+        thread = self._streams.submit(self._stream, job, put, Stop(gone.is_set))
         try:
             while (item := await items.get()) is not None:
                 if isinstance(item, Exception):
@@ -199,52 +193,43 @@ class Service:
             executor.shutdown()
         self.workspace.close()
 
-    async def _document_hop(self, hop: Hop, pieces: Sequence[Piece]) -> list[str]:
-        job = Job((), (hop,))
-        return [ranks[0].text for ranks in await self._hop(hop, partial(_planned, pieces=pieces), job)]
+    async def _at_last_hop(self, job: Job) -> Job:
+        """The job with texts in the language that the last model of its route reads."""
+        for hop in job.route[:-1]:
+            plain = replace(job, changes={}, text_options=TextOptions())
+            job = replace(job, texts=await self._best(hop, plain))
+        return job
 
-    async def _first_hop(self, hop: Hop, texts: Sequence[str], job: Job) -> list[str]:
-        """Translate texts to a language that they are translated further from."""
-        split = partial(_split, texts=texts, format=job.format)
-        plain = replace(job, changes={}, text_options=TextOptions())
-        return [ranks[0].text for ranks in await self._hop(hop, split, plain)]
+    async def _best(self, hop: Hop, job: Job) -> list[str]:
+        return [ranks[0].text for ranks in await self._hop(hop, job)]
 
-    async def _hop(
-        self, hop: Hop, split: Callable[[TextTranslator], list[Plan]], job: Job
-    ) -> list[list[TextTranslation]]:
+    async def _hop(self, hop: Hop, job: Job) -> list[list[TextTranslation]]:
         """Split texts, translate their sentences in batches, and join them, all with the same model; see
         :meth:`translate`. Begin again with the bundle that is on disk now if it is replaced at this moment, so that the
         old one lacks a file that is not open yet."""
         for attempt in range(2):
-            batcher = self._batcher(hop.model)
-            with batcher.admit(len(job.texts) or 1, job.seconds) as ticket:
+            with self._batcher(hop.model).admit(len(job.texts) or 1, job.seconds) as ticket:
                 async with self._leased(hop.model) as translator:
                     try:
-                        return await self._translated(hop, translator, batcher, ticket, split, job)
+                        return await self._translated(hop, translator, ticket, job)
                     except BundleError:
                         if attempt or not self.workspace.has_changed(translator):
                             raise
         raise AssertionError("unreachable")
 
     async def _translated(
-        self,
-        hop: Hop,
-        translator: Translator,
-        batcher: Batcher,
-        ticket: Ticket,
-        split: Callable[[TextTranslator], list[Plan]],
-        job: Job,
+        self, hop: Hop, translator: Translator, ticket: Ticket, job: Job
     ) -> list[list[TextTranslation]]:
         texts = TextTranslator(translator.with_languages(hop.source, hop.target), job.text_options)
         decoding = self._decoding(texts, job.changes)
-        is_small = 0 < sum(map(len, job.texts)) <= LARGE_TEXT  # a document has none here
-        executor = self._texts if is_small else self._large_texts
-        gone, run = threading.Event(), partial(asyncio.get_running_loop().run_in_executor, executor)
+        is_small = sum(len(text) if isinstance(text, str) else LARGE_TEXT for text in job.texts) < LARGE_TEXT
+        gone = threading.Event()
+        run = partial(asyncio.get_running_loop().run_in_executor, self._texts if is_small else self._large_texts)
         try:
-            plans = self._checked(await run(split, texts))
+            plans = await run(self._split, texts, job)
             sentences = [sentence for plan in plans for sentence in plan.sentences]
             setting = Setting(translator, hop.source, hop.target, decoding)
-            translations = await asyncio.wrap_future(batcher.submit(sentences, setting, ticket))
+            translations = await asyncio.wrap_future(self._batcher(hop.model).submit(sentences, setting, ticket))
             return await run(_joined, plans, translations, decoding, Stop(gone.is_set))
         finally:
             gone.set()
@@ -277,22 +262,15 @@ class Service:
         limit = self._settings.max_output_tokens
         return replace(decoding, max_length=min(decoding.max_length or limit, limit))
 
-    def _stream(
-        self,
-        hop: Hop,
-        texts: Sequence[str],
-        job: Job,
-        put: Callable[[Streamed | Exception | None], object],
-        stop: Stop,
-    ) -> None:
+    def _stream(self, job: Job, put: Callable[[Streamed | Exception | None], object], stop: Stop) -> None:
         """Translate in a thread of its own, as long as someone reads."""
+        hop = job.route[-1]
         try:
             with self.workspace.lease(hop.model) as translator:
                 view = translator.with_languages(hop.source, hop.target)
-                text_translator = TextTranslator(view, job.text_options)
-                decoding = self._decoding(text_translator, {"beam_size": 1, **job.changes})
-                plans = self._checked(_split(text_translator, texts, job.format))
-                for number, plan in enumerate(plans):
+                texts = TextTranslator(view, job.text_options)
+                decoding = self._decoding(texts, {"beam_size": 1, **job.changes})
+                for number, plan in enumerate(self._split(texts, job)):
                     done = []
                     for index, sentence in enumerate(plan.sentences):
                         for step in view.translate_tokens(sentence, decoding, cancel=stop.is_canceled):
@@ -303,24 +281,20 @@ class Service:
         except Exception as error:
             put(error)
 
-    def _checked(self, plans: list[Plan]) -> list[Plan]:
-        """Plans, which may not have too many sentences.
+    def _split(self, translator: TextTranslator, job: Job) -> list[Plan]:
+        """Split texts into sentences.
 
         Raises:
-            OptionError: they have.
+            OptionError: there are too many.
         """
+        plans = [
+            translator.split(text, format=job.format) if isinstance(text, str) else translator.plan(text)
+            for text in job.texts
+        ]
         count, limit = sum(len(plan.sentences) for plan in plans), self._settings.max_sentences
         if count > limit:
             raise OptionError(f"there are {count:,} sentences, more than this server's limit of {limit:,}.")
         return plans
-
-
-def _split(translator: TextTranslator, texts: Sequence[str], format: Format) -> list[Plan]:
-    return [translator.split(text, format=format) for text in texts]
-
-
-def _planned(translator: TextTranslator, pieces: Sequence[Piece]) -> list[Plan]:
-    return [translator.plan(piece) for piece in pieces]
 
 
 def _joined(

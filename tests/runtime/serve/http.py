@@ -49,6 +49,11 @@ class Client:
     url: str
     context: Context
 
+    def waiting(self, model: str) -> int:
+        """Number of sentences that wait for a model."""
+        batchers = self.context.service._batchers
+        return batchers[model].queue_length if model in batchers else 0
+
     def ask(self, path: str, body: bytes | None = None, method: str | None = None, **headers: str) -> Answer:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         request = urllib.request.Request(self.url + path, body, named, method=method)

@@ -99,7 +99,7 @@ def test_connections_that_wait_for_their_client_make_room_for_others(bundle: Pat
         content = json.dumps({"texts": ["A dog runs."] * 500, "source": "en", "target": "fr"}).encode()
         busy = stack.enter_context(connect(client))
         busy.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content) + content)
-        while not client.context.service.queue_length("en-fr"):
+        while not client.waiting("en-fr"):
             time.sleep(0.001)
         waiting = []
         for _ in range(60):

@@ -15,6 +15,7 @@ import pytest
 
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.serve.files import documents
+from edgeformer_runtime.serve.files.document_process import SentDocument
 from edgeformer_runtime.serve.files.documents import Documents
 from edgeformer_runtime.text.documents.files import read_document
 from tests.commands import python
@@ -56,8 +57,8 @@ def read(content: bytes, name: str) -> list[str]:
     """Ask a process what there is to translate."""
 
     async def ask() -> list[str]:
-        document = await Documents().read(content, name)
-        return ["".join(part if isinstance(part, str) else part.text for part in piece) for piece in document.pieces]
+        pieces = (await Documents().ask(SentDocument(name, content))).pieces
+        return ["".join(part if isinstance(part, str) else part.text for part in piece) for piece in pieces]
 
     return asyncio.run(ask())
 
@@ -97,7 +98,7 @@ def test_what_is_too_much_for_a_request_is_refused(monkeypatch: pytest.MonkeyPat
 def test_documents_are_read_one_after_another_and_cancelled() -> None:
     async def ask() -> int:
         shared = Documents()
-        tasks = [asyncio.create_task(shared.read(b"<p>" * 200_000, "a.html")) for _ in range(4)]
+        tasks = [asyncio.create_task(shared.ask(SentDocument("a.html", b"<p>" * 200_000))) for _ in range(4)]
         await asyncio.sleep(0.5)
         count = len(children())
         for task in tasks:
@@ -113,7 +114,7 @@ def test_documents_are_read_one_after_another_and_cancelled() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_documents_are_finished_after_a_signal_to_all_processes() -> None:
     async def ask() -> int:
-        task = asyncio.create_task(Documents().read(b"<p>" * 50_000, "a.html"))
+        task = asyncio.create_task(Documents().ask(SentDocument("a.html", b"<p>" * 50_000)))
         while not (ready := list(filter(_ignores_signals, children()))):
             await asyncio.sleep(0.01)
         os.kill(ready[0], signal.SIGTERM)
@@ -145,9 +146,10 @@ def read_if_there(path: Path) -> bytes:
 WORK = """
 import asyncio, os, signal
 from pathlib import Path
+from edgeformer_runtime.serve.files.document_process import SentDocument
 from edgeformer_runtime.serve.files.documents import Documents
 async def main():
-    task = asyncio.ensure_future(Documents().read(b"<p>" * 300_000, "a.html"))
+    task = asyncio.ensure_future(Documents().ask(SentDocument("a.html", b"<p>" * 300_000)))
     await asyncio.sleep(1)
     print(Path(f"/proc/self/task/{os.getpid()}/children").read_text(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -216,10 +216,34 @@ def test_settings_health_and_the_documents(client: Client) -> None:
     assert not settings["apiKeys"]
     assert client.get("/health").json == {"status": "ok"}
     spec = client.get("/spec").json
-    assert spec["swagger"] == "2.0"
+    assert spec == client.get("/openapi.json").json
     for path, operations in spec["paths"].items():
         (method,) = operations
         assert (client.ask(path, method=method.upper()).status == 405) is False
+
+
+@pytest.mark.parametrize(
+    ("path", "required", "optional"),
+    [
+        ("/translate", {"q", "source", "target"}, {"format", "alternatives", "api_key"}),
+        ("/detect", {"q"}, {"api_key"}),
+        ("/translate_file", {"file", "source", "target"}, {"api_key"}),
+        ("/suggest", {"q", "s", "source", "target"}, {"api_key"}),
+    ],
+)
+def test_the_description_has_the_fields_of_libretranslate(
+    client: Client, path: str, required: set[str], optional: set[str]
+) -> None:
+    document = client.get("/spec").json
+    content = document["paths"][path]["post"]["requestBody"]["content"]
+    assert set(content) >= ({"multipart/form-data"} if path == "/translate_file" else {"application/json"})
+    for each in content.values():
+        schema = document["components"]["schemas"][each["schema"]["$ref"].rpartition("/")[2]]
+        assert (set(schema["required"]), set(schema["properties"])) == (required, required | optional)
+        for name in sorted(required):
+            fields = {other: "x" for other in required - {name, "file"}}
+            answer = client.form(path, **fields) if name != "file" else client.upload(path, "", b"", **fields)
+            assert answer.status in (400, 403)
 
 
 def test_every_answer_may_be_read_by_other_sites(client: Client) -> None:

@@ -288,13 +288,12 @@ def test_cards_are_no_code_and_only_of_models(folder: Path, client: Client) -> N
 def test_requests_are_tried_out(browser: Any, client: Client) -> None:
     with opened(browser, client) as page:
         page.goto(f"{client.url}/docs")
-        page.wait_for_selector("#own .opblock")
-        page.wait_for_selector("#libretranslate .opblock")
-        page.click("#own .opblock-summary-path:has-text('/v1/models')")
-        page.click("#own .try-out__btn")
-        page.click("#own .execute")
-        page.wait_for_selector("#own .live-responses-table .response")
-        assert '"en-fr"' in page.text_content("#own .live-responses-table")
+        page.wait_for_selector("#api .opblock-summary-path:has-text('/translate_file')")
+        page.click("#api .opblock-summary-path:has-text('/v1/models')")
+        page.click("#api .try-out__btn")
+        page.click("#api .execute")
+        page.wait_for_selector("#api .live-responses-table .response")
+        assert '"en-fr"' in page.text_content("#api .live-responses-table")
 
 
 def test_a_file_is_translated(page: Any, translator: Translator) -> None:

@@ -26,7 +26,6 @@ import pytest
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE
 from edgeformer_runtime.serve.middleware import JsonLines
-from edgeformer_runtime.serve.server import Server
 from edgeformer_runtime.serve.settings import BatchLimits
 from tests.commands import error
 from tests.runtime.serve.http import serving
@@ -121,7 +120,7 @@ def test_a_full_queue_and_slow_requests_are_errors_of_their_own(small_bundle: Pa
         long = body(*["A dog runs."] * 300)
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(client.json, "/v1/translate", long)
-            while not client.context.service.queue_length(small_bundle.name):
+            while not client.waiting(small_bundle.name):
                 time.sleep(0.001)
             busy = client.json("/v1/translate", body())
             assert busy.status == 503
@@ -135,38 +134,19 @@ def test_a_full_queue_and_slow_requests_are_errors_of_their_own(small_bundle: Pa
         )
 
 
-def test_a_process_that_is_behind_refuses_more_requests(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tick = Server.on_tick
-
-    async def late_tick(self: Server, counter: int) -> bool:
-        time.sleep(0.4)  # as if there were too many requests to look at
-        return await tick(self, counter)
-
-    monkeypatch.setattr(Server, "on_tick", late_tick)
-    with serving(small_bundle, batch=BatchLimits(max_sentences=1, delay=0)) as client, ThreadPoolExecutor(1) as pool:
-        assert client.json("/v1/translate", body()).status == 200  # a single one is taken, however late
-        first = pool.submit(client.json, "/v1/translate", body(*["A dog runs."] * 300, options={"beam_size": 8}))
-        while not client.context.service.queue_length(small_bundle.name):
-            time.sleep(0.001)
-        refused = client.json("/v1/translate", body())
-        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
-        assert client.get("/health").status == 200
-        assert first.result().status == 200
-
-
 def test_a_client_that_goes_away_frees_its_place(small_bundle: Path) -> None:
     with serving(small_bundle, batch=BatchLimits(max_sentences=1, delay=0)) as client:
-        service, name = client.context.service, small_bundle.name
+        name = small_bundle.name
         connection = HTTPConnection(client.url.removeprefix("http://"))
         content = json.dumps(body(*["A dog runs."] * 500))
         connection.request("POST", "/v1/translate", content, {"Content-Type": "application/json"})
-        while not service.queue_length(name):
+        while not client.waiting(name):
             time.sleep(0.001)
         connection.close()
         deadline = time.monotonic() + 2
-        while service.queue_length(name) and time.monotonic() < deadline:
+        while client.waiting(name) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert service.queue_length(name) == 0
+        assert client.waiting(name) == 0
         assert client.json("/v1/translate", body()).status == 200
 
 

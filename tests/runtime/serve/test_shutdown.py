@@ -91,7 +91,7 @@ def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -
     with serving(bundle, batch=limits, shutdown_seconds=1, max_beam=32) as client:
         connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
         send(connection, *["The old dog runs near the house."] * 500, options={"beam_size": 32, "min_length": 30})
-        while not client.context.service.queue_length("bundle"):
+        while not client.waiting("bundle"):
             time.sleep(0.001)
         began = time.monotonic()
     assert time.monotonic() - began < 10

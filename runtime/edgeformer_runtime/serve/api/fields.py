@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -15,6 +15,13 @@ from edgeformer_runtime.serve.errors import ApiError
 
 MAX_FIELDS = 64
 """Fields of a form."""
+
+
+class Upload(NamedTuple):
+    """An uploaded file."""
+
+    name: str
+    content: bytes
 
 
 class Fields:
@@ -80,14 +87,14 @@ class Fields:
         except (ValueError, OverflowError):
             raise ApiError(400, f"Invalid request: {name} parameter is not a number") from None
 
-    def upload(self, name: str) -> UploadFile:
+    def upload(self, name: str) -> Upload:
         """An uploaded file.
 
         Raises:
             ApiError: it is missing.
         """
         value = self.values.get(name)
-        if not isinstance(value, UploadFile):
+        if not isinstance(value, Upload):
             raise ApiError(400, f"Invalid request: missing {name} parameter")
         return value
 
@@ -112,8 +119,8 @@ async def read_fields(request: Request) -> Fields:
     items: list[tuple[str, Any]] = []
     try:
         if kind == "multipart/form-data":
-            form = await request.form(max_files=4, max_fields=MAX_FIELDS, max_part_size=2**26)
-            items = form.multi_items()
+            async with request.form(max_files=4, max_fields=MAX_FIELDS, max_part_size=2**26) as form:
+                items = [(name, await _received(value)) for name, value in form.multi_items()]
         elif kind == "application/x-www-form-urlencoded":  # Starlette takes bytes that are not escaped for Latin-1
             body = (await request.body()).decode()
             items = parse_qsl(body, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
@@ -124,3 +131,7 @@ async def read_fields(request: Request) -> Fields:
         raise ApiError(400, f"Invalid request: the form is not valid ({what})") from None
     values = dict(reversed([*request.query_params.multi_items(), *items]))
     return Fields(values, is_json=False, token=token)
+
+
+async def _received(value: UploadFile | str) -> Upload | str:
+    return Upload(value.filename or "", await value.read()) if isinstance(value, UploadFile) else value

@@ -9,14 +9,16 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Route
 
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.serve.access import is_address
 from edgeformer_runtime.serve.api.fields import read_fields
+from edgeformer_runtime.serve.api.openapi import FORMS, TRANSLATING, Operation
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
-from edgeformer_runtime.serve.context import Context, client_of, context_of, endpoint, finished
+from edgeformer_runtime.serve.api.types import FileFields, TranslatedFile
+from edgeformer_runtime.serve.context import Context, client_of, context_of, finished
 from edgeformer_runtime.serve.errors import ApiError, json_response
+from edgeformer_runtime.serve.files.document_process import SentDocument
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.files import SUFFIXES
 
@@ -26,9 +28,8 @@ EXTENSIONS = tuple(suffix for suffix in SUFFIXES if suffix not in OFFICE or find
 """Files that can be translated."""
 
 
-@endpoint
 async def translate_file(request: Request) -> Response:
-    """``POST /translate_file``."""
+    """Translate a file."""
     context = context_of(request)
     if context.files is None:
         raise ApiError(403, "Files translation are disabled on this server.")
@@ -36,37 +37,35 @@ async def translate_file(request: Request) -> Response:
     context.access.check(fields.api_key, client_of(request))
     upload = fields.upload("file")
     source, target = fields.text("source"), fields.text("target")
-    name = PurePath((upload.filename or "").replace("\\", "/")).name
+    name = PurePath(upload.name.replace("\\", "/")).name
     if not name:
         raise ApiError(400, "Invalid request: empty file")
     if PurePath(name).suffix.lower() not in EXTENSIONS:
         raise ApiError(400, "Invalid request: file format not supported")
-    content = await upload.read()
     try:
-        work = _translated(context, content, name, source, target)
+        work = _translated(context, SentDocument(name, upload.content), source, target)
         content, target = await finished(request, work, context.settings.request_seconds)
     except DataError as error:
         raise ApiError(400, f"Invalid request: {error}") from None
     client = context.access.identity(fields.api_key, client_of(request))
     stored = await asyncio.to_thread(context.files.store, client, name, target, content)
-    return json_response({"translatedFileUrl": f"{_address(request)}/download_file/{quote(stored)}"})
+    return json_response(TranslatedFile(f"{_address(request)}/download_file/{quote(stored)}"))
 
 
-async def _translated(context: Context, content: bytes, name: str, source: str, target: str) -> tuple[bytes, str]:
+async def _translated(context: Context, document: SentDocument, source: str, target: str) -> tuple[bytes, str]:
     """Translate a document, and return the code of the target language too."""
-    document = await context.service.documents.read(content, name)
-    blocks = (part for piece in document.pieces for part in piece if isinstance(part, Block))
+    pieces = (await context.service.documents.ask(document)).pieces
+    blocks = (part for piece in pieces for part in piece if isinstance(part, Block))
     texts = [text for block in blocks for text in block.texts]
     check_sizes(context, ["".join(texts)])
-    source, target, *_ = await asyncio.to_thread(chosen_pair, context.service, source, target, texts)
+    source, target, _, route = await asyncio.to_thread(chosen_pair, context.service, source, target, texts)
     if source == target:
         raise ApiError(400, "Invalid request: the file is in the target language already")
-    return await context.service.translate_document(document, source, target), target
+    return await context.service.translate_document(document, pieces, route), target
 
 
-@endpoint
 async def download_file(request: Request) -> Response:
-    """``GET /download_file/NAME``."""
+    """Download a translated file."""
     stored, name = context_of(request).files, request.path_params["name"]
     if stored is None:
         raise ApiError(400, "Files translation are disabled on this server.")
@@ -83,7 +82,9 @@ def _address(request: Request) -> str:
     return f"{url.scheme}://{url.netloc}"
 
 
-ROUTES = [
-    Route("/translate_file", translate_file, methods=["POST"]),
-    Route("/download_file/{name}", download_file, methods=["GET"]),
+OPERATIONS = [
+    Operation("POST", "/translate_file", translate_file, TranslatedFile, FileFields, TRANSLATING, FORMS[2:]),
+    Operation(
+        "GET", "/download_file/{name}", download_file, errors=(400, 404), examples={"application/octet-stream": ""}
+    ),
 ]

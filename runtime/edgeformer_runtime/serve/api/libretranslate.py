@@ -10,23 +10,30 @@ from typing import Any, get_args
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.api.fields import Fields, read_fields
 from edgeformer_runtime.serve.api.files import EXTENSIONS
+from edgeformer_runtime.serve.api.openapi import FORMS, READING, TRANSLATING, Operation
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair, detected
-from edgeformer_runtime.serve.api.swagger import SWAGGER
-from edgeformer_runtime.serve.context import Context, client_of, context_of, endpoint, finished
+from edgeformer_runtime.serve.api.types import (
+    DetectFields,
+    Detection,
+    Language,
+    Suggested,
+    SuggestFields,
+    TranslateFields,
+    Translation,
+)
+from edgeformer_runtime.serve.context import Context, client_of, context_of, finished
 from edgeformer_runtime.serve.errors import ApiError, json_response
 from edgeformer_runtime.serve.service import Job
 from edgeformer_runtime.text.languages import can_detect_languages
 from edgeformer_runtime.text.options import Format
 
 
-@endpoint
-async def translate(request: Request) -> Response:
-    """``POST /translate``."""
+async def translate_text(request: Request) -> Response:
+    """Translate text."""
     context, fields = context_of(request), await read_fields(request)
     context.access.check(fields.api_key, client_of(request), fields.length("q"))
     given = fields.texts("q")
@@ -59,9 +66,8 @@ def _alternatives(context: Context, fields: Fields) -> int:
     return count
 
 
-@endpoint
 async def detect(request: Request) -> Response:
-    """``POST /detect``."""
+    """Detect the language of a text."""
     context, fields = context_of(request), await read_fields(request)
     context.access.check(fields.api_key, client_of(request))
     given = fields.texts("q")
@@ -69,29 +75,25 @@ async def detect(request: Request) -> Response:
     return json_response(await asyncio.to_thread(detected, context.service, texts))
 
 
-@endpoint
 async def list_languages(request: Request) -> Response:
-    """``GET /languages``."""
+    """List languages."""
     service = context_of(request).service
     models = service.workspace.models()
     shown = {code for model in models for code in (model.sources | model.targets) - model.aliases}
     return json_response(
         [
-            {
-                "code": languages.public_code(code),
-                "name": languages.language_name(code),
-                "targets": [
-                    languages.public_code(target) for target in service.workspace.targets(code) if target in shown
-                ],
-            }
+            Language(
+                languages.public_code(code),
+                languages.language_name(code),
+                [languages.public_code(target) for target in service.workspace.targets(code) if target in shown],
+            )
             for code in sorted(shown)
         ]
     )
 
 
-@endpoint
 async def frontend_settings(request: Request) -> Response:
-    """``GET /frontend/settings``: LibreTranslate's, and the limits that a page needs."""
+    """List LibreTranslate's settings, and the limits that a page needs."""
     context = context_of(request)
     settings, service = context.settings, context.service
     source = "auto" if can_detect_languages() else min(service.sources, default="")
@@ -121,9 +123,8 @@ def _language(code: str) -> dict[str, str]:
     return {"code": languages.public_code(code), "name": name}
 
 
-@endpoint
 async def suggest(request: Request) -> Response:
-    """``POST /suggest``: append a better translation to a file, as a line of JSON."""
+    """Suggest a better translation, which is appended to a file as a line of JSON."""
     context = context_of(request)
     if context.settings.suggestions is None:
         raise ApiError(403, "Suggestions are disabled on this server.")
@@ -131,13 +132,7 @@ async def suggest(request: Request) -> Response:
     context.access.check(fields.api_key, client_of(request))
     record = {name: fields.text(name) for name in ("q", "s", "source", "target")}
     await asyncio.to_thread(_append, context.settings.suggestions, msgspec.json.encode(record) + b"\n")
-    return json_response({"success": True})
-
-
-@endpoint
-async def spec(request: Request) -> Response:
-    """``GET /spec``."""
-    return json_response(SWAGGER)
+    return json_response(Suggested())
 
 
 def _append(path: Path, line: bytes) -> None:
@@ -145,11 +140,10 @@ def _append(path: Path, line: bytes) -> None:
         stream.write(line)
 
 
-ROUTES = [
-    Route("/translate", translate, methods=["POST"]),
-    Route("/detect", detect, methods=["POST"]),
-    Route("/languages", list_languages, methods=["GET"]),
-    Route("/frontend/settings", frontend_settings, methods=["GET"]),
-    Route("/suggest", suggest, methods=["POST"]),
-    Route("/spec", spec, methods=["GET"]),
+OPERATIONS = [
+    Operation("POST", "/translate", translate_text, Translation, TranslateFields, TRANSLATING, FORMS),
+    Operation("POST", "/detect", detect, list[Detection], DetectFields, READING, FORMS),
+    Operation("GET", "/languages", list_languages, list[Language]),
+    Operation("GET", "/frontend/settings", frontend_settings, dict[str, Any]),
+    Operation("POST", "/suggest", suggest, Suggested, SuggestFields, READING, FORMS),
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from html import escape
 from importlib.resources import files
+from string import Template
 
 from markdown_it import MarkdownIt
 from starlette.requests import Request
@@ -16,9 +17,10 @@ from starlette.routing import Route
 from edgeformer_runtime.bundle.plain_files import read_plain
 from edgeformer_runtime.contract import CARD_FILE
 from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
-from edgeformer_runtime.serve.context import context_of, endpoint
+from edgeformer_runtime.serve.context import context_of
 from edgeformer_runtime.serve.errors import ApiError
 
+PAGE = files("edgeformer_runtime.serve") / "page"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -35,33 +37,15 @@ FILES = {
     "/swagger-ui.js": ("swagger-ui/swagger-ui-bundle.js.gz", "text/javascript"),
     "/swagger-ui.css": ("swagger-ui/swagger-ui.css.gz", "text/css"),
 }
-CARD = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{name}</title>
-<link rel="icon" href="../logo.svg">
-<link rel="stylesheet" href="../page.css">
-</head>
-<body>
-<header><a href="..">← Translate</a></header>
-<main class="card">{card}</main>
-</body>
-</html>
-"""
 
 
-@endpoint
 async def page_file(request: Request) -> Response:
     """``GET /`` and ``GET /docs``, and the files that they need."""
     name, kind = FILES[request.url.path]
-    content = files("edgeformer_runtime.serve").joinpath("page", name).read_bytes()
     packed = {"Content-Encoding": "gzip"} if name.endswith(".gz") else {}  # as every browser accepts it
-    return Response(content, media_type=kind, headers=HEADERS | packed)
+    return Response((PAGE / name).read_bytes(), media_type=kind, headers=HEADERS | packed)
 
 
-@endpoint
 async def model_card(request: Request) -> Response:
     """``GET /models/NAME``: a bundle's card."""
     name = request.path_params["name"]
@@ -70,7 +54,8 @@ async def model_card(request: Request) -> Response:
         raise ApiError(404, f"There is no model `{name}`.")
     text = read_plain(models[name].path / CARD_FILE, MAX_MANIFEST_BYTES).decode("utf-8", "replace")
     card = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
-    return Response(CARD.format(name=escape(name), card=card), media_type="text/html", headers=HEADERS)
+    template = Template((PAGE / "card.html").read_text(encoding="utf-8"))
+    return Response(template.substitute(name=escape(name), card=card), media_type="text/html", headers=HEADERS)
 
 
 ROUTES = [

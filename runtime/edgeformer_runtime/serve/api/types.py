@@ -1,4 +1,4 @@
-"""Requests and answers of ``/v1``. Their JSON schemas are part of ``/openapi.json``."""
+"""Requests and answers. Their JSON schemas are part of ``/openapi.json``."""
 
 from __future__ import annotations
 
@@ -131,6 +131,82 @@ class Models(Struct):
     """Answer to ``GET /v1/models``."""
 
     models: list[ModelInfo]
+
+
+class TranslateFields(Struct, omit_defaults=True):
+    """Fields of ``POST /translate``."""
+
+    q: str | list[str]
+    """A text, or in JSON a list of texts."""
+    source: str
+    """Language to translate from, or ``auto``."""
+    target: str
+    format: Format = "text"
+    alternatives: int = 0
+    """Number of further translations."""
+    api_key: str = ""
+
+
+class DetectFields(Struct, omit_defaults=True):
+    """Fields of ``POST /detect``."""
+
+    q: str | list[str]
+    api_key: str = ""
+
+
+class FileFields(Struct, omit_defaults=True):
+    """Fields of ``POST /translate_file``."""
+
+    file: Annotated[str, Meta(extra_json_schema={"format": "binary"})]
+    source: str
+    target: str
+    api_key: str = ""
+
+
+class SuggestFields(Struct, omit_defaults=True):
+    """Fields of ``POST /suggest``."""
+
+    q: str
+    s: str
+    """The better translation."""
+    source: str
+    target: str
+    api_key: str = ""
+
+
+class Detection(Struct):
+    """A language that a text may be in."""
+
+    confidence: Annotated[float, Meta(ge=0, le=100)]
+    language: str
+
+
+class Translation(Struct, omit_defaults=True, rename="camel"):
+    """Answer to ``POST /translate``, with lists for a list of texts."""
+
+    translated_text: str | list[str]
+    detected_language: Detection | list[Detection] | UnsetType = UNSET
+    alternatives: list[str | list[str]] = []
+
+
+class Language(Struct):
+    """A language, and those that it can be translated to."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+class TranslatedFile(Struct, rename="camel"):
+    """Answer to ``POST /translate_file``."""
+
+    translated_file_url: str
+
+
+class Suggested(Struct):
+    """Answer to ``POST /suggest``."""
+
+    success: bool = True
 
 
 class Error(Struct):

@@ -12,12 +12,11 @@ import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from edgeformer_runtime.contract import ATTENTION_FILE
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.serve import languages
-from edgeformer_runtime.serve.api.openapi import OPENAPI
+from edgeformer_runtime.serve.api.openapi import TRANSLATING, Operation
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
 from edgeformer_runtime.serve.api.types import (
     ModelInfo,
@@ -30,11 +29,13 @@ from edgeformer_runtime.serve.api.types import (
     WordLink,
 )
 from edgeformer_runtime.serve.batching import ClosedError
-from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, endpoint, finished
+from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, finished
 from edgeformer_runtime.serve.errors import ApiError, as_api_error, json_response
 from edgeformer_runtime.serve.service import Job, Streamed
 from edgeformer_runtime.text import Glossary, SentenceTranslation, TextOptions, TextTranslation
 
+EVENT = 'event: token\ndata: {"text":0,"sentence":0,"token":"Un","log_probability":-0.1,"partial":"Un"}\n\n'
+"""An event of a stream."""
 _DECODER = msgspec.json.Decoder(TranslateRequest)
 
 
@@ -48,9 +49,8 @@ class _Asked:
     target: str
 
 
-@endpoint
 async def translate(request: Request) -> Response:
-    """``POST /v1/translate``."""
+    """Translate texts."""
     context = context_of(request)
     asked = await _asked(request, context)
     request.state.log.update(texts=len(asked.job.texts), characters=sum(map(len, asked.job.texts)))
@@ -217,11 +217,10 @@ def _event(item: Streamed) -> bytes:
     return b"event: " + name + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
 
 
-@endpoint
-async def list_models(request: Request) -> Response:
-    """``GET /v1/models``."""
+async def models(request: Request) -> Response:
+    """List the models."""
     workspace = context_of(request).service.workspace
-    models = [
+    listed = [
         ModelInfo(
             model.name,
             sorted(model.sources),
@@ -235,17 +234,13 @@ async def list_models(request: Request) -> Response:
         )
         for model in workspace.models()
     ]
-    return json_response(Models(models))
+    return json_response(Models(listed))
 
 
-@endpoint
-async def openapi(request: Request) -> Response:
-    """``GET /openapi.json``."""
-    return json_response(OPENAPI)
-
-
-ROUTES = [
-    Route("/v1/translate", translate, methods=["POST"]),
-    Route("/v1/models", list_models, methods=["GET"]),
-    Route("/openapi.json", openapi, methods=["GET"]),
+OPERATIONS = [
+    Operation(
+        *("POST", "/v1/translate", translate, TranslateResponse, TranslateRequest, (*TRANSLATING, 401)),
+        examples={"text/event-stream": EVENT},
+    ),
+    Operation("GET", "/v1/models", models, Models),
 ]

@@ -1,6 +1,6 @@
 """The process that reads and writes one document of a stranger, in bounded memory and time, and without a model.
 
-It reads a :class:`Request` from standard input, up to its end, and writes a :class:`Answer` to standard output.
+It reads a :class:`SentDocument` from standard input, up to its end, and writes an :class:`Answer` to standard output.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.files import read_document, translated_once
 
 
-class Request(msgspec.Struct):
+class SentDocument(msgspec.Struct):
     """A document, and what it has been translated to."""
 
     name: str
@@ -42,20 +43,20 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """What is wrong with the program that reads it, and where."""
 
 
-def answer(request: Request) -> Answer:
+def answer(sent: SentDocument) -> Answer:
     """Read a document, and write it if it is translated."""
     try:
-        document = read_document(request.content, request.name)
-        done = request.translations
-        for texts, language in done[:-1] if request.is_last else done:
-            document = translated_once(document, texts, language, request.name)
-        if request.is_last:
+        document = read_document(sent.content, sent.name)
+        done = sent.translations
+        for texts, language in done[:-1] if sent.is_last else done:
+            document = translated_once(document, texts, language, sent.name)
+        if sent.is_last:
             return Answer(content=document.write(*done[-1]))
         return Answer([list(piece) for piece in document.pieces])
     except EdgeformerError as error:
         return Answer(problem=str(error))
     except RecursionError:
-        return Answer(problem=f"`{request.name}` has too many elements inside each other.")
+        return Answer(problem=f"`{sent.name}` has too many elements inside each other.")
 
 
 def limit(memory: int, seconds: int) -> None:
@@ -82,17 +83,14 @@ def main(arguments: Sequence[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # may be sent to all processes of a server, which answers first
         signal.signal(number, signal.SIG_IGN)
     limit(*map(int, arguments))
-    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Request)
+    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=SentDocument)
     try:
         reply = answer(request)
     except MemoryError:
         raise
     except Exception as error:
-        place = error.__traceback__
-        while place is not None and place.tb_next is not None:
-            place = place.tb_next
-        where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else ""
-        reply = Answer(failure=f"{type(error).__name__} at {where}")
+        frame = traceback.extract_tb(error.__traceback__, limit=-1)[0]
+        reply = Answer(failure=f"{type(error).__name__} at {frame.filename}:{frame.lineno}")
     sys.stdout.buffer.write(msgspec.msgpack.encode(reply))
 
 
