@@ -1,4 +1,4 @@
-"""Requests that the server's own descriptions of its API allow and forbid, and that a planted defect is reported."""
+"""Requests that the server's own description of its API allows and forbids, and that a planted defect is reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_answer_is_as_documented(client: Client) -> None:
     counts = report.counts
     assert counts["POST /v1/translate"]["200"] > 5
     assert counts["POST /v1/translate"]["400"] > 20
-    assert counts["POST /translate"]["200"] > 5
+    assert counts["POST /translate"]["200"] > 2
     assert {name for name, statuses in counts.items() if sum(statuses.values())} >= {"GET /health", "POST /detect"}
 
 
@@ -34,7 +34,7 @@ def test_internal_errors_and_insides_are_defects(client: Client, monkeypatch: py
         raise ZeroDivisionError("planted")
 
     monkeypatch.setattr(Service, "translate", fail)
-    monkeypatch.setattr(Service, "sources", property(lambda service: ["/tmp/secret"]))
+    monkeypatch.setattr("edgeformer_runtime.serve.languages.language_name", lambda code: "/tmp/secret")
     found = {(defect.operation, defect.what) for defect in fuzz(client.url, 60, 0).defects}
     assert ("POST /v1/translate", "internal error") in found
     assert ("GET /languages", "insides of the server: /tmp/") in found

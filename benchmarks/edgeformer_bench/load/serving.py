@@ -12,7 +12,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -71,14 +71,15 @@ class Serving:
             ConfigError: it has ended.
         """
         memory, files, threads = 0.0, 0, 0
-        try:
-            for pid in _processes(self.process.pid):
+        for pid in _processes(self.process.pid):
+            try:
                 status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
                 memory += int(status.partition("\nVmRSS:")[2].split()[0]) / 1024
                 threads += int(status.partition("\nThreads:")[2].split()[0])
                 files += len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208, fewer objects
-        except (OSError, IndexError):
-            raise ConfigError("The server has ended unexpectedly.") from None
+            except (OSError, IndexError):
+                if pid == self.process.pid:
+                    raise ConfigError("The server has ended unexpectedly.") from None
         return Sample(time.monotonic() - self._began, memory, files, threads)
 
     def get(self, path: str) -> Any:
@@ -144,8 +145,9 @@ def _port(process: subprocess.Popen[str], output: int, log: Path) -> int:
 def _processes(pid: int) -> Iterator[int]:
     """A process and its descendants."""
     yield pid
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
-        yield from _processes(int(child))
+    with suppress(OSError):  # it has ended, as those that read documents soon do
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
+            yield from _processes(int(child))
 
 
 class Phrases:

@@ -241,7 +241,7 @@ def test_the_description_has_the_fields_of_libretranslate(
         schema = document["components"]["schemas"][each["schema"]["$ref"].rpartition("/")[2]]
         assert (set(schema["required"]), set(schema["properties"])) == (required, required | optional)
         for name in sorted(required):
-            fields = {other: "x" for other in required - {name, "file"}}
+            fields = dict.fromkeys(required - {name, "file"}, "x")
             answer = client.form(path, **fields) if name != "file" else client.upload(path, "", b"", **fields)
             assert answer.status in (400, 403)
 

@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, Response
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.serve.access import is_address
 from edgeformer_runtime.serve.api.fields import read_fields
-from edgeformer_runtime.serve.api.openapi import FORMS, TRANSLATING, Operation
+from edgeformer_runtime.serve.api.openapi import FILE, TRANSLATING, Operation
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
 from edgeformer_runtime.serve.api.types import FileFields, TranslatedFile
 from edgeformer_runtime.serve.context import Context, client_of, context_of, finished
@@ -83,7 +83,7 @@ def _address(request: Request) -> str:
 
 
 OPERATIONS = [
-    Operation("POST", "/translate_file", translate_file, TranslatedFile, FileFields, TRANSLATING, FORMS[2:]),
+    Operation("POST", "/translate_file", translate_file, TranslatedFile, FileFields, TRANSLATING, FILE),
     Operation(
         "GET", "/download_file/{name}", download_file, errors=(400, 404), examples={"application/octet-stream": ""}
     ),

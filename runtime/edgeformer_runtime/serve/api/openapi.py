@@ -17,7 +17,7 @@ from edgeformer_runtime.serve.api.types import Error
 from edgeformer_runtime.serve.errors import json_response
 
 JSON = "application/json"
-FORMS = (JSON, "application/x-www-form-urlencoded", "multipart/form-data")
+FORMS, FILE = (JSON, "application/x-www-form-urlencoded"), ("multipart/form-data",)
 ERRORS = {
     400: "The request is not valid; the error says why.",
     401: "An API key or a token is required.",
