@@ -273,7 +273,7 @@ def main(bundle: Path, memory: int, seconds: float, clients: int, documents: Pat
         phases = {
             "before": seconds,
             "one by one": lambda: pool.submit(attack, server.port, pair, paths, 1),
-            "together": lambda: pool.submit(attack, server.port, pair, paths * 2, clients),
+            "together": lambda: pool.submit(attack, server.port, pair, paths, clients),
             "after": seconds,
         }
         for name, work in phases.items():

@@ -8,7 +8,6 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hmac import compare_digest
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,19 +24,12 @@ MAX_CLIENTS = 10_000
 """Clients whose rates are followed; the least recently seen is forgotten."""
 
 
-@dataclass
-class _Bucket:
-    """What a client may still ask for, in texts."""
-
-    left: float
-    seen: float
-
-
 class RateLimiter:
     """Lets each client translate a number of texts per minute, at any time within it. Thread-safe."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """What each client may still ask for, in texts, and when that was so; the least recently seen is first."""
         self._lock = Lock()
 
     def check(self, client: str, limit: int, cost: int, *, counts: bool = True) -> None:
@@ -49,16 +41,15 @@ class RateLimiter:
         """
         now, cost = time.monotonic(), min(cost, limit)
         with self._lock:
-            bucket = self._buckets.setdefault(client, _Bucket(limit, now))
-            self._buckets.move_to_end(client)
+            left, seen = self._buckets.pop(client, (limit, now))
+            left = min(limit, left + (now - seen) * limit / 60)
+            is_allowed = left >= cost
+            self._buckets[client] = left - cost if is_allowed and counts else left, now
             if len(self._buckets) > MAX_CLIENTS:
                 self._buckets.popitem(last=False)
-            bucket.left = min(limit, bucket.left + (now - bucket.seen) * limit / 60)
-            bucket.seen = now
-            if bucket.left < cost:
-                seconds = math.ceil((cost - bucket.left) * 60 / limit)
-                raise ApiError(429, f"Slowdown: {limit} per 1 minute", {"Retry-After": str(seconds)})
-            bucket.left -= cost if counts else 0
+        if not is_allowed:
+            seconds = math.ceil((cost - left) * 60 / limit)
+            raise ApiError(429, f"Slowdown: {limit} per 1 minute", {"Retry-After": str(seconds)})
 
 
 class Access:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from edgeformer_runtime.errors import EdgeformerError, InputError, InputTooLongError, OptionError
+from edgeformer_runtime.errors import DataError, EdgeformerError, InputError, InputTooLongError, OptionError
 from edgeformer_runtime.serve.batching import ClosedError, QueueFullError
 
 LOG = logging.getLogger("edgeformer.serve")
@@ -53,7 +53,7 @@ def as_api_error(error: BaseException) -> ApiError:
             )
         case InputError(problem=problem):  # its position is one in a batch with sentences of others
             return ApiError(400, f"Invalid request: a sentence {problem}")
-        case OptionError():
+        case OptionError() | DataError():
             return ApiError(400, f"Invalid request: {error}")
         case QueueFullError() | ClosedError():
             return ApiError(503, str(error), {"Retry-After": str(error.retry_after)})

@@ -12,17 +12,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import BundleError, OptionError
-from edgeformer_runtime.serve.batching import Batcher, BatchReport, Setting, Ticket
+from edgeformer_runtime.serve.batching import Batcher, BatchReport, Setting
 from edgeformer_runtime.serve.files.document_process import SentDocument
 from edgeformer_runtime.serve.files.documents import Documents
 from edgeformer_runtime.serve.settings import ServeSettings
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
 from edgeformer_runtime.text.documents.document import Piece
 from edgeformer_runtime.text.options import Format
-from edgeformer_runtime.token_stream import TokenStep
 from edgeformer_runtime.translator import Translation, Translator
 from edgeformer_runtime.workspace.workspace import Hop, Workspace
 
@@ -51,18 +52,28 @@ class Job:
     """Time within which the translation is needed; it is refused if that is not to be expected."""
 
 
-@dataclass(frozen=True)
-class Streamed:
-    """A token of a streamed translation, or the end of a text."""
+class StreamedToken(msgspec.Struct):
+    """A token of a streamed translation."""
 
     text: int
     """Position of the text."""
     sentence: int
     """Position of the sentence in the text."""
-    step: TokenStep | None
-    """``None`` at the end of a text."""
-    translation: TextTranslation | None = None
-    """The whole text, at its end."""
+    token: str
+    log_probability: float
+    partial: str
+    """The sentence so far."""
+    is_last: bool
+
+
+class StreamedText(msgspec.Struct):
+    """The end of a text."""
+
+    text: int
+    translation: str
+
+
+Streamed = StreamedToken | StreamedText
 
 
 class Service:
@@ -164,8 +175,8 @@ class Service:
             OptionError, InputError: see :meth:`translate`; also raised by the first item.
         """
         if not job.route:
-            for number, (text,) in enumerate(await self.translate(job)):
-                yield Streamed(number, 0, None, text)
+            for number, (same,) in enumerate(await self.translate(job)):
+                yield StreamedText(number, same.text)
             return
         job = await self._at_last_hop(job)
         gone, items = threading.Event(), asyncio.Queue[Streamed | Exception | None]()
@@ -208,18 +219,16 @@ class Service:
         :meth:`translate`. Begin again with the bundle that is on disk now if it is replaced at this moment, so that the
         old one lacks a file that is not open yet."""
         for attempt in range(2):
-            with self._batcher(hop.model).admit(len(job.texts) or 1, job.seconds) as ticket:
-                async with self._leased(hop.model) as translator:
-                    try:
-                        return await self._translated(hop, translator, ticket, job)
-                    except BundleError:
-                        if attempt or not self.workspace.has_changed(translator):
-                            raise
+            self._batcher(hop.model).check(job.seconds)
+            async with self._leased(hop.model) as translator:
+                try:
+                    return await self._translated(hop, translator, job)
+                except BundleError:
+                    if attempt or not self.workspace.has_changed(translator):
+                        raise
         raise AssertionError("unreachable")
 
-    async def _translated(
-        self, hop: Hop, translator: Translator, ticket: Ticket, job: Job
-    ) -> list[list[TextTranslation]]:
+    async def _translated(self, hop: Hop, translator: Translator, job: Job) -> list[list[TextTranslation]]:
         texts = TextTranslator(translator.with_languages(hop.source, hop.target), job.text_options)
         decoding = self._decoding(texts, job.changes)
         is_small = sum(len(text) if isinstance(text, str) else LARGE_TEXT for text in job.texts) < LARGE_TEXT
@@ -229,7 +238,8 @@ class Service:
             plans = await run(self._split, texts, job)
             sentences = [sentence for plan in plans for sentence in plan.sentences]
             setting = Setting(translator, hop.source, hop.target, decoding)
-            translations = await asyncio.wrap_future(self._batcher(hop.model).submit(sentences, setting, ticket))
+            submitted = self._batcher(hop.model).submit(sentences, setting, job.seconds)
+            translations = await asyncio.wrap_future(submitted)
             return await run(_joined, plans, translations, decoding, Stop(gone.is_set))
         finally:
             gone.set()
@@ -240,15 +250,12 @@ class Service:
         model; a batch that nobody waits for may find it closed."""
         if model not in self._openers:
             self._openers[model] = ThreadPoolExecutor(OPENING_THREADS, f"open {model}")
-        stack, run = ExitStack(), partial(asyncio.get_running_loop().run_in_executor, self._openers[model])
-        opening = asyncio.ensure_future(run(stack.enter_context, self.workspace.lease(model)))
+        stack, run = ExitStack(), asyncio.get_running_loop().run_in_executor
+        opening = run(self._openers[model], stack.enter_context, self.workspace.lease(model))
         try:
             yield await asyncio.shield(opening)
-        finally:
-            if opening.done():
-                stack.close()
-            else:  # canceled while the model is being opened
-                opening.add_done_callback(lambda _: stack.close())
+        finally:  # which may come while the model is still being opened
+            opening.add_done_callback(lambda _: stack.close())
 
     def _batcher(self, model: str) -> Batcher:
         if model not in self._batchers:
@@ -274,9 +281,9 @@ class Service:
                     done = []
                     for index, sentence in enumerate(plan.sentences):
                         for step in view.translate_tokens(sentence, decoding, cancel=stop.is_canceled):
-                            put(Streamed(number, index, step))
+                            put(StreamedToken(number, index, step.token, step.log_probability, step.text, step.is_last))
                             done += [step.translation] if step.translation else []
-                    put(Streamed(number, len(done), None, plan.join(done, decoding, stop)))
+                    put(StreamedText(number, plan.join(done, decoding, stop).text))
             put(None)
         except Exception as error:
             put(error)

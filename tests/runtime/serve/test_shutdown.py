@@ -133,7 +133,12 @@ def test_a_stream_that_is_cut_off_is_one_line_of_the_log_at_most(bundle: Path, i
 
 
 def test_nobody_can_connect_to_workers_that_shut_down(bundle: Path) -> None:
-    with command(bundle, "--workers", "2", "--batch-sentences", "1", "--max-beam", "16") as (process, url, _):
+    patience = ("--timeout", "600", "--shutdown-timeout", "250")
+    with command(bundle, "--workers", "2", "--batch-sentences", "1", "--max-beam", "16", *patience) as (
+        process,
+        url,
+        _,
+    ):
         wait_until_ready(url)
         connection = HTTPConnection(url.removeprefix("http://"), timeout=60)
         send(connection, *["The old dog runs near the house."] * 200, options={"beam_size": 16, "min_length": 20})

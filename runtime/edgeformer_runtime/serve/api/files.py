@@ -10,7 +10,6 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.serve.access import is_address
 from edgeformer_runtime.serve.api.fields import read_fields
 from edgeformer_runtime.serve.api.openapi import FILE, TRANSLATING, Operation
@@ -42,11 +41,8 @@ async def translate_file(request: Request) -> Response:
         raise ApiError(400, "Invalid request: empty file")
     if PurePath(name).suffix.lower() not in EXTENSIONS:
         raise ApiError(400, "Invalid request: file format not supported")
-    try:
-        work = _translated(context, SentDocument(name, upload.content), source, target)
-        content, target = await finished(request, work, context.settings.request_seconds)
-    except DataError as error:
-        raise ApiError(400, f"Invalid request: {error}") from None
+    work = _translated(context, SentDocument(name, upload.content), source, target)
+    content, target = await finished(request, work, context.settings.request_seconds)
     client = context.access.identity(fields.api_key, client_of(request))
     stored = await asyncio.to_thread(context.files.store, client, name, target, content)
     return json_response(TranslatedFile(f"{_address(request)}/download_file/{quote(stored)}"))

@@ -70,10 +70,7 @@ def check_sizes(context: Context, texts: Sequence[str]) -> None:
         ApiError: there are too many, or one is too long.
     """
     settings = context.settings
-    too_long = [len(text) for text in texts if len(text) > (settings.max_characters or len(text))]
-    if len(texts) > settings.max_texts:
-        too_long, limit = [len(texts)], settings.max_texts
-    else:
-        limit = settings.max_characters or 0
-    if too_long:
-        raise ApiError(400, f"Invalid request: request ({too_long[0]}) exceeds text limit ({limit})")
+    sizes = [(len(texts), settings.max_texts), *((len(text), settings.max_characters) for text in texts)]
+    for size, limit in sizes:
+        if limit is not None and size > limit:
+            raise ApiError(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")

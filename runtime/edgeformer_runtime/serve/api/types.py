@@ -133,44 +133,43 @@ class Models(Struct):
     models: list[ModelInfo]
 
 
-class TranslateFields(Struct, omit_defaults=True):
+class Pair(Struct, kw_only=True, omit_defaults=True):
+    """Fields of LibreTranslate's requests that translate."""
+
+    source: str
+    """Language to translate from, or ``auto``."""
+    target: str
+    api_key: str = ""
+
+
+class TranslateFields(Pair, kw_only=True):
     """Fields of ``POST /translate``."""
 
     q: str | list[str]
     """A text, or in JSON a list of texts."""
-    source: str
-    """Language to translate from, or ``auto``."""
-    target: str
     format: Format = "text"
     alternatives: int = 0
     """Number of further translations."""
-    api_key: str = ""
+
+
+class FileFields(Pair, kw_only=True):
+    """Fields of ``POST /translate_file``."""
+
+    file: Annotated[str, Meta(extra_json_schema={"format": "binary"})]
+
+
+class SuggestFields(Pair, kw_only=True):
+    """Fields of ``POST /suggest``."""
+
+    q: str
+    s: str
+    """The better translation."""
 
 
 class DetectFields(Struct, omit_defaults=True):
     """Fields of ``POST /detect``."""
 
     q: str | list[str]
-    api_key: str = ""
-
-
-class FileFields(Struct, omit_defaults=True):
-    """Fields of ``POST /translate_file``."""
-
-    file: Annotated[str, Meta(extra_json_schema={"format": "binary"})]
-    source: str
-    target: str
-    api_key: str = ""
-
-
-class SuggestFields(Struct, omit_defaults=True):
-    """Fields of ``POST /suggest``."""
-
-    q: str
-    s: str
-    """The better translation."""
-    source: str
-    target: str
     api_key: str = ""
 
 

@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from edgeformer_runtime.contract import ATTENTION_FILE
-from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.api.openapi import TRANSLATING, Operation
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
@@ -30,8 +29,8 @@ from edgeformer_runtime.serve.api.types import (
 )
 from edgeformer_runtime.serve.batching import ClosedError
 from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, finished
-from edgeformer_runtime.serve.errors import ApiError, as_api_error, json_response
-from edgeformer_runtime.serve.service import Job, Streamed
+from edgeformer_runtime.serve.errors import ApiError, error_response, json_response
+from edgeformer_runtime.serve.service import Job, Streamed, StreamedToken
 from edgeformer_runtime.text import Glossary, SentenceTranslation, TextOptions, TextTranslation
 
 EVENT = 'event: token\ndata: {"text":0,"sentence":0,"token":"Un","log_probability":-0.1,"partial":"Un"}\n\n'
@@ -94,14 +93,10 @@ async def _asked(request: Request, context: Context) -> _Asked:
     changes |= {"return_attention": True} if body.alignments and not body.stream else {}
     source, target = languages.model_code(source, known), languages.model_code(target, known)
     route = context.service.route(source, target, body.model)
-    job = Job(
-        body.texts,
-        route,
-        body.format,
-        changes,
-        _text_options(body),
-        min(body.timeout or math.inf, context.settings.request_seconds),
-    )
+    glossary = Glossary(body.glossary) if body.glossary else None
+    text_options = TextOptions(glossary=glossary, word_details=body.alignments and not body.stream)
+    seconds = min(body.timeout or math.inf, context.settings.request_seconds)
+    job = Job(body.texts, route, body.format, changes, text_options, seconds)
     if body.glossary and len(route) > 1:
         raise ApiError(400, "Invalid request: a glossary needs a model that translates the pair directly.")
     needed = [name for name in ("coverage_penalty", "replace_unknowns") if changes.get(name)]
@@ -133,21 +128,9 @@ def _check_options(context: Context, options: Options) -> None:
             raise ApiError(400, f"Invalid request: `{name}` must be at most {limit} on this server, but is {value}.")
 
 
-def _text_options(body: TranslateRequest) -> TextOptions:
-    try:
-        glossary = Glossary(body.glossary) if body.glossary else None
-    except DataError as error:
-        raise ApiError(400, f"Invalid request: {error}") from None
-    return TextOptions(glossary=glossary, word_details=body.alignments and not body.stream)
-
-
 async def _answer(context: Context, asked: _Asked) -> TranslateResponse:
     results = await context.service.translate(asked.job)
-
-    def described() -> list[TranslatedText]:
-        return [_described(asked, ranks) for ranks in results]
-
-    texts = await asyncio.to_thread(described)
+    texts = await asyncio.to_thread(lambda: [_described(asked, ranks) for ranks in results])
     return TranslateResponse(texts, asked.source, asked.target, [hop.model for hop in asked.job.route])
 
 
@@ -192,7 +175,7 @@ async def _streamed(context: Context, asked: _Asked) -> Response:
                 if not context.is_draining:
                     raise
                 error = ClosedError("The server is shutting down.")  # its time to do so is over
-            yield b"event: error\ndata: " + msgspec.json.encode({"error": as_api_error(error).message}) + b"\n\n"
+            yield b"event: error\ndata: " + bytes(error_response(error).body) + b"\n\n"
         finally:
             await items.aclose()
 
@@ -206,15 +189,8 @@ async def _streamed(context: Context, asked: _Asked) -> Response:
 
 
 def _event(item: Streamed) -> bytes:
-    content: dict[str, object] = {"text": item.text}
-    if item.step is not None:
-        name, step = b"token", item.step
-        content |= {"sentence": item.sentence, "token": step.token, "log_probability": step.log_probability}
-        content |= {"partial": step.text, "is_last": step.is_last}
-    else:
-        name = b"text"
-        content["translation"] = item.translation.text if item.translation else ""
-    return b"event: " + name + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
+    name = b"token" if isinstance(item, StreamedToken) else b"text"
+    return b"event: " + name + b"\ndata: " + msgspec.json.encode(item) + b"\n\n"
 
 
 async def models(request: Request) -> Response:
