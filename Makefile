@@ -6,6 +6,7 @@
 # make optimum   an environment of its own for Optimum, which make bench then measures too
 # make families  train, export and measure every model family: more than an hour
 # make attack    damaged bundles and models, hostile texts and interrupted writes, 10,000 of each: two hours; options in ATTACK_ARGS
+# make siege     hostile clients against a server with 512 MiB, and what another client notices; options in SIEGE_ARGS
 # make mutants   plant bugs in the runtime, and list those that no test notices; options in MUTANTS_ARGS
 # make soak      memory, open files and threads over a million sentences: an hour; options in SOAK_ARGS
 # make docs      the documentation site, in build/site
@@ -20,11 +21,12 @@ FAMILIES ?= runs/families
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 ATTACK_ARGS ?=
+SIEGE_ARGS ?=
 SOAK_ARGS ?=
 MUTANTS_ARGS ?=
 OPTIMUM ?= runs/optimum
 
-.PHONY: demo test test-all test-slow pytest lint types bench optimum families attack mutants soak docs clean
+.PHONY: demo test test-all test-slow pytest lint types bench optimum families attack siege mutants soak docs clean
 
 demo: $(READY)
 	$(BIN)/python -m edgeformer_bench.demo --out $(DEMO)
@@ -60,6 +62,9 @@ families: $(READY)
 attack: $(READY)
 	$(BIN)/python -m tests.robustness.attack $(ATTACK_ARGS)
 	DAMAGED_MODELS=10000 $(BIN)/python -m pytest --slow -m slow tests/importers/test_damaged_models.py
+
+siege: $(READY)
+	$(BIN)/python -m tests.robustness.siege $(SIEGE_ARGS)
 
 mutants: $(READY)
 	$(BIN)/python -m tests.robustness.mutants $(MUTANTS_ARGS)

@@ -27,6 +27,7 @@ import numpy as np
 from edgeformer_bench.commands import Command, command_line
 from edgeformer_bench.load.serving import Serving, serving, translation_fields
 from edgeformer_bench.load.verdict import Result, conclude, json_option
+from edgeformer_runtime.cli.output import counting
 from edgeformer_runtime.cli.serve import Size
 from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.serve.api.files import EXTENSIONS
@@ -276,7 +277,9 @@ def main(bundle: Path, memory: int, seconds: float, clients: int, documents: Pat
             "together": lambda: pool.submit(attack, server.port, pair, paths, clients),
             "after": seconds,
         }
-        for name, work in phases.items():
+        progress = stack.enter_context(counting("phases"))
+        for number, (name, work) in enumerate(phases.items()):
+            progress(number, len(phases))
             results[name] = measured(server, pool, stop, pair, work)
         peak, killed = group.figures()
         errors = server.errors()
