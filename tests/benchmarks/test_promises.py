@@ -98,7 +98,8 @@ def test_mixed_and_late_answers_are_problems() -> None:
 
 
 def test_many_requests_over_kept_connections(bundle: Path) -> None:
-    result = CliRunner().invoke(endurance.main, [str(bundle), "--requests", "300", "--clients", "4", "--json"])
+    arguments = ["--requests", "300", "--clients", "4", "--documents", "0.05", "--json"]
+    result = CliRunner().invoke(endurance.main, [str(bundle), *arguments])
     report = json.loads(result.stdout)["results"][""]
     found = msgspec.convert(report, endurance.Endurance)
     assert result.exit_code == bool(found.problems), result.exception  # memory may still grow in a run this short

@@ -223,7 +223,7 @@ def measured(server: Serving, pool: ProcessPoolExecutor, stop: Event, pair: dict
     memory, end = 0.0, time.monotonic() + (work if isinstance(work, float) else math.inf)
     try:
         while time.monotonic() < end and not (attacking and attacking.done()) and server.is_alive:
-            memory = max(memory, server.sample().memory_mib)
+            memory = max(memory, server.sample(with_readers=True).memory_mib)
             time.sleep(0.05)
     finally:
         stop.set()

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from statistics import linear_regression
 
 import click
@@ -17,7 +18,15 @@ import msgspec
 
 from edgeformer_bench.commands import Command, command_line
 from edgeformer_bench.load.connection import NoAnswerError, Pool, ask
-from edgeformer_bench.load.serving import Phrases, Sample, Serving, request_bytes, serving, translation_fields
+from edgeformer_bench.load.serving import (
+    Phrases,
+    Sample,
+    Serving,
+    document_bytes,
+    request_bytes,
+    serving,
+    translation_fields,
+)
 from edgeformer_bench.load.verdict import conclude, json_option, seed_option, source_option
 from edgeformer_runtime.cli.output import counting
 
@@ -136,22 +145,37 @@ async def endured(server: Serving, make: Callable[[], bytes], total: int, client
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--requests", default=1_000_000, show_default=True, type=click.IntRange(1), help="Requests to send.")
 @click.option("--clients", default=16, show_default=True, type=click.IntRange(1), help="Connections that are kept.")
+@click.option(
+    "--documents", default=0.0, show_default=True, type=click.FloatRange(0, 1), help="Share of them that are documents."
+)
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Processes of the server.")
 @source_option
 @seed_option
 @json_option
 def main(
-    bundle: Path, requests: int, clients: int, workers: int, source: Path | None, seed: int, as_json: bool
+    bundle: Path,
+    requests: int,
+    clients: int,
+    documents: float,
+    workers: int,
+    source: Path | None,
+    seed: int,
+    as_json: bool,
 ) -> None:
     """Send `edgeformer serve` very many short requests over connections that are kept alive.
 
     After a warm-up of a fifth of them, a line is fitted through the server's resident memory, its open files and
     its threads. Exits with 1 if one of them grows by 2 % or more, or if a request fails.
     """
-    phrases = Phrases(source, seed)
+    phrases, random = Phrases(source, seed), Random(seed)
+
+    def make() -> bytes:
+        is_document = random.random() < documents
+        return document_bytes(phrases.next(), fields) if is_document else request_bytes([phrases.next()], fields)
+
     with serving(bundle, "--threads", "1", "--workers", str(workers)) as server:
         fields = translation_fields(server)
-        result = asyncio.run(endured(server, lambda: request_bytes([phrases.next()], fields), requests, clients))
+        result = asyncio.run(endured(server, make, requests, clients))
     conclude(command_line(), {"": result}, as_json=as_json)
 
 

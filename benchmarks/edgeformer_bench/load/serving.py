@@ -64,8 +64,11 @@ class Serving:
         """Whether the process runs."""
         return self.process.poll() is None
 
-    def sample(self) -> Sample:
+    def sample(self, *, with_readers: bool = False) -> Sample:
         """Look at the server's processes.
+
+        Args:
+            with_readers: also at those that read a document each, and end soon.
 
         Raises:
             ConfigError: it has ended.
@@ -73,6 +76,8 @@ class Serving:
         memory, files, threads = 0.0, 0, 0
         for pid in _processes(self.process.pid):
             try:
+                if not with_readers and b"document_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    continue
                 status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
                 memory += int(status.partition("\nVmRSS:")[2].split()[0]) / 1024
                 threads += int(status.partition("\nThreads:")[2].split()[0])
@@ -197,3 +202,15 @@ def request_bytes(texts: Sequence[str], fields: Mapping[str, Any]) -> bytes:
     body = json.dumps({"texts": texts, **fields}).encode()
     head = "POST /v1/translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
     return f"{head}{len(body)}\r\n\r\n".encode() + body
+
+
+def document_bytes(text: str, fields: Mapping[str, Any]) -> bytes:
+    """A request to ``/translate_file`` with a small document."""
+    parts = {name: (f'name="{name}"', fields[name]) for name in ("source", "target")}
+    parts["file"] = ('name="file"; filename="a.html"', f"<p>{text}</p><p>{text}</p>")
+    body = "".join(
+        f"--b\r\nContent-Disposition: form-data; {name}\r\n\r\n{value}\r\n" for name, value in parts.values()
+    )
+    head = "POST /translate_file HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+    content = f"{body}--b--\r\n".encode()
+    return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
