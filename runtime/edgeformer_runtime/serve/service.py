@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -103,6 +103,7 @@ class Service:
         self._texts = ThreadPoolExecutor(TEXT_THREADS, "texts")
         self._large_texts = ThreadPoolExecutor(TEXT_THREADS, "large-texts")
         self._streams = ThreadPoolExecutor(settings.max_streams, "stream")
+        self._free_streams = asyncio.Semaphore(settings.max_streams)
 
     @property
     def sources(self) -> list[str]:
@@ -179,22 +180,17 @@ class Service:
                 yield StreamedText(number, same.text)
             return
         job = await self._at_last_hop(job)
-        gone, items = threading.Event(), asyncio.Queue[Streamed | Exception | None]()
-        loop = asyncio.get_running_loop()
-
-        def put(item: Streamed | Exception | None) -> None:
-            with suppress(RuntimeError):  # the server has ended meanwhile
-                loop.call_soon_threadsafe(items.put_nowait, item)
-
-        thread = self._streams.submit(self._stream, job, put, Stop(gone.is_set))
-        try:
-            while (item := await items.get()) is not None:
-                if isinstance(item, Exception):
-                    raise item
-                yield item
-        finally:
-            gone.set()
-            thread.cancel()
+        hop, gone, run = job.route[-1], threading.Event(), asyncio.get_running_loop().run_in_executor
+        async with self._free_streams, self._leased(hop.model) as translator:
+            steps = self._steps(translator.with_languages(hop.source, hop.target), job, Stop(gone.is_set))
+            step = run(self._streams, next, steps, None)
+            try:
+                while (item := await asyncio.shield(step)) is not None:
+                    yield item
+                    step = run(self._streams, next, steps, None)
+            finally:
+                gone.set()
+                await asyncio.gather(step, return_exceptions=True)  # until then, the model is in use
 
     def close(self) -> None:
         """Finish what is queued, and close all models."""
@@ -269,24 +265,17 @@ class Service:
         limit = self._settings.max_output_tokens
         return replace(decoding, max_length=min(decoding.max_length or limit, limit))
 
-    def _stream(self, job: Job, put: Callable[[Streamed | Exception | None], object], stop: Stop) -> None:
-        """Translate in a thread of its own, as long as someone reads."""
-        hop = job.route[-1]
-        try:
-            with self.workspace.lease(hop.model) as translator:
-                view = translator.with_languages(hop.source, hop.target)
-                texts = TextTranslator(view, job.text_options)
-                decoding = self._decoding(texts, {"beam_size": 1, **job.changes})
-                for number, plan in enumerate(self._split(texts, job)):
-                    done = []
-                    for index, sentence in enumerate(plan.sentences):
-                        for step in view.translate_tokens(sentence, decoding, cancel=stop.is_canceled):
-                            put(StreamedToken(number, index, step.token, step.log_probability, step.text, step.is_last))
-                            done += [step.translation] if step.translation else []
-                    put(StreamedText(number, plan.join(done, decoding, stop).text))
-            put(None)
-        except Exception as error:
-            put(error)
+    def _steps(self, translator: Translator, job: Job, stop: Stop) -> Iterator[Streamed]:
+        """Translate token by token."""
+        texts = TextTranslator(translator, job.text_options)
+        decoding = self._decoding(texts, {"beam_size": 1, **job.changes})
+        for number, plan in enumerate(self._split(texts, job)):
+            done = []
+            for index, sentence in enumerate(plan.sentences):
+                for step in translator.translate_tokens(sentence, decoding, cancel=stop.is_canceled):
+                    yield StreamedToken(number, index, step.token, step.log_probability, step.text, step.is_last)
+                    done += [step.translation] if step.translation else []
+            yield StreamedText(number, plan.join(done, decoding, stop).text)
 
     def _split(self, translator: TextTranslator, job: Job) -> list[Plan]:
         """Split texts into sentences.

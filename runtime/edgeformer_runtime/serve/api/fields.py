@@ -83,8 +83,8 @@ class Fields:
         """
         value = self.values.get(name) or 0
         try:
-            return max(0, int(value)) if isinstance(value, int | float | str) else int("not a number")
-        except (ValueError, OverflowError):
+            return max(0, int(value))
+        except (TypeError, ValueError, OverflowError):
             raise ApiError(400, f"Invalid request: {name} parameter is not a number") from None
 
     def upload(self, name: str) -> Upload:
