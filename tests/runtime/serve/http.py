@@ -58,7 +58,7 @@ class Client:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         request = urllib.request.Request(self.url + path, body, named, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=300) as response:
                 return Answer(response.status, dict(response.headers), response.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -76,7 +76,7 @@ class Client:
     @contextmanager
     def open(self, path: str, content: object) -> Iterator[HTTPResponse]:
         """Send JSON and read the answer piece by piece; leaving the block closes the connection."""
-        connection = HTTPConnection(self.url.removeprefix("http://"), timeout=60)
+        connection = HTTPConnection(self.url.removeprefix("http://"), timeout=300)
         try:
             connection.request("POST", path, json.dumps(content), {"Content-Type": "application/json"})
             yield connection.getresponse()
