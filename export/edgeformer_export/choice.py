@@ -14,7 +14,7 @@ Objective = Literal["latency", "size"]
 TIE = 0.1
 """Times that differ by at most this fraction are equal: the load of a machine changes them by as much from one run to
 the next."""
-COLUMNS = ("precision", "BLEU", "drop", "95 % interval", "same", "MB", "ms", "× fp32", "result")
+COLUMNS = ("precision", "BLEU", "drop (95 % interval)", "same", "MB", "ms", "× fp32", "result")
 
 
 class Candidate(msgspec.Struct, kw_only=True, frozen=True):
@@ -102,8 +102,7 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True):
             (
                 entry.precision,
                 f"{entry.bleu:.2f}",
-                f"{entry.drop:+.2f}",
-                f"{entry.drop_interval:+.2f}",
+                f"{entry.drop:+.2f} ({entry.drop_interval:+.2f})",
                 f"{entry.identical / self.sentences:.0%}",
                 f"{entry.bytes / 1e6:.2f}",
                 f"{entry.milliseconds:#.3g}",

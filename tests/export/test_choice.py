@@ -112,7 +112,7 @@ def test_the_table_has_a_row_for_each_candidate() -> None:
     rows = made([*CANDIDATES, candidate("fp16", 1, 0, 0.1, refused="It is not the model.")]).rows
     assert {len(row) for row in rows} == {len(COLUMNS)}
     assert [row[-1] for row in rows] == ["", "", "chosen", "over budget", "refused"]
-    assert rows[1] == ("int8", "39.90", "+0.10", "-0.20 to +0.40", "50%", "4.00", "12.0", "1.20", "")
+    assert rows[1] == ("int8", "39.90", "+0.10 (-0.20 to +0.40)", "50%", "4.00", "12.0", "1.20", "")
 
 
 def test_notes_say_what_the_table_does_not() -> None:
