@@ -156,7 +156,7 @@ def test_the_precision_of_an_imported_model_is_chosen_on_given_text(
     run, cases = import_model("self-attention"), expected("self-attention")[:20]
     files = tmp_path / "source", tmp_path / "reference"
     files[0].write_text("".join(f"{case.source}\n" for case in cases), encoding="utf-8")
-    files[1].write_text("".join(f"{case.greedy}\n" for case in cases), encoding="utf-8")
+    files[1].write_text("".join(f"{case.beam1}\n" for case in cases), encoding="utf-8")
     command = ["export", str(run.path), "--out", str(tmp_path / "bundle"), "--precision", "auto", "--beam", "1"]
     result = CliRunner().invoke(main, [*command, "--valid", *map(str, files)])
     assert result.exit_code == 0, result.output
