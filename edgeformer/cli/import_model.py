@@ -55,7 +55,7 @@ def import_model(source: str, out: Path, reading: dict[str, Any], text: Path | N
     """Import a model of another toolkit.
 
     Reads SOURCE, a file, folder or zip file of another toolkit, and writes a run folder, on which everything else
-    works: `edgeformer export`, `evaluate`, `tune`, `distill`, `train --init`. Nothing in SOURCE is run as code.
+    works: `edgeformer export`, `evaluate`, `distill`, `train --init`. Nothing in SOURCE is run as code.
     `hf:ORGANIZATION/NAME` is a model of the Hugging Face Hub, optionally with @REVISION; `firefox:PAIR` is one of
     Firefox.
 

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from edgeformer.data.catalog import CORPORA
 from edgeformer.markdown import markdown_table
-from edgeformer_export.choice_table import (
-    LATENCY_COLUMNS,
-    QUALITY_COLUMNS,
-    latency_notes,
-    latency_rows,
-    quality_notes,
-    quality_rows,
-)
-from edgeformer_runtime.bundle.choice import Choice
+from edgeformer_export.choice import COLUMNS, Choice
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.bundle.provenance import TextOrigin
@@ -37,8 +31,7 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
             'edgeformer translate . "Text to translate"',
             "```",
         ],
-        "Quality": _quality(manifest),
-        "Latency": _latency(report.choice),
+        "Quality and speed": _quality(manifest),
         "Agreement with PyTorch": _parity(report.parity),
         **({} if report.shortlist is None else {"Shortlist": shortlist_lines(report.shortlist)}),
         "Weights": _weights(manifest),
@@ -93,13 +86,18 @@ def _facts(manifest: Manifest, nbytes: int) -> list[str]:
 
 
 def _quality(manifest: Manifest) -> list[str]:
-    choice = manifest.report.choice
-    if choice is not None:
-        lines = markdown_table(QUALITY_COLUMNS, quality_rows(choice))
-        return [*lines, "", *(f"- {line}" for line in [*quality_notes(choice), *choice.remarks])]
+    if manifest.report.choice is not None:
+        choice = msgspec.convert(manifest.report.choice, Choice)
+        return [
+            *markdown_table(COLUMNS, choice.rows),
+            "",
+            *(f"- {note}" for note in choice.notes),
+            "- Other machines differ: `edgeformer bench .` measures yours.",
+        ]
     lines = [
-        "Not measured for this bundle. `edgeformer evaluate . --source TEXT --reference TRANSLATION` measures it; "
-        "`edgeformer export RUN --out BUNDLE --precision auto` measures every precision and exports the best.",
+        "Not measured for this bundle. `edgeformer evaluate . --source TEXT --reference TRANSLATION` measures it, and "
+        "`edgeformer bench .` its speed on your machine; `edgeformer export RUN --out BUNDLE --precision auto` "
+        "measures every precision and exports the best.",
     ]
     if (final := manifest.provenance.training.final) is not None:
         lines.append(
@@ -107,17 +105,6 @@ def _quality(manifest: Manifest) -> list[str]:
             "sentences with greedy search."
         )
     return lines
-
-
-def _latency(choice: Choice | None) -> list[str]:
-    if choice is None:
-        return ["Not measured for this bundle. `edgeformer bench .` measures it on your machine."]
-    return [
-        *markdown_table(LATENCY_COLUMNS, latency_rows(choice)),
-        "",
-        *(f"- {line}" for line in latency_notes(choice)),
-        "- Other machines differ: `edgeformer bench .` measures yours.",
-    ]
 
 
 def _parity(parity: ParityReport | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -19,6 +19,7 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
 from edgeformer_export.card import model_card
+from edgeformer_export.choice import Choice
 from edgeformer_export.model_graphs import ModelGraphs, Passes
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
@@ -36,7 +37,6 @@ from edgeformer_export.tracing.to_onnx import Graphs, split_attention
 from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle.choice import Choice
 from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialTokens, Target, TokenizerFiles
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.parity import ParityReport
@@ -81,7 +81,6 @@ def export_run(
     out: Path,
     *,
     precision: Precision = "fp32",
-    keep: Mapping[str, Precision] | None = None,
     target: Target = "ort",
     overwrite: bool = False,
     force: bool = False,
@@ -97,7 +96,6 @@ def export_run(
         out: the bundle's folder; written under another name and renamed once it is complete.
         precision: precision of the decoder's weights; its row in :data:`~edgeformer_runtime.precision.PRECISIONS`
             defines that of everything else.
-        keep: exceptions: precision by layer name, as in the report.
         target: ``ort`` for ONNX Runtime's fused operators, ``portable`` for operators of the ONNX standard only.
         overwrite: replace an existing bundle.
         force: write a quantized bundle even if it is too far from PyTorch; its card and manifest then say so.
@@ -121,14 +119,16 @@ def export_run(
             shortlist=None if shortlist is None else shortlist.shortlist,
             progress=progress,
         )
-        manifest = write_graphs(model_graphs, folder, precision, keep or {}, progress)
+        manifest = write_graphs(model_graphs, folder, precision, progress)
         # Only examples, card and measurements are missing now; the bundle itself can be run to produce them.
         with Translator.open(folder, shortlist=False) as translator:
             parity = _compare(model_graphs, translator, precision, progress, force=force)
             golden, cost = _examples(model_graphs, translator, shortlist, progress)
         golden = _with_inner(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
-        report = msgspec.structs.replace(manifest.report, parity=parity, choice=choice, shortlist=cost)
+        report = msgspec.structs.replace(
+            manifest.report, parity=parity, choice=choice and msgspec.to_builtins(choice), shortlist=cost
+        )
         manifest = msgspec.structs.replace(manifest, report=report)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
@@ -155,7 +155,6 @@ def write_graphs(
     model_graphs: ModelGraphs,
     folder: Path,
     precision: Precision,
-    keep: Mapping[str, Precision],
     progress: StageProgress = silent,
 ) -> Manifest:
     """Write a bundle that can be run, but has no examples, card or comparison with PyTorch.
@@ -164,23 +163,22 @@ def write_graphs(
         model_graphs: the model.
         folder: an empty folder.
         precision: precision of the decoder's weights.
-        keep: exceptions: precision by layer name.
         progress: called during the work.
 
     Returns:
         The manifest.
 
     Raises:
-        ExportError: there is nothing to quantize, or ``keep`` names a layer that does not exist.
+        ExportError: there is nothing to quantize.
     """
     layers = model_graphs.optimized(precision).layers
-    assigned = assign(layers, precision, keep)
+    assigned = assign(layers, precision)
     quantization = None
     if is_quantized := PRECISIONS[precision].is_quantized:
         model_graphs.ranges(precision)
         quantize = partial(progress, QUANTIZE)
         reports = tensor_reports(layers, assigned, model_graphs.rounding, quantize)
-        quantization = QuantizationReport(kept=dict(keep), tensors=tuple(reports))
+        quantization = QuantizationReport(tensors=tuple(reports))
     progress(WRITE, 0.0)
     quantized = model_graphs.quantized(precision, assigned)
     if is_quantized and not quantized.changed:
@@ -257,10 +255,10 @@ def _compare(
         _require_steps_like_forward(model_graphs.model, sources, model_graphs.special)
         if not traits.is_quantized:
             raise ParityError(f"The exported graphs are not equal to torch: {found}.")
-        higher = f", export with a higher precision, such as {traits.kept_as}," if traits.kept_as is not None else ""
         raise ParityError(
             f"In {precision}, the model is too far from PyTorch: {found}. Models trained for a short time lose most. "
-            f"Train it longer{higher} or add --force to write the bundle with this finding in its card."
+            "Train it longer, export with a higher precision, or add --force to write the bundle with this finding in "
+            "its card."
         )
     return parity
 

@@ -92,10 +92,6 @@ class PrecisionTraits:
     encoder: Precision
     """Precision of the encoder's matrix products, which have many rows, whereas blocks are fast for few rows. Also used
     for weights that are too narrow for blocks and for operators that cannot read blocks."""
-    kept_as: Precision | None = None
-    """Precision of layers that are too sensitive for this one; ``None`` if no layer is."""
-    mixed_candidates: bool = False
-    """Whether ``--precision auto`` also tries this precision with the most sensitive layers kept as :attr:`kept_as`."""
     tolerances: Tolerances
     """How far results may deviate."""
 
@@ -179,8 +175,6 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         min_onnxruntime="1.22",
         integer_products=True,
         encoder="int8",
-        kept_as="fp32",
-        mixed_candidates=True,
         tolerances=_INTEGERS,
     ),
     "int8-block": PrecisionTraits(
@@ -194,7 +188,6 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         min_onnxruntime="1.23",
         row_multiple=2,
         encoder="int8",
-        kept_as="fp32",
         tolerances=_BLOCKS,
     ),
     "int4": PrecisionTraits(
@@ -208,8 +201,6 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         min_onnxruntime="1.23",
         row_multiple=2,
         encoder="int8",
-        kept_as="int8-block",
-        mixed_candidates=True,
         tolerances=_BLOCKS,
     ),
 }

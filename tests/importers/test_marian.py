@@ -150,12 +150,14 @@ def test_an_imported_recipe_cannot_be_trained(marian_run: Run, tmp_path: Path) -
     assert "whose tokenizer cannot be trained" in " ".join(result.stderr.split())
 
 
-def test_an_imported_model_is_tuned_on_given_text(import_model: Callable[[str], Run], tmp_path: Path) -> None:
+def test_the_precision_of_an_imported_model_is_chosen_on_given_text(
+    import_model: Callable[[str], Run], tmp_path: Path
+) -> None:
     run, cases = import_model("self-attention"), expected("self-attention")[:20]
     files = tmp_path / "source", tmp_path / "reference"
     files[0].write_text("".join(f"{case.source}\n" for case in cases), encoding="utf-8")
-    files[1].write_text("".join(f"{case.beam4}\n" for case in cases), encoding="utf-8")
-    command = ["tune", str(run.path), "--threads", "1", "--length-penalty", "1"]
+    files[1].write_text("".join(f"{case.beam1}\n" for case in cases), encoding="utf-8")
+    command = ["export", str(run.path), "--out", str(tmp_path / "bundle"), "--precision", "auto", "--beam", "1"]
     result = CliRunner().invoke(main, [*command, "--valid", *map(str, files)])
     assert result.exit_code == 0, result.output
     assert "100.00" in result.output

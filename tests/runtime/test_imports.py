@@ -30,7 +30,6 @@ COMMANDS = (
     "sign",
     "train",
     "translate",
-    "tune",
     "verify",
 )
 OPTIONAL = {

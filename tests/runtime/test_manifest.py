@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
@@ -262,55 +261,3 @@ def test_special_tokens_have_defaults(small_bundle: Path, tmp_path: Path, tree: 
     manifest = open_bundle(bundle).manifest
     assert (manifest.special.pad, manifest.special.bos, manifest.special.eos) == (0, 2, 3)
     assert (manifest.provenance, manifest.report) == (Provenance(), Report())
-
-
-OLD_CANDIDATE: Tree = {
-    "name": "fp32",
-    "precision": "fp32",
-    "kept": {},
-    "quality": {"bleu": 41.2, "chrf": 59.0, "drop": 0.0, "drop_error": 0.5, "identical": 60},
-    "latency": {"mean_ms": 14.8, "median_ms": 13.7, "p25_ms": 12.2, "p75_ms": 15.4, "differ_alone": 0},
-    "bytes": 40_152_818,
-    "refused": "",
-    "in_budget": True,
-    "on_front": False,
-    "chosen": True,
-}
-OLD_CHOICE: Tree = {
-    "chosen": "fp32",
-    "max_bleu_drop": 0.2,
-    "optimise": "latency",
-    "candidates": [OLD_CANDIDATE],
-    "remarks": [],
-    "text": "validation set",
-    "sentences": 60,
-    "too_long": 0,
-    "beam_size": 4,
-    "threads": 1,
-    "bleu_signature": "nrefs:1",
-    "chrf_signature": "nrefs:1",
-    "machine": "a machine",
-    "engine": "onnxruntime 1.31.1",
-    "clock": "processor time",
-    "noise": 0.036,
-    "tie": 0.1,
-    "previous": None,
-    "sensitivity": {},
-    "failed": {},
-}
-"""What ``export --precision auto`` wrote before it compared candidates by confidence intervals."""
-
-
-def test_choices_of_earlier_versions_are_read(tree: Tree) -> None:
-    tree["report"]["choice"] = OLD_CHOICE
-    choice = decode_manifest(json.dumps(tree).encode()).report.choice
-    assert choice is not None
-    (candidate,) = choice.candidates
-    assert candidate.admissible
-    assert (candidate.quality.drop_interval, candidate.latency.relative_interval, choice.reason) == (None, None, "")
-    shown = msgspec.to_builtins(choice)
-    assert {name: shown[name] for name in OLD_CHOICE if name != "candidates"} == {
-        name: value for name, value in OLD_CHOICE.items() if name != "candidates"
-    }
-    for part in ("quality", "latency"):
-        assert shown["candidates"][0][part].items() >= OLD_CANDIDATE[part].items()

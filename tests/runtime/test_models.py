@@ -138,7 +138,7 @@ def test_no_command_can_forget_names(folders: tuple[Path, Path]) -> None:
             assert isinstance(parameter.type, BundlePath), f"{entry.name} {parameter.human_readable_name}"
             assert parameter.type.convert("de-en", parameter, None) == folders[1] / "de-en"
             taking.add(entry.name)
-    assert {"bench", "distill", "evaluate", "inspect", "score", "sign", "translate", "tune", "verify"} <= taking
+    assert {"bench", "distill", "evaluate", "inspect", "score", "sign", "translate", "verify"} <= taking
 
 
 @pytest.mark.parametrize("name", ["evaluate", "score", "inspect", "bench"])

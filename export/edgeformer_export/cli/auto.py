@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from edgeformer_runtime.cli.terminal import echo
-
 if TYPE_CHECKING:
-    from edgeformer_export.auto.export_best import AutoReport
+    from edgeformer.train.run import Run
+    from edgeformer_export.auto import AutoReport
     from edgeformer_runtime.bundle.manifest import Target
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -64,7 +61,6 @@ _OPTIONS = [
         show_default=True,
         help="auto: CPU threads per operator; 0 for as many as a model of its size has use for.",
     ),
-    click.option("--resume", is_flag=True, help="auto: use what an interrupted run has measured."),
 ]
 
 
@@ -89,7 +85,7 @@ def refuse_auto_options(context: click.Context, names: list[str]) -> None:
 
 
 def export_auto(
-    run: Path,
+    run: Run,
     out: Path,
     *,
     target: Target,
@@ -97,80 +93,42 @@ def export_auto(
     quiet: bool,
     data_dir: Path | None,
     valid: tuple[Path, Path] | None,
-    resume: bool,
     **options: Any,
 ) -> AutoReport:
     """Choose a precision and export the run in it.
 
     Args:
-        run: the run folder.
+        run: the opened run.
         out: the bundle's folder.
         target: which operators may be used.
-        overwrite: replace an existing bundle and existing measurements.
+        overwrite: replace an existing bundle.
         quiet: show no progress.
         data_dir: folder that contains the corpus.
         valid: source and reference file to use instead of the corpus's validation set.
-        resume: use earlier measurements.
-        options: fields of :class:`~edgeformer_export.auto.export_best.AutoOptions`.
+        options: fields of :class:`~edgeformer_export.auto.AutoOptions`.
     """
-    from edgeformer.quality.tuning import validation_text
-    from edgeformer.train.run import Run
-    from edgeformer_export.auto.export_best import AutoOptions, export_best, work_folder
+    from edgeformer_export.auto import AutoOptions, export_best
+    from edgeformer_export.validation_text import validation_text
     from edgeformer_runtime.cli.output import stages
 
-    opened = Run.open(run)
     text = validation_text(run, data_dir, valid)
-    name = "validation set of the training corpus" if valid is None else f"{valid[0].name} and {valid[1].name}"
-    try:
-        with stages(quiet=quiet) as progress:
-            return export_best(
-                opened,
-                out,
-                text,
-                name,
-                AutoOptions(**options),
-                target=target,
-                resume=resume,
-                overwrite=overwrite,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        echo(
-            f"Interrupted. The measurements so far are in {work_folder(out)}; run the same command with --resume to "
-            "continue.",
-            err=True,
+    with stages(quiet=quiet) as progress:
+        return export_best(
+            run, out, text, AutoOptions(**options), target=target, overwrite=overwrite, progress=progress
         )
-        sys.exit(130)
 
 
 def print_choice(report: AutoReport) -> None:
-    """Show the tables of candidates and how one of them was chosen."""
-    from edgeformer_export.choice_table import (
-        LATENCY_COLUMNS,
-        QUALITY_COLUMNS,
-        latency_notes,
-        latency_rows,
-        quality_notes,
-        quality_rows,
-    )
+    """Show the table of candidates and how one of them was chosen."""
+    from edgeformer_export.choice import COLUMNS
     from edgeformer_runtime.cli.output import console, human_bytes, table
 
-    out, choice = console(), report.choice
-    for title, columns, rows, notes in (
-        ("Quality and size", QUALITY_COLUMNS, quality_rows(choice), quality_notes(choice)),
-        ("Latency", LATENCY_COLUMNS, latency_rows(choice), latency_notes(choice)),
-    ):
-        shown = table(f"{title} of the candidates for {report.export.bundle.name}", *columns)
-        for row in rows:
-            shown.add_row(*row)
-        out.print(shown)
-        for line in notes:
-            out.print(line)
-        out.print()
-    for remark in choice.remarks:
-        out.print(remark)
-    out.print(f"Report: {report.page}")
-    if find_spec("matplotlib") is None:
-        out.print("It has no plot, since matplotlib is not installed: pip install 'edgeformer[plot]'.")
-    bundle, size = report.export.bundle, human_bytes(report.export.nbytes)
+    out, choice, bundle = console(), report.choice, report.export.bundle
+    shown = table(f"Precisions of {bundle.name}", *COLUMNS)
+    for row in choice.rows:
+        shown.add_row(*row)
+    out.print(shown)
+    for note in choice.notes:
+        out.print(note)
+    size = human_bytes(report.export.nbytes)
     out.print(f"Wrote {bundle}, {choice.chosen}, {size}. Next: edgeformer translate {bundle}")

@@ -27,8 +27,8 @@ _PRECISION_HELP = " ".join(f"{name}: {traits.purpose}" for name, traits in PRECI
     type=click.Choice([*PRECISIONS, "auto"]),
     default="fp32",
     show_default=True,
-    help=f"{_PRECISION_HELP} auto: Measure those for CPUs, and mixtures of them, on this machine, and export the best "
-    "one within a quality budget.",
+    help=f"{_PRECISION_HELP} auto: Measure those for CPUs on this machine, and export the best one within a quality "
+    "budget.",
 )
 @click.option(
     "--target",
@@ -50,7 +50,7 @@ _PRECISION_HELP = " ".join(f"{name}: {traits.purpose}" for name, traits in PRECI
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace an existing bundle. auto: also measure again, unless --resume is given.",
+    help="Replace an existing bundle.",
 )
 @click.option(
     "--force",
@@ -85,8 +85,8 @@ def export(
     weights, tokenizers, golden examples, and a manifest with the SHA-256 of each file. An fp32 bundle is written only
     if its output matches PyTorch token for token; in other precisions, it must stay close.
 
-    With --precision auto, every candidate translates a validation set and is timed; a table shows the results.
-    Measurements are kept beside the bundle, in a folder whose name ends in .quantize.
+    With --precision auto, every precision for CPUs translates a validation set and is timed; a table shows the
+    results, which the bundle's card and manifest keep.
     """
     from edgeformer.train.run import Run
     from edgeformer_export.export import export_run
@@ -101,7 +101,7 @@ def export(
     opened = Run.open(run)
     _prepare(opened, out, precision, ignore_memory=ignore_memory, quiet=as_json)
     if precision == "auto":
-        best = export_auto(run, out, target=target, overwrite=overwrite, quiet=as_json, **auto)
+        best = export_auto(opened, out, target=target, overwrite=overwrite, quiet=as_json, **auto)
         (print_json if as_json else print_choice)(best)
         return
     shortlist = None

@@ -17,7 +17,6 @@ from edgeformer_export.quantize.blocks import (
 from edgeformer_export.quantize.layers import Layer, Use
 from edgeformer_export.quantize.static import quantize_columns
 from edgeformer_export.weights import row_slices
-from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.report import TensorReport
 from edgeformer_runtime.precision import PRECISIONS, Precision
@@ -40,32 +39,12 @@ def precision_of(use: Use, precision: Precision) -> Precision:
     return precision
 
 
-def higher(layer: Layer, precision: Precision) -> Precision:
-    """Return the precision of a layer that is too sensitive for the bundle's, which must be a quantized precision."""
-    kept_as = PRECISIONS[precision_of(layer.uses[-1], precision)].kept_as
-    assert kept_as is not None
-    return kept_as
-
-
-def assign(layers: Sequence[Layer], precision: Precision, keep: Mapping[str, Precision]) -> Assigned:
-    """Assign a precision to every operator.
-
-    Args:
-        layers: all layers of a model.
-        precision: the bundle's precision.
-        keep: exceptions: precision by :attr:`Layer.name`.
-
-    Raises:
-        ExportError: ``keep`` names a layer that does not exist.
-    """
-    if unknown := sorted(keep.keys() - {layer.name for layer in layers}):
-        raise ExportError(
-            f"The model has no layer {', '.join(unknown)}; it has {', '.join(layer.name for layer in layers)}."
-        )
+def assign(layers: Sequence[Layer], precision: Precision) -> Assigned:
+    """Assign a precision to every operator of a bundle of the given precision."""
     assigned: dict[str, dict[str, Precision]] = {contract.ENCODER_FILE: {}, contract.DECODER_FILE: {}}
     for layer in layers:
         for use in layer.uses:
-            assigned.setdefault(use.file, {})[use.name] = precision_of(use, keep.get(layer.name, precision))
+            assigned.setdefault(use.file, {})[use.name] = precision_of(use, precision)
     return assigned
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from edgeformer_runtime.bundle.choice import Choice
 from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.limits import Number, Text
 from edgeformer_runtime.precision import Precision
@@ -61,8 +60,8 @@ class TensorReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
 class QuantizationReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Precision of each weight."""
 
-    kept: dict[str, Precision]
-    """Layers kept in a precision other than the bundle's."""
+    kept: dict[str, Precision] = {}
+    """Layers kept in a precision other than the bundle's, as earlier versions could."""
     tensors: tuple[TensorReport, ...]
     """Every weight that can be quantized."""
 
@@ -100,5 +99,5 @@ class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """What the shortlist costs; ``None`` without one."""
     parity: ParityReport | None = None
     """Comparison with PyTorch; ``None`` while the bundle is still being exported."""
-    choice: Choice | None = None
-    """How ``--precision auto`` chose the precision; ``None`` if the precision was specified."""
+    choice: dict[str, Any] | None = None
+    """What ``--precision auto`` measured and chose; ``None`` if the precision was specified."""

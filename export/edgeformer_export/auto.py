@@ -1,0 +1,249 @@
+"""``export --precision auto``: measures every precision on this machine, and exports the best within a quality
+budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeformer.errors import ConfigError
+from edgeformer.quality.bootstrap import difference_interval, median_interval, sentence_counts
+from edgeformer.quality.evaluation import translate_all
+from edgeformer.quality.scores import metrics, score
+from edgeformer.train.run import Run
+from edgeformer_export.choice import Candidate, Choice, Objective, choose
+from edgeformer_export.export import ExportReport, ParityError, export_run, write_graphs
+from edgeformer_export.model_graphs import ModelGraphs
+from edgeformer_export.sample import spread
+from edgeformer_export.stages import StageProgress, silent
+from edgeformer_export.validation_text import ValidationText
+from edgeformer_export.writer import require_free
+from edgeformer_runtime.bundle.manifest import Target
+from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
+from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.interval import Interval
+from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.selfcheck.machine import machine_summary
+from edgeformer_runtime.translator import Translator
+
+TIMED_SENTENCES = 32
+TURN = 4
+"""Number of sentences that a candidate translates before the next candidate's turn."""
+ROUNDS = 10
+"""Number of times that each sentence is timed, after a round that warms up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoOptions:
+    """Criteria for the choice."""
+
+    max_bleu_drop: float = 0.2
+    """Quality budget: maximum drop in BLEU relative to fp32."""
+    optimize: Objective = "latency"
+    """What to minimize within the budget."""
+    beam_size: int | None = None
+    """Hypotheses kept, for quality and for time; ``None`` for the run's default."""
+    threads: int = 1
+    """CPU threads per operator; 0 for as many as a model of its size has use for."""
+    sentences: int | None = None
+    """Number of sentences to use, from the first; ``None`` for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoReport:
+    """The choice, and the export of the chosen precision."""
+
+    choice: Choice
+    """All candidates and the chosen one; also recorded in the manifest."""
+    export: ExportReport
+    """Report of the export."""
+
+
+def export_best(
+    run: Run,
+    out: Path,
+    text: ValidationText,
+    options: AutoOptions,
+    *,
+    target: Target = "ort",
+    overwrite: bool = False,
+    progress: StageProgress = silent,
+) -> AutoReport:
+    """Measure all precisions for CPUs, and export the best within the budget.
+
+    Args:
+        run: an opened run folder.
+        out: the bundle's folder.
+        text: sentences to compare precisions on.
+        options: criteria for the choice.
+        target: which operators may be used.
+        overwrite: replace an existing bundle.
+        progress: called during the work.
+
+    Raises:
+        ConfigError: the text has no sentences.
+        DataError: every sentence is too long for the model.
+        ExportError: as for :func:`~edgeformer_export.export.export_run`.
+    """
+    require_free(out, overwrite=overwrite)
+    metrics(text.tokenize)  # fails early if a package is missing
+    if not text.sources:
+        raise ConfigError("There is no sentence to translate; choose another text with --valid.")
+    text = replace(text, sources=text.sources[: options.sentences], references=text.references[: options.sentences])
+    model_graphs = ModelGraphs(run, target, progress=progress)
+    choice = _measure(model_graphs, text, options, out, progress)
+    while True:
+        chosen = choice.chosen
+        try:
+            report = export_run(
+                run,
+                out,
+                precision=chosen,
+                target=target,
+                overwrite=overwrite,
+                choice=choice,
+                model_graphs=model_graphs,
+                progress=progress,
+            )
+        except ParityError as error:  # not the model after all, however good it was: choose again without it
+            if chosen == "fp32":
+                raise
+            candidates = tuple(
+                msgspec.structs.replace(entry, refused=str(error)) if entry.precision == chosen else entry
+                for entry in choice.candidates
+            )
+            chosen = choose(candidates, options.max_bleu_drop, options.optimize)
+            choice = msgspec.structs.replace(choice, candidates=candidates, chosen=chosen)
+        else:
+            return AutoReport(choice=choice, export=report)
+
+
+def _measure(
+    model_graphs: ModelGraphs, text: ValidationText, options: AutoOptions, out: Path, progress: StageProgress
+) -> Choice:
+    """Write a bundle in each precision, translate the text with it, and time them all in turns."""
+    decode = DecodeOptions(**msgspec.structs.asdict(model_graphs.run.info.generation))
+    decode = replace(decode, beam_size=options.beam_size or decode.beam_size, return_scores=False)
+    translators: dict[Precision, Translator] = {}
+    outputs: dict[Precision, list[str]] = {}
+    failed: dict[Precision, str] = {}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as work, ExitStack() as stack:
+        for precision, traits in PRECISIONS.items():
+            if traits.optimized_for != "cpu" or not (traits.portable or model_graphs.target == "ort"):
+                continue
+            stage, folder = f"Translating with {precision}", Path(work) / precision
+            try:
+                folder.mkdir()
+                write_graphs(model_graphs, folder, precision)
+                translator = stack.enter_context(Translator.open(folder, threads=options.threads, workers=1))
+                text = text if translators else text.fitting(translator)
+                translations = translate_all(
+                    translator, text.sources, decode, progress=lambda done, stage=stage: progress(stage, done)
+                )
+            except EdgeformerError as error:
+                if precision == "fp32":
+                    raise
+                failed[precision] = str(error)
+                continue
+            translators[precision] = translator
+            outputs[precision] = [translation.text for translation in translations]
+        clock_name, clock = _clock(options.threads)
+        times = timed(translators, text.sources, decode, clock, lambda done: progress("Timing all precisions", done))
+        sizes = {precision: open_bundle(Path(work) / precision).nbytes for precision in translators}
+    candidates = tuple(_candidate(precision, outputs, text, times, sizes[precision]) for precision in translators)
+    return Choice(
+        chosen=choose(candidates, options.max_bleu_drop, options.optimize),
+        max_bleu_drop=options.max_bleu_drop,
+        optimize=options.optimize,
+        candidates=candidates,
+        failed=failed,
+        text=text.name,
+        sentences=len(text.sources),
+        too_long=text.too_long,
+        beam_size=decode.beam_size,
+        threads=options.threads,
+        bleu_signature=score(outputs["fp32"], text.references, text.tokenize).bleu_signature,
+        machine=machine_summary(),
+        engine=f"onnxruntime {ENGINE_VERSION}",
+        clock=clock_name,
+    )
+
+
+def _candidate(
+    precision: Precision,
+    outputs: Mapping[Precision, Sequence[str]],
+    text: ValidationText,
+    times: Mapping[Precision, NDArray[np.float64]],
+    size: int,
+) -> Candidate:
+    """Compare a precision with fp32."""
+    bleu, reference = (score(outputs[name], text.references, text.tokenize).bleu for name in (precision, "fp32"))
+    counts, reference_counts = (
+        sentence_counts(outputs[name], text.references, text.tokenize) for name in (precision, "fp32")
+    )
+    ratios = times[precision] / times["fp32"]
+    return Candidate(
+        precision=precision,
+        bytes=size,
+        bleu=bleu,
+        drop=reference - bleu,
+        drop_interval=difference_interval(reference_counts, counts),
+        identical=sum(map(str.__eq__, outputs[precision], outputs["fp32"])),
+        milliseconds=float(np.median(times[precision])),
+        ratio=float(np.median(ratios)),
+        ratio_interval=median_interval(ratios) or Interval(low=1.0, high=1.0),
+    )
+
+
+def timed(
+    translators: Mapping[Precision, Translator],
+    sources: Sequence[str],
+    options: DecodeOptions,
+    clock: Callable[[], float],
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> dict[Precision, NDArray[np.float64]]:
+    """Time some of the sentences one at a time. Precisions take turns of a few sentences, so that a temporary slowdown
+    of the machine affects all of them.
+
+    Args:
+        translators: opened bundles by precision.
+        sources: sentences, of which :data:`TIMED_SENTENCES` of different lengths are timed.
+        options: decoding options.
+        clock: returns seconds.
+        progress: called with the fraction done, 0 … 1.
+
+    Returns:
+        Milliseconds for each precision, ``(ROUNDS, sentences)``; those at the same place are paired.
+    """
+    chosen = spread(sorted(sources, key=len), TIMED_SENTENCES)
+    names = list(translators)
+    times = {name: np.empty((ROUNDS, len(chosen))) for name in names}
+    for number in range(-1, ROUNDS):  # round -1 warms up; the last round overwrites its times
+        for start in range(0, len(chosen), TURN):
+            first = (number + start) % len(names)
+            for name in names[first:] + names[:first]:
+                for sentence in range(start, min(start + TURN, len(chosen))):
+                    begin = clock()
+                    translators[name].translate([chosen[sentence]], options)
+                    times[name][number, sentence] = 1000 * (clock() - begin)
+        progress((number + 2) / (ROUNDS + 1))
+    return times
+
+
+def _clock(threads: int) -> tuple[str, Callable[[], float]]:
+    """Processor time, which excludes other processes; elapsed time with several threads, or if the system's processor
+    clock is too coarse."""
+    if threads == 1 and time.get_clock_info("process_time").resolution < 1e-4:
+        return "processor time", time.process_time
+    return "elapsed time", time.perf_counter

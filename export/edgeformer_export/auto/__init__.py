@@ -1,1 +1,0 @@
-"""`export --precision auto`: the best precision within a quality budget."""

@@ -1,0 +1,89 @@
+"""Text to compare precisions on: what a model was validated on, or other sentences with references."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edgeformer.data.augment.load import load_with_copies
+from edgeformer.errors import ConfigError, DataError
+from edgeformer.quality.evaluation import aligned_lines
+from edgeformer.train.run import Run
+from edgeformer_runtime.bundle.provenance import TextOrigin
+from edgeformer_runtime.translator import AnyTranslator
+
+
+@dataclass(frozen=True)
+class ValidationText:
+    """Sentences with references."""
+
+    sources: list[str]
+    """Source sentences."""
+    references: list[str]
+    """Reference translations, lowercased if the model only writes lower case."""
+    tokenize: str
+    """sacreBLEU's tokenizer for these sentences."""
+    name: str
+    """Name of the text in reports."""
+    too_long: int = 0
+    """Number of sentences left out because they have more tokens than the model accepts."""
+
+    def fitting(self, translator: AnyTranslator) -> ValidationText:
+        """Return the sentences that are not too long for a model.
+
+        Raises:
+            DataError: every sentence is too long.
+        """
+        excluded = translator.too_long(self.sources)
+        kept = [index for index in range(len(self.sources)) if index not in excluded]
+        if not kept:
+            raise DataError("No validation pair is short enough for the model; give others.")
+        return replace(
+            self,
+            sources=[self.sources[index] for index in kept],
+            references=[self.references[index] for index in kept],
+            too_long=len(excluded),
+        )
+
+
+def validation_text(run: Run, data_dir: Path | None = None, files: tuple[Path, Path] | None = None) -> ValidationText:
+    """Load pairs of sentences from files, or the validation pairs of the corpus that a run was trained on.
+
+    Args:
+        run: an opened run.
+        data_dir: folder to look for the corpus files in.
+        files: text, one sentence per line, and its reference translation, line by line.
+
+    Raises:
+        ConfigError: an imported model has no corpus.
+        DataError: the files or the corpus cannot be read, or it is not the training corpus.
+    """
+    recipe = run.recipe
+    if files is not None:
+        sources, references = aligned_lines(*files)
+        tokenize, name = "13a", f"{files[0].name} and {files[1].name}"
+    elif not recipe.data.corpus and not recipe.data.train:
+        raise ConfigError(
+            f"`{run.path}` was imported and has no validation set; give text and its translation with --valid SOURCE "
+            "REFERENCE."
+        )
+    else:
+        corpus = load_with_copies(recipe, data_dir)
+        trained_on = msgspec.structs.replace(_origin(run.info.provenance), initial=None)
+        if trained_on not in (TextOrigin(), _origin(msgspec.to_builtins(corpus.provenance))):
+            raise DataError(
+                f"`{run.path}` was trained on other text than these files contain, so their validation pairs may be "
+                "among its training pairs; give the same files with --data."
+            )
+        sources, references = ([pair[side] for pair in corpus.valid] for side in (0, 1))
+        tokenize, name = corpus.provenance.tokenize, "the validation set of the training corpus"
+    if recipe.tokenizer.lowercase:
+        references = [line.lower() for line in references]
+    return ValidationText(sources, references, tokenize, name)
+
+
+def _origin(record: dict[str, Any]) -> TextOrigin:
+    return msgspec.convert(record, TextOrigin)
