@@ -32,5 +32,5 @@ def lists_of(run: Run, always: int, per_token: int = 12) -> Shortlist:
 
 def bundle_of(run: Run, shortlist: Shortlist, precision: Precision, target: Target, folder: Path) -> Path:
     folder.mkdir()
-    write_graphs(ModelGraphs(run, target, shortlist=shortlist), folder, precision, {})
+    write_graphs(ModelGraphs(run, target, shortlist=shortlist), folder, precision)
     return folder

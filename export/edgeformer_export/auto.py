@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -148,9 +149,7 @@ def _measure(
                 write_graphs(model_graphs, folder, precision)
                 translator = stack.enter_context(Translator.open(folder, threads=options.threads, workers=1))
                 text = text if translators else text.fitting(translator)
-                translations = translate_all(
-                    translator, text.sources, decode, progress=lambda done, stage=stage: progress(stage, done)
-                )
+                translations = translate_all(translator, text.sources, decode, progress=partial(progress, stage))
             except EdgeformerError as error:
                 if precision == "fp32":
                     raise
@@ -159,7 +158,7 @@ def _measure(
             translators[precision] = translator
             outputs[precision] = [translation.text for translation in translations]
         clock_name, clock = _clock(options.threads)
-        times = timed(translators, text.sources, decode, clock, lambda done: progress("Timing all precisions", done))
+        times = timed(translators, text.sources, decode, clock, partial(progress, "Timing all precisions"))
         sizes = {precision: open_bundle(Path(work) / precision).nbytes for precision in translators}
     candidates = tuple(_candidate(precision, outputs, text, times, sizes[precision]) for precision in translators)
     return Choice(

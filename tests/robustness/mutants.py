@@ -44,7 +44,7 @@ TESTS = {
             "options",
             "prefixes",
         ),
-        *("processors", "sampling", "scores", "search", "stopping", "token_stream"),
+        *("processors", "sampling", "scores", "search", "stopping", "token_stream", "translator"),
     ],
     "serve": [
         *map(
@@ -64,7 +64,7 @@ TESTS = {
         *("serve/test_stored_files", "serve/test_v1"),
     ],
     "text": ["text"],
-    "workspace": ["models", "workspace"],
+    "workspace": ["models", "workspace", "serve/test_libretranslate"],
 }
 """What tests a room, below ``tests/runtime``."""
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {

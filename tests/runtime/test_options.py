@@ -13,6 +13,7 @@ from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.errors import EdgeformerError, OptionError
 from tests.toy import ToySession
 
+NEEDS_SAMPLING = "`sampling_topp` and `sampling_temperature` need sampling: `sampling_topk` must not be 1"
 INVALID: list[tuple[dict[str, Any], str]] = [
     ({"beam_size": 0}, "`beam_size` must be at least 1, but is 0"),
     ({"n_best": 0}, "`n_best` must be at least 1, but is 0"),
@@ -43,11 +44,20 @@ INVALID: list[tuple[dict[str, Any], str]] = [
         "`suppress_sequences` must be a list of lists of token ids, none of them empty, but is [[4], []]",
     ),
     ({"disable_unk": 1}, "`disable_unk` must be True or False, but is 1"),
+    ({"sampling_topp": 0.5}, NEEDS_SAMPLING),
+    (
+        {"sampling_temperature": 0.5},
+        "`sampling_topp` and `sampling_temperature` need sampling: `sampling_topk` must not be 1",
+    ),
     ({"repetition_penalty": math.nan}, "`repetition_penalty` must be positive and finite, but is nan"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "message"), INVALID, ids=[message.split(",")[0] for _, message in INVALID])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    INVALID,
+    ids=[f"{next(iter(changes))}-{message.split(',')[0]}" for changes, message in INVALID],
+)
 def test_each_invalid_value_is_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError) as caught:
         replace(DecodeOptions(), **changes).verify()

@@ -290,3 +290,13 @@ def test_a_model_is_open_if_what_is_open_is_what_is_on_disk(small_bundle: Path, 
         assert models.is_open(models.model("bundle"))
     models.close()
     assert not models.is_open(models.model("bundle"))
+
+
+def test_translators_are_closed_with_the_workspace(folder: Path) -> None:
+    models = workspace({}, folder=folder)
+    with models.lease("en-fr") as first, models.lease("en-es") as second:
+        pass
+    models.close()
+    for translator in (first, second):
+        with pytest.raises(SessionError):
+            translator.translate([TEXT])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -241,6 +243,11 @@ class TestGlossary:
         ):
             for source, target in glossary.terms.items():
                 assert result.text.lower().count(target) >= text.count(source)
+
+    def test_comments_and_blank_lines_of_a_file_are_skipped(self, tmp_path: Path) -> None:
+        path = tmp_path / "terms.tsv"
+        path.write_text("\ufeff# term\ttranslation\n#no tab\n \ndog\ttoutou\r\n", encoding="utf-8")
+        assert Glossary.from_file(path).terms == {"dog": "toutou"}
 
     def test_blank_terms_are_refused(self) -> None:
         with pytest.raises(DataError, match="must not be blank"):

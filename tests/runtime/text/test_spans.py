@@ -26,7 +26,9 @@ def all_spans(draw: st.DrawFn) -> list[Span]:
 
 
 ITEMS = st.builds(
-    lambda spans, terms: [Item(*span, "", "", span[0] in terms) for span in spans], all_spans(), st.sets(PLACES)
+    lambda spans, terms: [Item(start, end, "", "", start in terms) for start, end in spans],
+    all_spans(),
+    st.sets(PLACES),
 )
 
 
@@ -40,7 +42,7 @@ def test_items_of_a_span_are_those_with_characters_in_it(items: list[Item], star
         max([end, *(item.end for item in inner)]),
     )
     divided = [item for item in items if item.start < start < item.end]
-    assert [inside(start, items)] == (divided or [None])
+    assert inside(start, items) == (divided[0] if divided else None)
 
 
 @given(all_spans(), ITEMS)
