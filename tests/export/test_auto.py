@@ -16,6 +16,7 @@ from edgeformer.markdown import markdown_table
 from edgeformer_export import auto
 from edgeformer_export.auto import AutoOptions, export_best
 from edgeformer_export.choice import COLUMNS, Choice
+from edgeformer_export.export import write_graphs
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.quantize.assignment import stored
 from edgeformer_export.validation_text import ValidationText
@@ -147,8 +148,6 @@ def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Pa
 def test_a_precision_that_fails_is_named_and_the_others_go_on(
     model_graphs: ModelGraphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_graphs = auto.write_graphs
-
     def fails(graphs: ModelGraphs, folder: Path, precision: Precision) -> Any:
         if precision == "int4":
             raise ExportError("No blocks.")

@@ -31,9 +31,6 @@ def test_a_row_does_not_contradict_itself(name: Precision) -> None:
     assert set(traits.devices) <= PROVIDERS.keys()
     assert traits.optimized_for in traits.devices
     assert traits.purpose.endswith(".")
-    assert (traits.kept_as is not None) == traits.is_quantized
-    if traits.kept_as is not None:
-        assert lowest([name, traits.kept_as]) == name != traits.kept_as
     assert PRECISIONS[traits.encoder].encoder == traits.encoder
     assert not PRECISIONS[traits.encoder].in_blocks
     assert bool(traits.operators) == traits.is_quantized
