@@ -79,12 +79,17 @@ class Group:
             if folder is self._folder:
                 yield
 
-    def figures(self) -> tuple[float, int]:
-        """Peak of the memory, in MiB, files that are cached included, and number of processes killed for it."""
-        peak, events = ("max_usage_in_bytes", "oom_control") if self._is_first else ("peak", "events")
-        words = (self._folder / f"memory.{events}").read_text(encoding="ascii").split()
-        killed = int(words[words.index("oom_kill") + 1])
-        return int((self._folder / f"memory.{peak}").read_text(encoding="ascii")) / MIB, killed
+    def memory_mib(self) -> float:
+        """Memory that is not of files."""
+        return self._figure("stat", "total_rss" if self._is_first else "anon") / MIB
+
+    def killed(self) -> int:
+        """Number of processes that were killed for their memory."""
+        return self._figure("oom_control" if self._is_first else "events", "oom_kill")
+
+    def _figure(self, file: str, name: str) -> int:
+        words = (self._folder / f"memory.{file}").read_text(encoding="ascii").split()
+        return int(words[words.index(name) + 1])
 
     def close(self) -> None:
         """Remove the group, whose processes must have ended."""
@@ -108,7 +113,9 @@ class Phase(msgspec.Struct, frozen=True):
     """Latencies of its requests; infinite without a translation."""
     shots: list[Shot]
     memory_mib: float
-    """Largest resident memory of all processes of the server together."""
+    """Largest memory of all processes of the server together."""
+    killed: int
+    """Processes that were killed for their memory so far."""
     is_alive: bool
 
     @property
@@ -117,6 +124,7 @@ class Phase(msgspec.Struct, frozen=True):
         problems = [] if self.is_alive else ["the server has ended"]
         failed = sum(map(math.isinf, self.seconds))
         problems += [f"{failed} requests of the other client failed"] if failed else []
+        problems += [f"{self.killed} processes were killed for their memory"] if self.killed else []
         answers = (200, 400, 413, 503, 504)
         return problems + [f"`{shot.name}`: status {shot.status}" for shot in self.shots if shot.status not in answers]
 
@@ -207,11 +215,14 @@ def send_equal_languages(port: int, pair: dict[str, str], stop: Event) -> None:
         sent(port, equal, b"7" * 1_040_000, "equal.txt")
 
 
-def measured(server: Serving, pool: ProcessPoolExecutor, stop: Event, pair: dict[str, str], work: Any) -> Phase:
+def measured(
+    server: Serving, group: Group, pool: ProcessPoolExecutor, stop: Event, pair: dict[str, str], work: Any
+) -> Phase:
     """Let another client measure while something happens.
 
     Args:
         server: the server.
+        group: its processes.
         pool: processes for the client and for those that attack.
         stop: tells the client to end.
         pair: languages of the server's model.
@@ -223,11 +234,11 @@ def measured(server: Serving, pool: ProcessPoolExecutor, stop: Event, pair: dict
     memory, end = 0.0, time.monotonic() + (work if isinstance(work, float) else math.inf)
     try:
         while time.monotonic() < end and not (attacking and attacking.done()) and server.is_alive:
-            memory = max(memory, server.sample(with_readers=True).memory_mib)
+            memory = max(memory, group.memory_mib())
             time.sleep(0.05)
     finally:
         stop.set()
-    return Phase(client.result(), attacking.result() if attacking else [], memory, server.is_alive)
+    return Phase(client.result(), attacking.result() if attacking else [], memory, group.killed(), server.is_alive)
 
 
 def written(folder: Path, others: Path | None) -> list[Path]:
@@ -266,11 +277,11 @@ def main(bundle: Path, memory: int, seconds: float, clients: int, documents: Pat
         except (OSError, KeyError) as error:
             raise click.ClickException(f"This system does not let you limit memory ({error}).") from None
         stack.callback(group.close)
-        arguments = ("--threads", "1", "--char-limit", "10000", "--max-connections", "256")
+        arguments = ("--threads", "1", "--char-limit", "10000")
         with group.joined():
             server = stack.enter_context(serving(f"en-fr={bundle}", *arguments))
         pair = {name: value for name, value in translation_fields(server).items() if name != "model"}
-        measured(server, pool, stop, pair, 2.0)  # opens the model
+        measured(server, group, pool, stop, pair, 2.0)  # opens the model
         phases = {
             "before": seconds,
             "one by one": lambda: pool.submit(attack, server.port, pair, paths, 1),
@@ -280,13 +291,11 @@ def main(bundle: Path, memory: int, seconds: float, clients: int, documents: Pat
         progress = stack.enter_context(counting("phases"))
         for number, (name, work) in enumerate(phases.items()):
             progress(number, len(phases))
-            results[name] = measured(server, pool, stop, pair, work)
-        peak, killed = group.figures()
+            results[name] = measured(server, group, pool, stop, pair, work)
         errors = server.errors()
-    title = f"{command_line()}: at most {memory / MIB:.0f} MiB, peak {peak:.0f} MiB, {killed} processes killed for it"
     for line in errors:
         click.echo(line, err=True)
-    conclude(title, results, as_json=as_json)
+    conclude(command_line(), results, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -64,11 +64,8 @@ class Serving:
         """Whether the process runs."""
         return self.process.poll() is None
 
-    def sample(self, *, with_readers: bool = False) -> Sample:
-        """Look at the server's processes.
-
-        Args:
-            with_readers: also at those that read a document each, and end soon.
+    def sample(self) -> Sample:
+        """Look at the server's processes, but for those that read a document each, and end soon.
 
         Raises:
             ConfigError: it has ended.
@@ -76,7 +73,7 @@ class Serving:
         memory, files, threads = 0.0, 0, 0
         for pid in _processes(self.process.pid):
             try:
-                if not with_readers and b"document_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"document_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     continue
                 status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
                 memory += int(status.partition("\nVmRSS:")[2].split()[0]) / 1024

@@ -14,7 +14,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Condition, Thread
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import EdgeformerError
@@ -73,10 +73,14 @@ class BatchReport:
 
 @dataclass(eq=False)
 class Ticket:
-    """The sentences of a request, in a queue until they are translated, or until nobody waits for them any more."""
+    """A request in a queue, from before its sentences are known until they are translated. Leaving its ``with``
+    statement gives up what is not translated yet."""
 
-    sentences: Sequence[str]
-    setting: Setting
+    expected: int
+    """Approximate number of sentences."""
+    sentences: Sequence[str] = ()
+    setting: Setting | None = None
+    """``None`` until the sentences are known."""
     future: Future[list[Translation]] = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
     taken: int = 0
@@ -85,8 +89,19 @@ class Ticket:
 
     @property
     def waiting(self) -> int:
-        """Number of sentences that wait."""
-        return 0 if self.future.done() else len(self.sentences) - self.taken
+        """Number of sentences that wait, as far as they are known."""
+        return 0 if self.future.done() or self.setting is None else len(self.sentences) - self.taken
+
+    @property
+    def held(self) -> int:
+        """Number of sentences that wait or are expected."""
+        return self.expected if self.setting is None and not self.future.done() else self.waiting
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.future.cancel()
 
 
 Part = tuple[Ticket, range]
@@ -117,7 +132,7 @@ class Batcher:
         self._is_shared = True
         """Whether the last batch was of several requests."""
         self._rate = 0.0
-        """Sentences per second while there were any, from :meth:`submit` to their translations; smoothed."""
+        """Sentences per second while there were any, from :meth:`admit` to their translations; smoothed."""
         self._busy_since = self._ended = 0.0
         self._threads = [
             Thread(target=self._work, name=f"translate {model} {number}", daemon=True)
@@ -132,49 +147,53 @@ class Batcher:
         with self._changed:
             return sum(ticket.waiting for ticket in self._tickets)
 
-    def check(self, seconds: float = math.inf) -> None:
-        """Refuse a request, before any work is done for it, if its sentences could not be submitted now.
+    def admit(self, count: int, seconds: float = math.inf) -> Ticket:
+        """Let a request into the queue, before the work of preparing its sentences.
 
         Args:
+            count: approximate number of the sentences.
             seconds: time within which their translations are needed.
 
         Raises:
-            QueueFullError: too many sentences wait, or further ones would wait for too much of their time.
+            QueueFullError: too many sentences wait, or they would wait for too much of their time.
         """
         most = self._limits.max_sentences
         with self._changed:
-            lengths = [ticket.waiting for ticket in self._tickets]
-            waiting, rate = sum(min(length, most) for length in lengths), self._rate
-        expected = waiting / rate if rate and waiting > most // 4 else 0.0  # fewer are translated together
-        if waiting >= self._limits.max_queue or expected > WAIT_SHARE * seconds:
-            raise QueueFullError(min(60, max(1, round(sum(lengths) / rate))) if rate else 1)
+            held = sum(min(ticket.held, most) for ticket in self._tickets)
+            if not held:
+                self._busy_since = time.monotonic()
+            is_queue = held > most // 4  # fewer are translated together
+            expected = held / self._rate if self._rate and is_queue else 0.0
+            if held >= self._limits.max_queue or expected > WAIT_SHARE * seconds:
+                waiting = sum(ticket.held for ticket in self._tickets)
+                raise QueueFullError(min(60, max(1, round(waiting / self._rate))) if self._rate else 1)
+            ticket = Ticket(min(count, most))
+            self._tickets.append(ticket)
+        return ticket
 
     def submit(
-        self, sentences: Sequence[str], setting: Setting, seconds: float = math.inf
+        self, sentences: Sequence[str], setting: Setting, ticket: Ticket | None = None
     ) -> Future[list[Translation]]:
         """Queue sentences.
 
         Args:
             sentences: sentences to translate.
             setting: how to translate them.
-            seconds: time within which their translations are needed.
+            ticket: what :meth:`admit` returned, which it is called for otherwise.
 
         Returns:
             Their translations, in order; sentences that cannot be translated have an error. If it is canceled,
             sentences that still wait are dropped, and those being translated are given up.
 
         Raises:
-            QueueFullError: see :meth:`check`.
+            QueueFullError: too many sentences wait.
             ClosedError: :meth:`close` was called.
         """
-        ticket = Ticket(sentences, setting)
+        ticket = ticket or self.admit(len(sentences))
         with self._changed:
             if self._is_closed:
                 raise ClosedError("The server is shutting down.")
-            self.check(seconds)
-            if not any(other.waiting for other in self._tickets):
-                self._busy_since = time.monotonic()
-            self._tickets.append(ticket)
+            ticket.sentences, ticket.setting = sentences, setting
             if not sentences:
                 ticket.future.set_result([])
             self._changed.notify_all()
@@ -204,7 +223,7 @@ class Batcher:
         """Wait for sentences and take a batch with the setting of the oldest; empty after the last one."""
         with self._changed:
             while True:
-                self._tickets = deque(ticket for ticket in self._tickets if ticket.waiting)
+                self._tickets = deque(ticket for ticket in self._tickets if ticket.held)
                 if self._has_sentences():
                     batch = self._parts()
                     self._is_shared = len(batch) > 1
@@ -240,7 +259,7 @@ class Batcher:
             count, characters = count + 1, characters + len(sentence)
             if ticket.taken < len(ticket.sentences):
                 turns.append(ticket)
-        rest = [ticket for ticket in self._tickets if ticket.waiting]
+        rest = [ticket for ticket in self._tickets if ticket.held]
         self._tickets = deque(sorted(rest, key=lambda ticket: ticket in first))  # stable: those served go to the end
         return [(ticket, range(start, ticket.taken)) for ticket, start in first.items()]
 
@@ -248,6 +267,7 @@ class Batcher:
         """Translate a batch; if that fails, each request alone, so that no request fails because of another. Requests
         that nobody waits for any more leave it at the next step."""
         setting, began = batch[0][0].setting, time.monotonic()
+        assert setting is not None
         try:
             results = setting.translator.with_languages(setting.source, setting.target).translate(
                 [ticket.sentences[at] for ticket, part in batch for at in part],

@@ -17,7 +17,7 @@ import msgspec
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import BundleError, OptionError
-from edgeformer_runtime.serve.batching import Batcher, BatchReport, Setting
+from edgeformer_runtime.serve.batching import Batcher, BatchReport, Setting, Ticket
 from edgeformer_runtime.serve.files.document_process import SentDocument
 from edgeformer_runtime.serve.files.documents import Documents
 from edgeformer_runtime.serve.settings import ServeSettings
@@ -215,16 +215,18 @@ class Service:
         :meth:`translate`. Begin again with the bundle that is on disk now if it is replaced at this moment, so that the
         old one lacks a file that is not open yet."""
         for attempt in range(2):
-            self._batcher(hop.model).check(job.seconds)
-            async with self._leased(hop.model) as translator:
-                try:
-                    return await self._translated(hop, translator, job)
-                except BundleError:
-                    if attempt or not self.workspace.has_changed(translator):
-                        raise
+            with self._batcher(hop.model).admit(len(job.texts) or 1, job.seconds) as ticket:
+                async with self._leased(hop.model) as translator:
+                    try:
+                        return await self._translated(hop, translator, ticket, job)
+                    except BundleError:
+                        if attempt or not self.workspace.has_changed(translator):
+                            raise
         raise AssertionError("unreachable")
 
-    async def _translated(self, hop: Hop, translator: Translator, job: Job) -> list[list[TextTranslation]]:
+    async def _translated(
+        self, hop: Hop, translator: Translator, ticket: Ticket, job: Job
+    ) -> list[list[TextTranslation]]:
         texts = TextTranslator(translator.with_languages(hop.source, hop.target), job.text_options)
         decoding = self._decoding(texts, job.changes)
         is_small = sum(len(text) if isinstance(text, str) else LARGE_TEXT for text in job.texts) < LARGE_TEXT
@@ -234,8 +236,7 @@ class Service:
             plans = await run(self._split, texts, job)
             sentences = [sentence for plan in plans for sentence in plan.sentences]
             setting = Setting(translator, hop.source, hop.target, decoding)
-            submitted = self._batcher(hop.model).submit(sentences, setting, job.seconds)
-            translations = await asyncio.wrap_future(submitted)
+            translations = await asyncio.wrap_future(self._batcher(hop.model).submit(sentences, setting, ticket))
             return await run(_joined, plans, translations, decoding, Stop(gone.is_set))
         finally:
             gone.set()

@@ -225,17 +225,29 @@ def test_a_replaced_model_finishes_what_it_began_and_is_closed(small_bundles: An
 
 def test_a_request_that_would_wait_for_too_long_is_refused_at_once(setting: MakeSetting) -> None:
     with batcher(max_sentences=2, delay=0) as together:
-        together.check(seconds=0.01)  # nothing waits
+        with together.admit(1, seconds=0.01):  # nothing waits
+            pass
         together.submit(["A dog."] * 4, setting()).result(60)
         long = together.submit(["A dog."] * 400, setting())
         others = [together.submit(["A dog."] * 2, setting()) for _ in range(100)]
         with pytest.raises(QueueFullError):
-            together.check(seconds=0.01)
-        with pytest.raises(QueueFullError):
-            together.submit(["A dog."], setting(), seconds=0.01)
-        assert together.submit(["A dog."], setting(), seconds=3600).result(60)
+            together.admit(1, seconds=0.01)
+        with together.admit(1, seconds=3600) as ticket:
+            assert together.submit(["A dog."], setting(), ticket).result(60)
         for each in [long, *others]:
             each.cancel()
+
+
+def test_what_is_still_prepared_counts_as_waiting(setting: MakeSetting) -> None:
+    with batcher(max_queue=2) as together:
+        with together.admit(2) as ticket:
+            with pytest.raises(QueueFullError):
+                together.admit(1)
+            assert len(together.submit(["A dog.", "Two men."], setting(), ticket).result(60)) == 2
+            with together.admit(2), pytest.raises(QueueFullError):
+                together.admit(1)
+        with together.admit(1):  # both have left
+            pass
 
 
 def test_what_nobody_waits_for_any_more_leaves_the_batch_at_the_next_step(

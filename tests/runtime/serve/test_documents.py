@@ -6,11 +6,13 @@ import asyncio
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from edgeformer_runtime.errors import DataError
@@ -80,6 +82,17 @@ def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "MEMORY", 2**30)
     monkeypatch.setattr(documents, "MAX_ANSWER", 2**27)
     assert len(read(content, "a.docx")) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems limit less")
+def test_a_library_that_goes_on_without_memory_is_ended() -> None:
+    """It would report each of a million attributes that it has no memory for."""
+    suffix, make = REFUSED["many attributes"]
+    request = msgspec.msgpack.encode(SentDocument(f"a.{suffix}", make()))
+    words = [sys.executable, "-m", "edgeformer_runtime.serve.files.document_process", str(250 * 2**20), "600"]
+    ended = subprocess.run(words, input=request, capture_output=True, timeout=300, check=False)
+    assert ended.returncode == 1
+    assert len(ended.stderr) < 10_000
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not limit processor time")

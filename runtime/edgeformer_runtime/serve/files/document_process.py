@@ -78,8 +78,15 @@ def limit(memory: int, seconds: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")  # rather this process than the server
 
 
+def _end_without_memory(unraisable: sys.UnraisableHookArgs) -> None:
+    """End this process if a library goes on without memory, with an error for each thing that it has none for."""
+    if issubclass(unraisable.exc_type, MemoryError):
+        os._exit(1)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Answer a request."""
+    sys.unraisablehook = _end_without_memory
     for number in (signal.SIGINT, signal.SIGTERM):  # may be sent to all processes of a server, which answers first
         signal.signal(number, signal.SIG_IGN)
     limit(*map(int, arguments))
