@@ -6,6 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from edgeformer_runtime.text.surface import lowered
+
 Span = tuple[int, int]
 """First character, and the one after the last."""
 Parts = tuple["str | Block", ...]
@@ -100,3 +102,60 @@ def overlapping(items: Sequence[Item], start: int, end: int) -> Sequence[Item]:
 def inside(place: int, items: Sequence[Item]) -> Item | None:
     """Return the item that a place would divide."""
     return next((item for item in overlapping(items, place - 1, place + 1) if item.start < place < item.end), None)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the model reads of a sentence."""
+
+    text: str
+    offsets: Sequence[int]
+    """Place of each of its characters in the block, and that of its end."""
+    is_upper: bool = False
+    """Whether it is in lowercase in place of capitals."""
+    without: frozenset[Item] = frozenset()
+    """Items that were left out."""
+
+
+def without_items(text: str, span: Span, items: Sequence[Item]) -> str:
+    """A sentence with spaces in place of items."""
+    start, end = span
+    sentence = text[start:end]
+    for item in overlapping(items, start, end):
+        first, last = max(item.start, start) - start, min(item.end, end) - start
+        sentence = sentence[:first] + " " * (last - first) + sentence[last:]
+    return sentence
+
+
+def read(
+    block: Block, span: Span, items: Sequence[Item], *, is_upper: bool = False, without: Sequence[Item] = ()
+) -> Reading:
+    """Make what the model reads of a sentence.
+
+    Args:
+        block: the block.
+        span: characters of the sentence in it.
+        items: its placeholders and terms.
+        is_upper: write it in lowercase.
+        without: parts of it to leave out.
+    """
+    start, end = span
+    text = block.text[start:end]
+    if is_upper:
+        lower = lowered(without_items(block.text, span, [item for item in items if not item.is_term]))
+        text = "".join(old if new.isspace() else new for old, new in zip(text, lower, strict=True))
+    if not without and not block.is_markup:
+        return Reading(text, range(start, end + 1), is_upper)
+    kept: list[int] = []
+    for place in range(start, end):
+        if overlapping(without, place, place + 1):
+            continue
+        is_space = block.text[place].isspace()
+        if not is_space or (kept and not block.text[kept[-1]].isspace()):
+            kept.append(place)
+    while kept and block.text[kept[-1]].isspace():
+        kept.pop()
+    shown = "".join(text[place - start] for place in kept)
+    if block.is_markup:
+        shown = "".join(" " if character.isspace() else character for character in shown)
+    return Reading(shown, (*kept, end), is_upper, frozenset(without))

@@ -35,6 +35,8 @@ class TextOptions:
     protect: bool = True
     """Keep placeholders, such as ``{name}``, ``%s`` and ``:emoji:``, URLs, e-mail addresses, mentions and hashtags as
     they are."""
+    check_numbers: bool = True
+    """Compare the digits of each translation with those of its source, and correct or mark it."""
     glossary: Glossary | None = None
     """Terms with given translations."""
     word_details: bool = False

@@ -36,6 +36,8 @@ class SentenceTranslation:
     or if token scores were not requested."""
     words: tuple[TranslatedWord, ...] = ()
     """Words of the translation, if they were requested."""
+    wrong_numbers: tuple[str, ...] = ()
+    """Digits of numbers that the translation lacks, or has although the source does not."""
 
 
 @dataclass(frozen=True)
