@@ -115,6 +115,8 @@ class Reading:
     """Whether it is in lowercase in place of capitals."""
     without: frozenset[Item] = frozenset()
     """Items that were left out."""
+    mark: str = ""
+    """The period that was added."""
 
 
 def without_items(text: str, span: Span, items: Sequence[Item]) -> str:
@@ -128,7 +130,13 @@ def without_items(text: str, span: Span, items: Sequence[Item]) -> str:
 
 
 def read(
-    block: Block, span: Span, items: Sequence[Item], *, is_upper: bool = False, without: Sequence[Item] = ()
+    block: Block,
+    span: Span,
+    items: Sequence[Item],
+    *,
+    is_upper: bool = False,
+    without: Sequence[Item] = (),
+    mark: str = "",
 ) -> Reading:
     """Make what the model reads of a sentence.
 
@@ -138,24 +146,29 @@ def read(
         items: its placeholders and terms.
         is_upper: write it in lowercase.
         without: parts of it to leave out.
+        mark: a period to add.
     """
     start, end = span
     text = block.text[start:end]
     if is_upper:
         lower = lowered(without_items(block.text, span, [item for item in items if not item.is_term]))
         text = "".join(old if new.isspace() else new for old, new in zip(text, lower, strict=True))
-    if not without and not block.is_markup:
-        return Reading(text, range(start, end + 1), is_upper)
-    kept: list[int] = []
-    for place in range(start, end):
-        if overlapping(without, place, place + 1):
-            continue
-        is_space = block.text[place].isspace()
-        if not is_space or (kept and not block.text[kept[-1]].isspace()):
-            kept.append(place)
-    while kept and block.text[kept[-1]].isspace():
-        kept.pop()
-    shown = "".join(text[place - start] for place in kept)
+    kept = list(range(start, end))
+    if without or block.is_markup:
+        kept = _without_double_spaces(block.text, [p for p in kept if not overlapping(without, p, p + 1)])
+        text = "".join(text[place - start] for place in kept)
     if block.is_markup:
-        shown = "".join(" " if character.isspace() else character for character in shown)
-    return Reading(shown, (*kept, end), is_upper, frozenset(without))
+        text = "".join(" " if character.isspace() else character for character in text)
+    mark = mark if text else ""
+    return Reading(text + mark, (*kept, *[end] * len(mark), end), is_upper, frozenset(without), mark)
+
+
+def _without_double_spaces(text: str, places: Sequence[int]) -> list[int]:
+    """Characters of a text without white space behind white space, at the beginning and at the end."""
+    kept: list[int] = []
+    for place in places:
+        if not text[place].isspace() or (kept and not text[kept[-1]].isspace()):
+            kept.append(place)
+    while kept and text[kept[-1]].isspace():
+        kept.pop()
+    return kept

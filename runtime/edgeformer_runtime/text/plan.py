@@ -38,6 +38,8 @@ class PlannedSentence:
     bare: Reading | None
     """What the model reads if it does not copy the placeholders: the sentence without them. ``None`` if there are
     none, or if nothing else is left."""
+    mark: str = ""
+    """A period that the model reads behind it."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +149,13 @@ class Plan:
 
     def _finished(self, planned: PlannedSentence, reading: Reading, translation: Translation) -> _Outcome:
         change = finish(
-            reading.text,
+            reading.text.removesuffix(reading.mark),
             translation.text,
             self._translator.languages[1],
             is_upper=reading.is_upper,
             match=self._options.match_surface,
             repeats=self._options.max_repeats,
+            is_marked=bool(reading.mark),
         )
         return _Outcome(planned, reading, translation, change)
 
@@ -227,7 +230,9 @@ class Plan:
         for index, weights in attention.items():
             outcome = outcomes[index]
             reading, planned = outcome.reading, outcome.planned
-            sentence = aligned(reading.text, reading.offsets, outcome.best, weights, tokenizers, outcome.finish)
+            sentence = aligned(
+                reading.text, reading.offsets, outcome.best, weights, tokenizers, outcome.finish, reading.mark
+            )
             items = sorted([*planned.items, *outcome.numbers], key=lambda item: item.start)
             sentence = restored(sentence, items, planned.block.text, planned.span[0], reading.without)
             placed[index] = replace(outcome, sentence=sentence)
@@ -316,7 +321,7 @@ def _without_more(outcome: _Outcome, items: Sequence[Item]) -> Reading:
     """What the model read of a sentence, without more of it."""
     planned, old = outcome.planned, outcome.reading
     without = sorted([*old.without, *items], key=lambda item: item.start)
-    return read(planned.block, planned.span, planned.items, is_upper=old.is_upper, without=without)
+    return read(planned.block, planned.span, planned.items, is_upper=old.is_upper, without=without, mark=planned.mark)
 
 
 def _planned_sentences(parts: PlannedParts) -> Iterator[PlannedSentence]:

@@ -10,6 +10,7 @@ from typing import Unpack, get_args
 
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.decoding.requests import Cancel, Stop
+from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.text.block import Block, Item, Span, overlapping, read, without_items
 from edgeformer_runtime.text.markup import html_parts
@@ -20,7 +21,7 @@ from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedParts, Plann
 from edgeformer_runtime.text.protected import has_words, protected_items
 from edgeformer_runtime.text.results import TextTranslation
 from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, sentence_spans, trimmed, with_whole_items
-from edgeformer_runtime.text.surface import in_capitals, lowered
+from edgeformer_runtime.text.surface import in_capitals, lacks_period, lowered, period
 from edgeformer_runtime.translator import AnyTranslator
 
 LOOP_REPEATS = 8
@@ -56,6 +57,9 @@ class TextTranslator:
         session = translator.session
         limit = min(session.max_source_length, max(2, session.max_target_length * 3 // 4))
         self._limit = min(session.max_source_length, options.max_sentence_tokens or limit)
+        has_format = options.add_period and isinstance(session, OnnxSession)
+        is_needed = has_format and session.bundle.manifest.text.needs_period
+        self._period = period(translator.languages[0]) if is_needed else ""
 
     def decoding(self, options: DecodeOptions | None = None, **changes: Unpack[DecodeChanges]) -> DecodeOptions:
         """Return the options to translate sentences with: those given, or the model's defaults, with scores of tokens,
@@ -183,8 +187,11 @@ class TextTranslator:
             without_items(block.text, span, kept_as_is) for span, kept in zip(spans, has_text, strict=True) if kept
         ]
         lower = iter(self._lowercased(texts))
+        marks = iter(
+            self._marks(block.text, [span for span, kept in zip(spans, has_text, strict=True) if kept], kept_as_is)
+        )
         sentences = [
-            _sentence(block, span, items, is_upper=next(lower)) if kept else span
+            _sentence(block, span, items, next(marks), is_upper=next(lower)) if kept else span
             for span, kept in zip(spans, has_text, strict=True)
         ]
         attributes = {raw: self._planned_parts(parts) for raw, parts in block.attributes.items()}
@@ -199,6 +206,18 @@ class TextTranslator:
                 yield item.start, item.end
                 start = item.end
         yield from trimmed(text, start, span[1])
+
+    def _marks(self, text: str, spans: Sequence[Span], items: Sequence[Item]) -> list[str]:
+        """The period that the model reads behind each sentence; none behind placeholders, and where it is too much."""
+        if not self._period:
+            return [""] * len(spans)
+        counts = self._count([text[start:end] + self._period for start, end in spans])
+        return [
+            self._period
+            if count <= self._limit and lacks_period(text[start:end]) and not overlapping(items, end - 1, end)
+            else ""
+            for (start, end), count in zip(spans, counts, strict=True)
+        ]
 
     def _count(self, texts: list[str]) -> list[int]:
         return [len(ids) for ids in self.translator.source_tokenizer.encode_batch(texts, special_tokens=True)]
@@ -217,11 +236,11 @@ class TextTranslator:
         ]
 
 
-def _sentence(block: Block, span: Span, items: Sequence[Item], *, is_upper: bool) -> PlannedSentence:
+def _sentence(block: Block, span: Span, items: Sequence[Item], mark: str, *, is_upper: bool) -> PlannedSentence:
     own = tuple(item for item in overlapping(items, *span) if span[0] <= item.start and item.end <= span[1])
     tags = frozenset(inner_tags(block, *span))
     placeholders = [item for item in own if not item.is_term]
     bare = None
     if placeholders:
-        bare = read(block, span, own, is_upper=is_upper, without=placeholders)
-    return PlannedSentence(block, span, own, tags, read(block, span, own, is_upper=is_upper), bare)
+        bare = read(block, span, own, is_upper=is_upper, without=placeholders, mark=mark)
+    return PlannedSentence(block, span, own, tags, read(block, span, own, is_upper=is_upper, mark=mark), bare, mark)
