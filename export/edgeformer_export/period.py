@@ -13,7 +13,6 @@ from statistics import fmean, stdev
 
 from edgeformer_export.sample import spread
 from edgeformer_runtime.bundle.report import PeriodReport
-from edgeformer_runtime.decoding.options import DecodeChanges
 from edgeformer_runtime.text.surface import lacks_period, period, without_final_punctuation
 from edgeformer_runtime.text.text_translator import LONGEST_RATIO, LONGEST_REST, LOOP_REPEATS
 from edgeformer_runtime.translator import TextHypothesis, Translator
@@ -45,8 +44,13 @@ def measure_period(translator: Translator, texts: Sequence[str]) -> PeriodReport
     if len(bare) < 2:
         return None
     marked = [text + mark for text in bare]
-    limits: DecodeChanges = {"max_len_a": LONGEST_RATIO, "max_len_b": LONGEST_REST, "max_ngram_repeats": LOOP_REPEATS}
-    options = translator.options(beam_size=1, return_token_scores=True, **limits)
+    options = translator.options(
+        beam_size=1,
+        return_token_scores=True,
+        max_len_a=LONGEST_RATIO,
+        max_len_b=LONGEST_REST,
+        max_ngram_repeats=LOOP_REPEATS,
+    )
     without, with_period = (translator.translate(texts, options) for texts in (bare, marked))
     gains = [
         _certainty(translator, other.best) - _certainty(translator, own.best)

@@ -57,9 +57,9 @@ class TextTranslator:
         session = translator.session
         limit = min(session.max_source_length, max(2, session.max_target_length * 3 // 4))
         self._limit = min(session.max_source_length, options.max_sentence_tokens or limit)
-        has_format = options.add_period and isinstance(session, OnnxSession)
-        is_needed = has_format and session.bundle.manifest.text.needs_period
-        self._period = period(translator.languages[0]) if is_needed else ""
+        self._period = ""
+        if options.add_period and isinstance(session, OnnxSession) and session.bundle.manifest.text.needs_period:
+            self._period = period(translator.languages[0])
 
     def decoding(self, options: DecodeOptions | None = None, **changes: Unpack[DecodeChanges]) -> DecodeOptions:
         """Return the options to translate sentences with: those given, or the model's defaults, with scores of tokens,

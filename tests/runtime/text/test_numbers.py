@@ -77,6 +77,8 @@ def test_other_spellings_of_the_same_numbers_are_no_difference(source: str, targ
         ("3 dogs", "3 3 chiens", ("3",)),
         ("3 dogs and 3 cats", "trois chiens et chats", ("3",)),
         ("57 people", "cinq personnes", ("57",)),
+        ("a list of 1 file", "une liste d'un fichier", ("1",)),
+        ("two paragraphs of 2 cm", "deux paragraphes", ("2",)),
         ("23 people", "vingt-trois personnes", ("23",)),  # not among the words that are known
         ("at 3:30", "à 15 h 30", ("15",)),  # of which half of the day, the source does not say
         ("3 files", "14 fichiers", ("3", "14")),

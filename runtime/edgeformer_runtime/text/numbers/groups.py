@@ -26,24 +26,24 @@ from typing import NamedTuple
 from edgeformer_runtime.text.numbers.formats import FORMATS, SPACE, TIME, ascii_digits, base_code
 
 _WORDS = {
-    "de": "null ein,eins,erste zwei,zweite drei,dritte vier,vierte fünf,fünfte sechs,sechste sieben,siebte acht,achte "
+    "de": "null eins,erste zwei,zweite drei,dritte vier,vierte fünf,fünfte sechs,sechste sieben,siebte acht,achte "
     "neun,neunte zehn,zehnte elf,elfte zwölf,zwölfte",
     "en": "zero one,first,once two,second,twice three,third four,fourth five,fifth six,sixth seven,seventh "
     "eight,eighth nine,ninth ten,tenth eleven,eleventh twelve,twelfth",
-    "es": "cero un,uno,una,primer,primero,primera dos,segundo,segunda tres,tercer,tercero,tercera cuatro,cuarto,cuarta "
+    "es": "cero uno,primer,primero,primera dos,segundo,segunda tres,tercer,tercero,tercera cuatro,cuarto,cuarta "
     "cinco,quinto,quinta seis,sexto,sexta siete,séptimo,séptima ocho,octavo,octava nueve,noveno,novena "
     "diez,décimo,décima once doce",
-    "fr": "zéro un,une,premier,première deux,deuxième,second,seconde trois,troisième quatre,quatrième cinq,cinquième "
+    "fr": "zéro premier,première deux,deuxième,second,seconde trois,troisième quatre,quatrième cinq,cinquième "
     "six,sixième sept,septième huit,huitième neuf,neuvième dix,dixième onze,onzième douze,douzième",
-    "it": "zero un,uno,una,primo,prima due,secondo,seconda tre,terzo,terza quattro,quarto,quarta cinque,quinto,quinta "
+    "it": "zero uno,primo,prima due,secondo,seconda tre,terzo,terza quattro,quarto,quarta cinque,quinto,quinta "
     "sei,sesto,sesta sette,settimo,settima otto,ottavo,ottava nove,nono,nona dieci,decimo,decima undici dodici",
-    "nl": "nul een,één,eerste twee,tweede drie,derde vier,vierde vijf,vijfde zes,zesde zeven,zevende acht,achtste "
+    "nl": "nul één,eerste twee,tweede drie,derde vier,vierde vijf,vijfde zes,zesde zeven,zevende acht,achtste "
     "negen,negende tien,tiende elf,elfde twaalf,twaalfde",
-    "pt": "zero um,uma,primeiro,primeira dois,duas,segundo,segunda três,terceiro,terceira quatro,quarto,quarta "
+    "pt": "zero primeiro,primeira dois,duas,segundo,segunda três,terceiro,terceira quatro,quarto,quarta "
     "cinco,quinto,quinta seis,sexto,sexta sete,sétimo,sétima oito,oitavo,oitava nove,nono,nona dez,décimo,décima "
     "onze doze",
 }
-"""Numbers from 0 on that style guides write in words, cardinal and ordinal."""
+"""Numbers from 0 on that style guides write in words, cardinal and ordinal; no articles, which are everywhere."""
 _VALUES = {
     code: {word: str(value) for value, forms in enumerate(words.split()) for word in forms.split(",")}
     for code, words in _WORDS.items()
@@ -116,13 +116,14 @@ def differences(source: str, target: str, languages: tuple[str, str]) -> Differe
     source, target = ascii_digits(source), ascii_digits(target)
     if bool(_MYRIADS.search(source)) != bool(_MYRIADS.search(target)):
         return Differences()  # 1.5 million is 150万
+    mine, theirs = _instead(source, languages[0]), _instead(target, languages[1])  # what is on both sides is neither
     found = []
     for is_joined in (True, False):
         own, other = (
             _groups(text, code, is_joined=is_joined) for text, code in zip((source, target), languages, strict=True)
         )
         missing, surplus = own - other, other - own
-        found.append(Differences(missing - _instead(target, languages[1]), surplus - _instead(source, languages[0])))
+        found.append(Differences(missing - (theirs - mine), surplus - (mine - theirs)))
     return min(found, key=lambda found: found.count)
 
 
