@@ -26,21 +26,23 @@ MIN_GAIN = 0.01
 error too. Two models that gained 4 BLEU had 0.02 and 0.05, and one that gained nothing 0.001, on 384 sentences."""
 
 
-def measure_period(translator: Translator, texts: Sequence[str]) -> PeriodReport | None:
+def measure_period(translator: Translator, texts: Sequence[str], count: int = SENTENCES) -> PeriodReport | None:
     """Translate a sample without and with a period behind each sentence.
 
     Args:
         translator: the bundle.
         texts: sentences; of those with a period, it is removed. If there are not enough, the others are translated.
+        count: maximum number of sentences that are translated.
 
     Returns:
         The difference; ``None`` with fewer than two sentences.
     """
     mark = period(translator.languages[0])
     statements = [without_final_punctuation(text) for text in texts if text.endswith(mark)]
-    bare = [text for text in dict.fromkeys(statements if len(statements) >= ENOUGH else texts) if lacks_period(text)]
+    others = texts if len(statements) < ENOUGH else []
+    bare = [text for text in dict.fromkeys([*statements, *others]) if lacks_period(text)]
     too_long = translator.too_long([text + mark for text in bare])
-    bare = spread([text for index, text in enumerate(bare) if index not in too_long], SENTENCES)
+    bare = spread([text for index, text in enumerate(bare) if index not in too_long], count)
     if len(bare) < 2:
         return None
     marked = [text + mark for text in bare]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from edgeformer_runtime.translator import Translation
+from edgeformer_runtime.translator import TextHypothesis, Translation
 
 MIN_RELATIVE_CONFIDENCE = 0.6
 """Confidence of an alternative divided by that of the best translation, at least; see docs/text.md."""
@@ -62,7 +62,7 @@ def plausible(translation: Translation) -> Translation:
     """
     confidence = [hypothesis.confidence or 0.0 for hypothesis in translation.hypotheses]
     least = MIN_RELATIVE_CONFIDENCE * max(confidence, default=0.0)
-    kept, seen = [], set[str]()
+    kept, seen = list[TextHypothesis](), set[str]()
     for hypothesis, own in zip(translation.hypotheses, confidence, strict=True):
         if not kept or (own >= least and look(hypothesis.text) not in seen):
             kept.append(hypothesis)
