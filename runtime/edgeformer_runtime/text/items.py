@@ -97,11 +97,11 @@ def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = 
         spans = [match.span() for match in re.finditer(pattern, text, re.IGNORECASE)]
         free = [span for span in spans if all(span[1] <= start or span[0] >= end for start, end in found.values())]
         if free:
-            found[item] = free[0] if sentence is None else max(free, key=partial(attention_on, sentence, item))
+            found[item] = free[0] if sentence is None else max(free, key=partial(_attention, sentence, item))
     return found
 
 
-def attention_on(sentence: AlignedSentence, item: Item, span: Span) -> float:
+def _attention(sentence: AlignedSentence, item: Item, span: Span) -> float:
     """The attention on an item of the word that has a span of the translation."""
     place = 0
     for word, share in zip(sentence.words, sentence.shares(item.start, item.end), strict=True):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+import numpy as np
 
 from edgeformer_runtime.text.block import Block, Item, Span, without_items
-from edgeformer_runtime.text.items import attention_on, put_over
+from edgeformer_runtime.text.items import put_over
 from edgeformer_runtime.text.numbers.formats import adapted, is_amount, with_signs
 from edgeformer_runtime.text.numbers.groups import numbers
 from edgeformer_runtime.text.words import AlignedSentence
@@ -77,5 +81,10 @@ def target_without(sentence: AlignedSentence, items: Sequence[Item]) -> str:
 
 def _pairs(sentence: AlignedSentence, items: Sequence[Item], spans: Sequence[Span]) -> Mapping[Item, Span]:
     """Which item belongs to which place, if there are as many, and each place attends most to another item."""
-    best = {max(items, key=lambda item: attention_on(sentence, item, span)): span for span in spans if items}
-    return best if len(best) == len(items) == len(spans) else {}
+    if not items or len(items) != len(spans):
+        return {}
+    ends = list(accumulate(len(word.space) + len(word.text) for word in sentence.words))
+    words = [bisect_right(ends, start) for start, _ in spans]
+    attention = np.array([sentence.shares(item.start, item.end)[words] for item in items])  # (items, places)
+    best = {items[index]: span for index, span in zip(attention.round(6).argmax(0), spans, strict=True)}
+    return best if len(best) == len(items) else {}
