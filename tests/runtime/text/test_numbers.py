@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text.numbers.formats import FORMATS, adapted
-from edgeformer_runtime.text.numbers.groups import differences
+from edgeformer_runtime.text.numbers.groups import differences, numbers
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.results import TextTranslation
 from edgeformer_runtime.text.text_translator import TextTranslator
@@ -117,6 +117,22 @@ def test_numbers_are_written_as_the_target_language_does(text: str, languages: s
     own, other = languages.split("-")
     assert adapted(text, (own, other), is_amount=False) == expected
     assert differences(text, expected, (own, other)).groups == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("1 299,50 € et 2 000 pages", "fr", ["1 299,50", "2 000"]),
+        ("1,299.50 on May 5 300 people", "en", ["1,299.50", "5", "300"]),
+        ("Call +1 (555) 010-9999 (or 01 23 45 67).", "en", ["+1 (555) 010-9999", "01 23 45 67"]),
+        ("at 3:30 p.m. on 12/31/2020, 10–20 of -5 °C", "en", ["3:30 p.m.", "12/31/2020", "10–20", "-5"]),
+        ("à 15 h 30, v1.2.3", "fr", ["15 h 30", "v1.2.3"]),
+        ("the 2nd MP3 (1 of 3), H1N1", "en", ["2nd", "MP3", "1", "3", "H1N1"]),
+        ("在2020年3月5日", "zh", ["2020", "3", "5"]),
+    ],
+)
+def test_a_number_is_found_as_it_is_written(text: str, language: str, expected: list[str]) -> None:
+    assert [text[number.start : number.end] for number in numbers(text, language)] == expected
 
 
 def test_decimals_of_amounts_are_adapted() -> None:

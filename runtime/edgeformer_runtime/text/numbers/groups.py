@@ -49,10 +49,11 @@ _VALUES = {
     for code, words in _WORDS.items()
 }
 _CLOCK = r"\d{1,2}(?::\d\d)?\s?[ap]\.?\s?m\b(?:\.(?!\s*$))?|\d{1,2}\s?h\s?\d\d(?!\d)"
-_PHONE = r"\+?\d+(?:[ \u00a0\u202f]\d+){2,}"
-_PLAIN = rf"[A-Za-z]{{0,8}}\d(?:[A-Za-z\d]|[.,:/'’\-–{SPACE}](?=\d))*"
-_NUMBER = re.compile(rf"{_CLOCK}|{_PHONE}|(?:(?<!\w)[-−+])?{_PLAIN}")
-"""A number as it is written, with the letters and signs that belong to it."""
+_PHONE = rf"\+?(?:\d+|\(\d+\))(?:[-./ {SPACE}](?:\d+|\(\d+\))){{2,}}"
+_PLAIN = rf"(?:(?<!\w)[-−+])?[A-Za-z]{{0,8}}\d(?:[A-Za-z\d]|[.,:/'’\-–{SPACE}](?=\d)"
+_NUMBER = [re.compile(rf"{_CLOCK}|{_PHONE}(?![,\d])|{_PLAIN}{thousands})*") for thousands in ("", r"| (?=\d{3}(?!\d))")]
+"""A number as it is written, with the letters and signs that belong to it, in languages that do not separate thousands
+with spaces, and in those that do."""
 _FULL_HOUR = re.compile(r"(?<!\d)(\d{1,2})(?::|\s?h\s?)00(?![\d:])")
 _AREA = re.compile(r"(?<![^\W\d_])([kcdm]?m)[23](?!\w)")
 """A square or cubic unit, whose figure is an exponent."""
@@ -98,8 +99,8 @@ class Differences:
 
 def numbers(text: str, language: str) -> list[Number]:
     """Find the numbers of a text."""
-    text = ascii_digits(text)
-    return [Number(*match.span(), _groups(match[0], language)) for match in _NUMBER.finditer(text)]
+    found = _NUMBER[_has_spaces(language)].finditer(ascii_digits(text))
+    return [Number(*match.span(), _groups(match[0], language)) for match in found]
 
 
 def differences(source: str, target: str, languages: tuple[str, str]) -> Differences:
@@ -127,12 +128,16 @@ def differences(source: str, target: str, languages: tuple[str, str]) -> Differe
     return min(found, key=lambda found: found.count)
 
 
+def _has_spaces(language: str) -> bool:
+    """Return whether a language separates thousands with spaces, or is not known."""
+    return FORMATS.get(base_code(language), " ")[0] in f" {SPACE}"
+
+
 def _groups(text: str, language: str, *, is_joined: bool = True) -> Counter[str]:
     """The groups of digits that the other side must have."""
     text = _FULL_HOUR.sub(r"\1", _AREA.sub(r"\1", _MONTH.sub("", text)))
     if is_joined:
-        is_spaced = FORMATS.get(base_code(language), " ")[0] in f" {SPACE}"
-        text = _THOUSANDS[is_spaced].sub(lambda match: re.sub(r"\D", "", match[0]), text)
+        text = _THOUSANDS[_has_spaces(language)].sub(lambda match: re.sub(r"\D", "", match[0]), text)
     return Counter(group[1:] if len(group) == 2 and group[0] == "0" else group for group in re.findall(r"\d+", text))
 
 
