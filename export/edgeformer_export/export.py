@@ -27,6 +27,7 @@ from edgeformer_export.parity.locate import match_modules, record_inner
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.strip import Strip
 from edgeformer_export.passes.structure import operator_counts
+from edgeformer_export.period import measure_period
 from edgeformer_export.quantize.assignment import assign, tensor_reports
 from edgeformer_export.sample import SamplePair, spread
 from edgeformer_export.shortlist.graphs import output_projection, restricted
@@ -124,12 +125,18 @@ def export_run(
         with Translator.open(folder, shortlist=False) as translator:
             parity = _compare(model_graphs, translator, precision, progress, force=force)
             golden, cost = _examples(model_graphs, translator, shortlist, progress)
+            period = measure_period(translator, [pair.text for pair in model_graphs.pairs])
         golden = _with_inner(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
         report = msgspec.structs.replace(
-            manifest.report, parity=parity, choice=choice and msgspec.to_builtins(choice), shortlist=cost
+            manifest.report,
+            parity=parity,
+            choice=choice and msgspec.to_builtins(choice),
+            shortlist=cost,
+            period=period,
         )
-        manifest = msgspec.structs.replace(manifest, report=report)
+        text = msgspec.structs.replace(manifest.text, needs_period=period is not None and period.is_needed)
+        manifest = msgspec.structs.replace(manifest, report=report, text=text)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
         nbytes = open_bundle(folder).nbytes

@@ -70,6 +70,8 @@ def test_manifest_tells_what_is_in_the_bundle(fp32: Path, run: Run) -> None:
     assert manifest.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert manifest.provenance.recipe["model"]["family"] == "transformer"
     assert manifest.report.parity is not None
+    assert manifest.report.period is not None
+    assert manifest.text.needs_period == manifest.report.period.is_needed
     assert manifest.report.parity.logits.max_difference <= 1e-4
     assert set(manifest.files) == {path.name for path in fp32.iterdir()} - {"manifest.json", "manifest.json.sha256"}
     for name in (contract.ENCODER_FILE, contract.DECODER_FILE):

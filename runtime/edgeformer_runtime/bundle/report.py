@@ -85,6 +85,19 @@ class ShortlistReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_
     """BLEU of greedy search with the whole vocabulary."""
 
 
+class PeriodReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """What a period does for sentences without final punctuation."""
+
+    sentences: Number
+    """Number of sentences that were translated without and with a period."""
+    gain: float
+    """Mean increase of the mean log-probability of the tokens before final punctuation."""
+    error: float
+    """Standard error of that mean."""
+    is_needed: bool
+    """Whether the increase is large enough that whole texts get a period."""
+
+
 class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The exporter's report; missing parts are omitted from the JSON."""
 
@@ -99,5 +112,7 @@ class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """What the shortlist costs; ``None`` without one."""
     parity: ParityReport | None = None
     """Comparison with PyTorch; ``None`` while the bundle is still being exported."""
+    period: PeriodReport | None = None
+    """What a period does for sentences without one; ``None`` if it was not measured."""
     choice: dict[str, Any] | None = None
     """What ``--precision auto`` measured and chose; ``None`` if the precision was specified."""

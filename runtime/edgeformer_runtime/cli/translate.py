@@ -196,6 +196,8 @@ def _translate_lines(
     as_json: bool,
 ) -> None:
     """Translate lines of one sentence each."""
+    from edgeformer_runtime.text.results import plausible
+
     pictures = None
     if attention or (attention is not None and not as_json):
         from edgeformer_runtime.cli.translating.pictures import Pictures  # needs matplotlib
@@ -210,6 +212,8 @@ def _translate_lines(
         for number, (translation, weights) in enumerate(attended, 1):
             if translation.error is not None:
                 raise translation.error
+            if decoding.return_alternatives:
+                translation = plausible(translation)
             if note := truncation_note(number, translation):
                 console(stderr=True).print(note)
             write(json_line(translation, weights) if as_json else plain_lines(translation, decoding.n_best))
@@ -221,6 +225,8 @@ def _decoding(
     translator: Translator, search: DecodeChanges, target_prefix: str | None, *, as_json: bool
 ) -> DecodeOptions:
     """Check all options, even if there is no line to translate."""
+    from dataclasses import replace
+
     from edgeformer_runtime.target import prefix_ids
 
     search["return_scores"] = as_json or search["n_best"] > 1
@@ -231,7 +237,7 @@ def _decoding(
     if decoding.return_token_scores and not as_json:
         raise OptionError("`--token-scores` needs `--json`.")
     prefix_ids(translator.target_tokenizer, target_prefix, 1)
-    return decoding
+    return replace(decoding, return_token_scores=decoding.return_token_scores or decoding.return_alternatives)
 
 
 def _attended(

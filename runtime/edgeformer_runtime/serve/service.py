@@ -24,6 +24,7 @@ from edgeformer_runtime.serve.settings import ServeSettings
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
 from edgeformer_runtime.text.documents.document import Piece
 from edgeformer_runtime.text.options import Format
+from edgeformer_runtime.text.results import distinct, plausible
 from edgeformer_runtime.translator import Translation, Translator
 from edgeformer_runtime.workspace.workspace import Hop, Workspace
 
@@ -262,7 +263,8 @@ class Service:
 
     def _decoding(self, translator: TextTranslator, changes: Mapping[str, Any]) -> DecodeOptions:
         """Decoding options, without scores of tokens unless they are requested, and no longer than allowed."""
-        decoding = translator.decoding(None, **{"return_token_scores": False, **changes})
+        needs_scores = bool(changes.get("return_alternatives"))
+        decoding = translator.decoding(None, **{"return_token_scores": needs_scores, **changes})
         limit = self._settings.max_output_tokens
         return replace(decoding, max_length=min(decoding.max_length or limit, limit))
 
@@ -302,13 +304,11 @@ def _joined(
     results = []
     for plan in plans:
         own = [next(remaining) for _ in plan.sentences]
+        if decoding.return_alternatives:
+            own = list(map(plausible, own))
         ranks = max((len(translation.hypotheses) for translation in own), default=1)
-        results.append(
-            [
-                plan.join([_ranked(translation, rank) for translation in own], decoding, stop)
-                for rank in range(max(1, ranks))
-            ]
-        )
+        of_rank = ([_ranked(translation, rank) for translation in own] for rank in range(max(1, ranks)))
+        results.append(distinct(plan.join(chosen, decoding, stop) for chosen in of_rank))
     return results
 
 

@@ -6,6 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from edgeformer_runtime.text.surface import lowered
+
 Span = tuple[int, int]
 """First character, and the one after the last."""
 Parts = tuple["str | Block", ...]
@@ -100,3 +102,73 @@ def overlapping(items: Sequence[Item], start: int, end: int) -> Sequence[Item]:
 def inside(place: int, items: Sequence[Item]) -> Item | None:
     """Return the item that a place would divide."""
     return next((item for item in overlapping(items, place - 1, place + 1) if item.start < place < item.end), None)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the model reads of a sentence."""
+
+    text: str
+    offsets: Sequence[int]
+    """Place of each of its characters in the block, and that of its end."""
+    is_upper: bool = False
+    """Whether it is in lowercase in place of capitals."""
+    without: frozenset[Item] = frozenset()
+    """Items that were left out."""
+    mark: str = ""
+    """The period that was added."""
+
+
+def without_items(text: str, span: Span, items: Sequence[Item]) -> str:
+    """A sentence with spaces in place of items."""
+    start, end = span
+    sentence = text[start:end]
+    for item in overlapping(items, start, end):
+        first, last = max(item.start, start) - start, min(item.end, end) - start
+        sentence = sentence[:first] + " " * (last - first) + sentence[last:]
+    return sentence
+
+
+def read(
+    block: Block,
+    span: Span,
+    items: Sequence[Item],
+    *,
+    is_upper: bool = False,
+    without: Sequence[Item] = (),
+    mark: str = "",
+) -> Reading:
+    """Make what the model reads of a sentence.
+
+    Args:
+        block: the block.
+        span: characters of the sentence in it.
+        items: its placeholders and terms.
+        is_upper: write it in lowercase.
+        without: parts of it to leave out.
+        mark: a period to add.
+    """
+    start, end = span
+    text = block.text[start:end]
+    if is_upper:
+        lower = lowered(without_items(block.text, span, [item for item in items if not item.is_term]))
+        text = "".join(old if new.isspace() else new for old, new in zip(text, lower, strict=True))
+    kept = list(range(start, end))
+    if without or block.is_markup:
+        kept = _without_double_spaces(block.text, [p for p in kept if not overlapping(without, p, p + 1)])
+        text = "".join(text[place - start] for place in kept)
+    if block.is_markup:
+        text = "".join(" " if character.isspace() else character for character in text)
+    mark = mark if text else ""
+    return Reading(text + mark, (*kept, *[end] * len(mark), end), is_upper, frozenset(without), mark)
+
+
+def _without_double_spaces(text: str, places: Sequence[int]) -> list[int]:
+    """Characters of a text without white space behind white space, at the beginning and at the end."""
+    kept: list[int] = []
+    for place in places:
+        if not text[place].isspace() or (kept and not text[kept[-1]].isspace()):
+            kept.append(place)
+    while kept and text[kept[-1]].isspace():
+        kept.pop()
+    return kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -21,7 +21,7 @@ def copied(items: Sequence[Item], text: str) -> bool:
 
 
 def restored(
-    sentence: AlignedSentence, items: Sequence[Item], text: str, start: int, *, is_bare: bool = False
+    sentence: AlignedSentence, items: Sequence[Item], text: str, start: int, without: Collection[Item] = ()
 ) -> AlignedSentence:
     """Put every item into a translation exactly once.
 
@@ -34,15 +34,15 @@ def restored(
         items: items of the sentence, in order.
         text: text of the block.
         start: place in the block where the sentence begins.
-        is_bare: whether the sentence was translated without its placeholders, so that the translation has none.
+        without: those of the items that the model did not read, so that the translation has none of them.
     """
     target = joined(sentence.words, "")
-    read = [item for item in items if item.is_term or not is_bare]
+    read = [item for item in items if item not in without]
     found = max(_found(read, target, sentence), _found(read, target), key=len)
     missing = [item for item in items if item not in found]
     for item, (first, last) in sorted(found.items(), key=lambda pair: -pair[1][0]):
         text_found = target[first:last] if item.is_term else item.text  # a term keeps its capital
-        sentence = _over(sentence, item, text_found, first, last)
+        sentence = put_over(sentence, item, text_found, first, last)
     for item in reversed(missing):  # of several that belong between the same words, the last one put there is the first
         gains = sentence.shares(item.start, item.end) - 0.5
         gains[[word.is_item for word in sentence.words]] = -np.inf
@@ -116,7 +116,7 @@ def _word(sentence: AlignedSentence, item: Item, text: str, space: str) -> Word:
     return Word(text, space, sentence.on(item.start, item.end), raw=raw, is_item=True)
 
 
-def _over(sentence: AlignedSentence, item: Item, text: str, first: int, last: int) -> AlignedSentence:
+def put_over(sentence: AlignedSentence, item: Item, text: str, first: int, last: int) -> AlignedSentence:
     """Replace characters of a translation with an item, and keep the rest of the words they are in."""
     place, inner = 0, []
     head = tail = None

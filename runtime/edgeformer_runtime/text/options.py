@@ -29,12 +29,17 @@ class TextOptions:
     match_surface: bool = True
     """Remove a period that ends a translation but not its source, add final punctuation that was lost, and begin with a
     capital where the source does. In German, capitals stay as they are."""
+    add_period: bool = True
+    """Give the model a period behind a sentence without final punctuation if it needs one, as its bundle says, and
+    remove that of the translation."""
     max_repeats: int = 4
     """Shorten a translation that ends with the same words this often in a row to one copy, unless the source repeats
     itself too; 0 shortens none."""
     protect: bool = True
     """Keep placeholders, such as ``{name}``, ``%s`` and ``:emoji:``, URLs, e-mail addresses, mentions and hashtags as
     they are."""
+    check_numbers: bool = True
+    """Compare the digits of each translation with those of its source, and correct or mark it."""
     glossary: Glossary | None = None
     """Terms with given translations."""
     word_details: bool = False

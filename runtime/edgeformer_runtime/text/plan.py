@@ -11,25 +11,16 @@ from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.decoding.session import AttentiveSession
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import OptionError
-from edgeformer_runtime.text.block import Block, Item, Span
+from edgeformer_runtime.text.block import Block, Item, Reading, Span, read, without_items
 from edgeformer_runtime.text.items import copied, restored
+from edgeformer_runtime.text.numbers.groups import Differences, differences
+from edgeformer_runtime.text.numbers.items import corrected, number_items, target_without
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.placement import with_tags
 from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation, TranslatedWord
 from edgeformer_runtime.text.surface import Finish, finish
 from edgeformer_runtime.text.words import AlignedSentence, aligned
 from edgeformer_runtime.translator import AnyTranslator, TextHypothesis, Translation, Translator
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What the model reads of a sentence."""
-
-    text: str
-    offsets: Sequence[int]
-    """Place of each of its characters in the block, and that of its end."""
-    is_upper: bool = False
-    """Whether it is in lowercase in place of capitals."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +38,8 @@ class PlannedSentence:
     bare: Reading | None
     """What the model reads if it does not copy the placeholders: the sentence without them. ``None`` if there are
     none, or if nothing else is left."""
+    mark: str = ""
+    """A period that the model reads behind it."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +65,12 @@ class _Outcome:
     reading: Reading
     translation: Translation
     finish: Finish
+    sentence: AlignedSentence | None = None
+    """Its words, if something is placed among them."""
+    numbers: tuple[Item, ...] = ()
+    """Numbers that the model did not read, to be placed among them."""
+    wrong: Differences = field(default_factory=Differences)
+    """Numbers that are not those of its source."""
 
     @property
     def best(self) -> TextHypothesis:
@@ -86,11 +85,10 @@ class Plan:
             placeholder was not copied.
         parts: the text in order: text to copy, and blocks.
         options: how to make the text.
-        language: language code of the translation.
     """
 
-    def __init__(self, translator: AnyTranslator, parts: PlannedParts, options: TextOptions, language: str) -> None:
-        self._translator, self._parts, self._options, self._language = translator, parts, options, language
+    def __init__(self, translator: AnyTranslator, parts: PlannedParts, options: TextOptions) -> None:
+        self._translator, self._parts, self._options = translator, parts, options
         self._planned = list(_planned_sentences(parts))
 
     @property
@@ -121,10 +119,10 @@ class Plan:
                 f"{len(translations):,}."
             )
         outcomes = self._outcomes(translations, decoding, stop)
-        words = self._aligned(outcomes)
+        if self._options.check_numbers:
+            outcomes = self._with_numbers(outcomes, decoding, stop)
         stop.check()
-        results = ((outcome, words.get(index)) for index, outcome in enumerate(outcomes))
-        return _Writer(results, self._options).text(self._parts)
+        return _Writer(iter(outcomes), self._options).text(self._parts)
 
     def _outcomes(
         self, translations: Sequence[Translation], decoding: DecodeOptions | None, stop: Stop
@@ -132,55 +130,113 @@ class Plan:
         """Translations, without placeholders where the model did not copy them."""
         readings = [planned.reading for planned in self._planned]
         chosen = list(translations)
-        again = [
-            index
+        again = {
+            index: planned.bare
             for index, (planned, translation) in enumerate(zip(self._planned, translations, strict=True))
             if planned.bare is not None and not copied(planned.items, translation.text)
-        ]
-        if again:
-            bare = [self._planned[index].bare for index in again]
-            texts = [reading.text for reading in bare if reading is not None]
-            translated = self._translator.translate(texts, decoding, timeout=stop.seconds_left, cancel=stop.is_canceled)
-            for index, reading, translation in zip(again, bare, translated, strict=True):
-                chosen[index] = translation
-                readings[index] = reading or readings[index]
-        return [self._finished(*pair) for pair in zip(self._planned, readings, chosen, strict=True)]
+        }
+        for index, translation in zip(again, self._translated(list(again.values()), decoding, stop), strict=True):
+            chosen[index], readings[index] = translation, again[index]
+        return self._placed([self._finished(*pair) for pair in zip(self._planned, readings, chosen, strict=True)])
+
+    def _translated(
+        self, readings: Sequence[Reading], decoding: DecodeOptions | None, stop: Stop
+    ) -> Sequence[Translation]:
+        if not readings:
+            return []
+        texts = [reading.text for reading in readings]
+        return self._translator.translate(texts, decoding, timeout=stop.seconds_left, cancel=stop.is_canceled)
 
     def _finished(self, planned: PlannedSentence, reading: Reading, translation: Translation) -> _Outcome:
         change = finish(
-            reading.text,
+            reading.text.removesuffix(reading.mark),
             translation.text,
-            self._language,
+            self._translator.languages[1],
             is_upper=reading.is_upper,
             match=self._options.match_surface,
             repeats=self._options.max_repeats,
+            is_marked=bool(reading.mark),
         )
         return _Outcome(planned, reading, translation, change)
 
-    def _aligned(self, outcomes: Sequence[_Outcome]) -> dict[int, AlignedSentence]:
-        """The words of those translations that have something to place among them."""
+    def _with_numbers(self, outcomes: Sequence[_Outcome], decoding: DecodeOptions | None, stop: Stop) -> list[_Outcome]:
+        """Outcomes with the numbers of their sources; what is wrong even so is noted.
+
+        A number that the model changed is put in place of what it became. Where that is not certain, the sentence is
+        translated again without its wrong numbers, which are put into it as placeholders are.
+        """
+        chosen = [self._checked(outcome) for outcome in outcomes]
+        wrong = [index for index, outcome in enumerate(chosen) if outcome.wrong.count]
+        for index, outcome in zip(wrong, self._aligned([chosen[index] for index in wrong]), strict=True):
+            items = self._number_items(outcome, with_sign=False)
+            taken, surplus = outcome.planned.items, outcome.wrong.surplus
+            sentence, code = outcome.sentence, self._translator.languages[1]
+            if sentence is not None and (sentence := corrected(sentence, items, surplus, taken, code)):
+                chosen[index] = self._fewer_wrong(outcome, replace(outcome, sentence=sentence))
+        again = [index for index in wrong if chosen[index].wrong.count]
+        numbers = [tuple(self._number_items(chosen[index], with_sign=True)) for index in again]
+        readings = [_without_more(chosen[index], items) for index, items in zip(again, numbers, strict=True)]
+        translations = self._translated(readings, decoding, stop)
+        retried = [
+            replace(self._finished(chosen[index].planned, reading, translation), numbers=items)
+            for index, reading, translation, items in zip(again, readings, translations, numbers, strict=True)
+        ]
+        for index, outcome in zip(again, self._aligned(retried), strict=True):
+            chosen[index] = self._fewer_wrong(chosen[index], outcome)
+        return chosen
+
+    def _checked(self, outcome: _Outcome) -> _Outcome:
+        """The outcome, with what is wrong about its numbers."""
+        planned, sentence = outcome.planned, outcome.sentence
+        source = without_items(planned.block.text, planned.span, planned.items)
+        if sentence is None:
+            target = outcome.finish.apply(outcome.best.text)
+        else:
+            target = target_without(sentence, planned.items)
+        return replace(outcome, wrong=differences(source, target, self._translator.languages))
+
+    def _fewer_wrong(self, old: _Outcome, new: _Outcome) -> _Outcome:
+        new = self._checked(new)
+        return new if new.wrong.count < old.wrong.count else old
+
+    def _number_items(self, outcome: _Outcome, *, with_sign: bool) -> list[Item]:
+        """Items of the numbers of a sentence that are wrong in its translation."""
+        planned, wrong = outcome.planned, outcome.wrong.missing or outcome.wrong.surplus
+        languages = self._translator.languages
+        return number_items(planned.block, planned.span, planned.items, wrong, languages, with_sign=with_sign)
+
+    def _placed(self, outcomes: Sequence[_Outcome]) -> list[_Outcome]:
+        """Outcomes with the words of those that have something to place among them."""
         needed = [
             index
             for index, outcome in enumerate(outcomes)
             if outcome.planned.items or outcome.planned.tags or self._options.word_details
         ]
-        attention = {index: outcomes[index].best.attention for index in needed}
-        missing = [index for index in needed if attention[index] is None and outcomes[index].best.ids]
+        placed = list(outcomes)
+        for index, outcome in zip(needed, self._aligned([outcomes[index] for index in needed]), strict=True):
+            placed[index] = outcome
+        return placed
+
+    def _aligned(self, outcomes: Sequence[_Outcome]) -> list[_Outcome]:
+        """Outcomes with their words, and items among them."""
+        attention = {index: outcome.best.attention for index, outcome in enumerate(outcomes) if not outcome.sentence}
+        missing = [index for index in attention if attention[index] is None and outcomes[index].best.ids]
         if missing and has_attention(self._translator):
             translations = [outcomes[index].translation for index in missing]
             attentive = cast(Translator[AttentiveSession], self._translator)
             attention.update(zip(missing, attentive.attention(translations), strict=True))
         tokenizers = (self._translator.source_tokenizer, self._translator.target_tokenizer)
-        results = {}
-        for index in needed:
+        placed = list(outcomes)
+        for index, weights in attention.items():
             outcome = outcomes[index]
             reading, planned = outcome.reading, outcome.planned
             sentence = aligned(
-                reading.text, reading.offsets, outcome.best, attention[index], tokenizers, outcome.finish
+                reading.text, reading.offsets, outcome.best, weights, tokenizers, outcome.finish, reading.mark
             )
-            is_bare = reading is planned.bare
-            results[index] = restored(sentence, planned.items, planned.block.text, planned.span[0], is_bare=is_bare)
-        return results
+            items = sorted([*planned.items, *outcome.numbers], key=lambda item: item.start)
+            sentence = restored(sentence, items, planned.block.text, planned.span[0], reading.without)
+            placed[index] = replace(outcome, sentence=sentence)
+        return placed
 
 
 def has_attention(translator: AnyTranslator) -> bool:
@@ -191,7 +247,7 @@ def has_attention(translator: AnyTranslator) -> bool:
 class _Writer:
     """Writes the translated text, and notes where each sentence is."""
 
-    def __init__(self, results: Iterator[tuple[_Outcome, AlignedSentence | None]], options: TextOptions) -> None:
+    def __init__(self, results: Iterator[_Outcome], options: TextOptions) -> None:
         self._results, self._options = results, options
         self._written: list[str] = []
         self._length = 0
@@ -231,7 +287,8 @@ class _Writer:
         self._copy(block, place, len(block.text), tag, None)
 
     def _translated(self, planned: PlannedSentence, block: Block, attributes: Mapping[str, str], start: int) -> None:
-        outcome, sentence = next(self._results)
+        outcome = next(self._results)
+        sentence = outcome.sentence
         if sentence is None:
             self._write(block.escape(outcome.finish.apply(outcome.best.text)))
         else:
@@ -241,7 +298,9 @@ class _Writer:
         words: tuple[TranslatedWord, ...] = ()
         if self._options.word_details and sentence is not None:
             words = _details(sentence, planned.block, planned.span[0], spans)
-        self._note(block, planned.span, start, outcome.translation, outcome.best.confidence, words)
+        self._note(
+            block, planned.span, start, outcome.translation, outcome.best.confidence, words, outcome.wrong.groups
+        )
 
     def _note(self, block: Block, span: Span, start: int, *translated: Any) -> None:
         source = block.origin(span[0]), block.origin(span[1])
@@ -256,6 +315,13 @@ class _Writer:
             place = max(place, tag.place)
         self._write("".join(block.raw[place:end]))
         return last
+
+
+def _without_more(outcome: _Outcome, items: Sequence[Item]) -> Reading:
+    """What the model read of a sentence, without more of it."""
+    planned, old = outcome.planned, outcome.reading
+    without = sorted([*old.without, *items], key=lambda item: item.start)
+    return read(planned.block, planned.span, planned.items, is_upper=old.is_upper, without=without, mark=planned.mark)
 
 
 def _planned_sentences(parts: PlannedParts) -> Iterator[PlannedSentence]:

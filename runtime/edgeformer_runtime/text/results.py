@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from edgeformer_runtime.translator import Translation
+from edgeformer_runtime.translator import TextHypothesis, Translation
+
+MIN_RELATIVE_CONFIDENCE = 0.6
+"""Confidence of an alternative divided by that of the best translation, at least; see docs/text.md."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class SentenceTranslation:
     or if token scores were not requested."""
     words: tuple[TranslatedWord, ...] = ()
     """Words of the translation, if they were requested."""
+    wrong_numbers: tuple[str, ...] = ()
+    """Digits of numbers that the translation lacks, or has although the source does not."""
 
 
 @dataclass(frozen=True)
@@ -46,3 +52,32 @@ class TextTranslation:
     """The translation, with the white space, lists and markup of the source."""
     sentences: tuple[SentenceTranslation, ...]
     """Sentences in their order; not those of attributes of HTML."""
+
+
+def plausible(translation: Translation) -> Translation:
+    """Leave out alternatives that are hardly as good as the best translation, and those that look like a better one.
+
+    Args:
+        translation: a translation with scores of tokens, best first.
+    """
+    confidence = [hypothesis.confidence or 0.0 for hypothesis in translation.hypotheses]
+    least = MIN_RELATIVE_CONFIDENCE * max(confidence, default=0.0)
+    kept, seen = list[TextHypothesis](), set[str]()
+    for hypothesis, own in zip(translation.hypotheses, confidence, strict=True):
+        if not kept or (own >= least and look(hypothesis.text) not in seen):
+            kept.append(hypothesis)
+            seen.add(look(hypothesis.text))
+    return replace(translation, hypotheses=tuple(kept))
+
+
+def distinct(translations: Iterable[TextTranslation]) -> list[TextTranslation]:
+    """Leave out translations that look like one before."""
+    first: dict[str, TextTranslation] = {}
+    for translation in translations:
+        first.setdefault(look(translation.text), translation)
+    return list(first.values())
+
+
+def look(text: str) -> str:
+    """A text without what does not make it another one: white space and letter case."""
+    return "".join(text.split()).casefold()

@@ -33,6 +33,26 @@ MIN_CAPITALS = 6
 """Text with fewer letters may be an acronym."""
 
 
+_ENDS = re.compile(r"[^\W_][\"'”’»)\]]*$")
+"""The end of a sentence without final punctuation."""
+
+
+def period(language: str) -> str:
+    """The period of a language."""
+    return _MARKS.get(re.split("[-_]", language)[0], {}).get(".", ".")
+
+
+def lacks_period(text: str) -> bool:
+    """Return whether a sentence ends with a word or number."""
+    return _ENDS.search(text[-8:]) is not None
+
+
+def without_final_punctuation(text: str) -> str:
+    """A sentence without the punctuation at its end, and the spaces before that."""
+    found = _FINAL.search(text)
+    return text[: found.start()].rstrip() if found else text
+
+
 @dataclass(frozen=True)
 class Finish:
     """How a translation is changed: it is cut, and something is added."""
@@ -114,7 +134,9 @@ def without_repeats(source: str, text: str, repeats: int) -> int:
     return found.start() + len(copy.rstrip())
 
 
-def finish(source: str, text: str, language: str, *, is_upper: bool, match: bool, repeats: int) -> Finish:
+def finish(
+    source: str, text: str, language: str, *, is_upper: bool, match: bool, repeats: int, is_marked: bool = False
+) -> Finish:
     """Decide how to change a translation so that its surface is that of its source.
 
     Args:
@@ -124,25 +146,27 @@ def finish(source: str, text: str, language: str, *, is_upper: bool, match: bool
         is_upper: whether the sentence is in capitals.
         match: whether the first letter and final punctuation are to be those of the source.
         repeats: number of copies of the same words at the end that are too many; 0 allows all.
+        is_marked: whether the model read a period behind the sentence.
     """
     keep = without_repeats(source, text, repeats) if repeats else len(text)
     names = mixed_words(source) if is_upper else ()
-    if not match or not text.strip():
-        return Finish(keep, is_upper=is_upper, names=names)
     code = re.split("[-_]", language)[0]
-    keep, added = _punctuation(source, text[:keep], code)
+    if not match or not text.strip():
+        keep = _punctuation(source, text[:keep], code, is_marked=True)[0] if is_marked else keep
+        return Finish(keep, is_upper=is_upper, names=names)
+    keep, added = _punctuation(source, text[:keep], code, is_marked=is_marked)
     return Finish(keep, added, is_upper, _first_letter(source, text, code), names)
 
 
-def _punctuation(source: str, text: str, code: str) -> tuple[int, str]:
+def _punctuation(source: str, text: str, code: str, *, is_marked: bool) -> tuple[int, str]:
     """How many characters of a translation to keep, and the punctuation to add."""
     wanted, found = _FINAL.search(source), _FINAL.search(text)
     is_abbreviation = _ABBREVIATION.search(text) is not None
     is_period = found is not None and found[0] in (".", "。", "।")
     clause = source[-1:] if source.endswith((",", ";", ":")) else ""
     is_word = not any(map(str.isspace, source.strip()))  # as in "hello", which becomes "Hello?"
-    if found and not wanted and (is_period or is_word) and not is_abbreviation:
-        return found.start(), clause
+    if found and not wanted and (is_period or is_word or is_marked) and not is_abbreviation:
+        return len(text[: found.start()].rstrip()), clause
     if wanted and not found and text[-1:].isalnum():
         mark = _UNIFORM.get(wanted[0][0], wanted[0][0])
         return len(text), _MARKS.get(code, {}).get(mark, mark)

@@ -10,17 +10,18 @@ from typing import Unpack, get_args
 
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.decoding.requests import Cancel, Stop
+from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import InputError, OptionError
-from edgeformer_runtime.text.block import Block, Item, Span, overlapping
+from edgeformer_runtime.text.block import Block, Item, Span, overlapping, read, without_items
 from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.message_format import with_arguments
 from edgeformer_runtime.text.options import Format, TextOptions
 from edgeformer_runtime.text.placement import inner_tags
-from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedParts, PlannedSentence, Reading
+from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedParts, PlannedSentence
 from edgeformer_runtime.text.protected import has_words, protected_items
 from edgeformer_runtime.text.results import TextTranslation
 from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, sentence_spans, trimmed, with_whole_items
-from edgeformer_runtime.text.surface import in_capitals, lowered
+from edgeformer_runtime.text.surface import in_capitals, lacks_period, lowered, period
 from edgeformer_runtime.translator import AnyTranslator
 
 LOOP_REPEATS = 8
@@ -56,6 +57,9 @@ class TextTranslator:
         session = translator.session
         limit = min(session.max_source_length, max(2, session.max_target_length * 3 // 4))
         self._limit = min(session.max_source_length, options.max_sentence_tokens or limit)
+        self._period = ""
+        if options.add_period and isinstance(session, OnnxSession) and session.bundle.manifest.text.needs_period:
+            self._period = period(translator.languages[0])
 
     def decoding(self, options: DecodeOptions | None = None, **changes: Unpack[DecodeChanges]) -> DecodeOptions:
         """Return the options to translate sentences with: those given, or the model's defaults, with scores of tokens,
@@ -158,7 +162,7 @@ class TextTranslator:
         Args:
             parts: the document in order: text to copy, and blocks to translate.
         """
-        return Plan(self.translator, self._planned_parts(parts), self.options, self.translator.languages[1])
+        return Plan(self.translator, self._planned_parts(parts), self.options)
 
     def _planned_parts(self, parts: Iterable[str | Block]) -> PlannedParts:
         return tuple(part if isinstance(part, str) else self._planned(part) for part in parts)
@@ -178,10 +182,16 @@ class TextTranslator:
         spans = fitting_spans(block.text, spans, items, self._limit, self._count)
         spans = [with_whole_items(span, items) for span in spans]
         has_text = [has_words(block.text, *span, items) for span in spans]
-        texts = [_without_items(block.text, span, items) for span, kept in zip(spans, has_text, strict=True) if kept]
+        kept_as_is = [item for item in items if not item.is_term]
+        texts = [
+            without_items(block.text, span, kept_as_is) for span, kept in zip(spans, has_text, strict=True) if kept
+        ]
         lower = iter(self._lowercased(texts))
+        marks = iter(
+            self._marks(block.text, [span for span, kept in zip(spans, has_text, strict=True) if kept], kept_as_is)
+        )
         sentences = [
-            _sentence(block, span, items, is_upper=next(lower)) if kept else span
+            _sentence(block, span, items, next(marks), is_upper=next(lower)) if kept else span
             for span, kept in zip(spans, has_text, strict=True)
         ]
         attributes = {raw: self._planned_parts(parts) for raw, parts in block.attributes.items()}
@@ -196,6 +206,18 @@ class TextTranslator:
                 yield item.start, item.end
                 start = item.end
         yield from trimmed(text, start, span[1])
+
+    def _marks(self, text: str, spans: Sequence[Span], items: Sequence[Item]) -> list[str]:
+        """The period that the model reads behind each sentence; none behind placeholders, and where it is too much."""
+        if not self._period:
+            return [""] * len(spans)
+        counts = self._count([text[start:end] + self._period for start, end in spans])
+        return [
+            self._period
+            if count <= self._limit and lacks_period(text[start:end]) and not overlapping(items, end - 1, end)
+            else ""
+            for (start, end), count in zip(spans, counts, strict=True)
+        ]
 
     def _count(self, texts: list[str]) -> list[int]:
         return [len(ids) for ids in self.translator.source_tokenizer.encode_batch(texts, special_tokens=True)]
@@ -214,46 +236,11 @@ class TextTranslator:
         ]
 
 
-def _sentence(block: Block, span: Span, items: Sequence[Item], *, is_upper: bool) -> PlannedSentence:
+def _sentence(block: Block, span: Span, items: Sequence[Item], mark: str, *, is_upper: bool) -> PlannedSentence:
     own = tuple(item for item in overlapping(items, *span) if span[0] <= item.start and item.end <= span[1])
     tags = frozenset(inner_tags(block, *span))
     placeholders = [item for item in own if not item.is_term]
     bare = None
     if placeholders:
-        bare = _reading(block, span, own, is_upper=is_upper, without=True)
-    return PlannedSentence(block, span, own, tags, _reading(block, span, own, is_upper=is_upper), bare)
-
-
-def _without_items(text: str, span: Span, items: Sequence[Item]) -> str:
-    """A sentence with spaces in place of its placeholders."""
-    start, end = span
-    sentence = text[start:end]
-    for item in overlapping(items, start, end):
-        if not item.is_term:
-            first, last = max(item.start, start) - start, min(item.end, end) - start
-            sentence = sentence[:first] + " " * (last - first) + sentence[last:]
-    return sentence
-
-
-def _reading(block: Block, span: Span, items: Sequence[Item], *, is_upper: bool, without: bool = False) -> Reading:
-    """What the model reads of a sentence, with or without placeholders."""
-    start, end = span
-    text = block.text[start:end]
-    if is_upper:
-        lower = lowered(_without_items(block.text, span, items))
-        text = "".join(old if new.isspace() else new for old, new in zip(text, lower, strict=True))
-    if not without and not block.is_markup:
-        return Reading(text, range(start, end + 1), is_upper)
-    kept: list[int] = []
-    for place in range(start, end):
-        if without and any(item.start <= place < item.end and not item.is_term for item in items):
-            continue
-        is_space = block.text[place].isspace()
-        if not is_space or (kept and not block.text[kept[-1]].isspace()):
-            kept.append(place)
-    while kept and block.text[kept[-1]].isspace():
-        kept.pop()
-    read = "".join(text[place - start] for place in kept)
-    if block.is_markup:
-        read = "".join(" " if character.isspace() else character for character in read)
-    return Reading(read, (*kept, end), is_upper)
+        bare = read(block, span, own, is_upper=is_upper, without=placeholders, mark=mark)
+    return PlannedSentence(block, span, own, tags, read(block, span, own, is_upper=is_upper, mark=mark), bare, mark)

@@ -108,6 +108,7 @@ def aligned(
     attention: Attention | None,
     tokenizers: tuple[Tokenizer, Tokenizer],
     finish: Finish,
+    mark: str = "",
 ) -> AlignedSentence:
     """Divide a translation into words.
 
@@ -118,6 +119,7 @@ def aligned(
         attention: its attention weights; without them, each word belongs to the source word at the same place.
         tokenizers: those of source and target.
         finish: how the translation is changed.
+        mark: the end of the text that its sentence does not have.
     """
     text = hypothesis.text
     ends = _target_ends(tokenizers[1], hypothesis)
@@ -144,10 +146,13 @@ def aligned(
     if finish.added and words:
         mark = finish.added.lstrip()
         words.append(Word(mark, finish.added[: -len(mark)], np.zeros(len(spans), np.float32)))
-    if words and not words[-1].text.isalnum() and not source[-1:].isalnum():  # final punctuation attends to anything
+    own = source.removesuffix(mark)
+    if words and not words[-1].text.isalnum() and not own[-1:].isalnum():  # final punctuation attends to anything
         words[-1] = replace(words[-1], shares=np.eye(len(spans), dtype=np.float32)[-1])
-    tokens = [(offsets[start], offsets[end - 1] + 1 if end > start else offsets[start]) for start, end in spans]
-    source_words = [(offsets[match.start()], offsets[match.end() - 1] + 1) for match in WORD.finditer(source)]
+    tokens = [
+        (offsets[start], offsets[end - 1] + 1 if start < min(end, len(own)) else offsets[start]) for start, end in spans
+    ]
+    source_words = [(offsets[match.start()], offsets[match.end() - 1] + 1) for match in WORD.finditer(own)]
     end = "" if finish.added and words else text[place : finish.keep]
     return AlignedSentence(words, end, tokens, source_words)
 

@@ -152,6 +152,16 @@ def test_words_are_linked_by_pointer_and_keyboard(page: Any) -> None:
     assert page.text_content("#spoken").startswith(f"{words[1]} from ")
 
 
+def test_wrong_numbers_are_marked_and_said(page: Any) -> None:
+    translate(page, "The machine 5 and 6.")
+    page.wait_for_selector("#output > .wrong")
+    assert "Check the numbers: 14" in page.get_attribute("#output > .wrong", "title")
+    assert page.text_content("#status") == "Check the numbers: 14"
+    translate(page, TEXT)
+    page.wait_for_selector("#output > .wrong", state="detached")
+    assert page.text_content("#status") == ""
+
+
 def test_sentences_are_shaded_by_confidence(page: Any) -> None:
     translate(page, TEXT)
     title = page.get_attribute("#output > span", "title")

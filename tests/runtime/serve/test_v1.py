@@ -71,6 +71,8 @@ def test_texts_are_translated_with_options_and_scores(client: Client, translator
     assert (empty["text"], number["text"]) == ("", "7")
     assert not empty["sentences"]
     assert set(number["sentences"][0]) == {"source", "target"}
+    (wrong,) = ask(client, texts=["The machine 5 and 6."]).json["translations"][0]["sentences"]
+    assert wrong["wrong_numbers"] == ["14"]
 
 
 def test_words_are_aligned_by_attention(client: Client) -> None:

@@ -49,6 +49,14 @@ def test_json_has_confidence_and_alignment(small_bundle: Path, text_translator: 
     assert record["sentences"][-1]["is_copied"]
 
 
+def test_json_says_which_numbers_are_wrong(small_bundle: Path, text_translator: TextTranslator) -> None:
+    text = "The machine 5 and 6."
+    (expected,) = text_translator.translate([text])
+    record = json.loads(run("translate", small_bundle, "--split", "--json", text).stdout)
+    assert [sentence["wrong_numbers"] for sentence in record["sentences"]] == [["14"]]
+    assert expected.sentences[0].wrong_numbers == ("14",)
+
+
 def test_html_is_one_document(small_bundle: Path, text_translator: TextTranslator, tmp_path: Path) -> None:
     (expected,) = text_translator.translate([PAGE], format="html")
     source, target = tmp_path / "page.html", tmp_path / "out.html"

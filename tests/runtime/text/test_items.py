@@ -123,7 +123,7 @@ def test_placeholders_whose_quotation_marks_are_lost_are_apart(text: str, target
     item = Item(start, start + 2, "%1", "%1")
     tokens = [(0, 3), (start, start + 2), (len(text) - 3, len(text))]
     words = [Word(word, "", np.eye(3, dtype=np.float32)[place]) for word, place in zip(target, (0, 2), strict=True)]
-    sentence = restored(AlignedSentence(words, "", tokens, tokens), [item], text, 0, is_bare=True)
+    sentence = restored(AlignedSentence(words, "", tokens, tokens), [item], text, 0, [item])
     assert joined(sentence.words, "") == expected
 
 

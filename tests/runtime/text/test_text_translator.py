@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from edgeformer_runtime.text.options import Format, TextOptions
 from edgeformer_runtime.text.surface import finish, in_capitals, lowered, mixed_words, without_repeats
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
+from tests.bundles import copy_of, edit_manifest
 from tests.runtime.text.attended import text_translator as word_translator
 from tests.runtime.text.copies import join
 
@@ -101,6 +103,50 @@ def test_every_word_is_where_its_spans_say(format: Format, text: str) -> None:
                 assert (html.unescape(shown) if format == "html" else shown) == word.text
             if word.source is not None and word.text == "chien":
                 assert source[slice(*word.source)] == "dog"
+
+
+class TestPeriod:
+    """Sentences without final punctuation, for models that need it."""
+
+    @pytest.fixture
+    def needy(self, small_bundle: Path, tmp_path: Path, device: str) -> Translator:
+        bundle = edit_manifest(copy_of(small_bundle, tmp_path), lambda tree: tree["text"].update(needs_period=True))
+        return Translator.open(bundle, device=device, threads=1)
+
+    def test_the_model_reads_a_period_where_none_is(self, needy: Translator, translator: Translator) -> None:
+        text = "the dog runs\nThe dog runs!\nthe  dogs:\nthe {name}\nthe (old) dog (2)\ndog 5"
+        plan = TextTranslator(needy).split(text)
+        read = ["the dog runs.", "The dog runs!", "the  dogs:", "the {name}", "the (old) dog (2).", "dog 5."]
+        assert plan.sentences == read
+        for other in (TextTranslator(needy, TextOptions(add_period=False)), TextTranslator(translator)):
+            assert other.split(text).sentences == text.split("\n")
+        assert TextTranslator(needy).split("<b>the</b> dog", format="html").sentences == ["the dog."]
+
+    @pytest.mark.parametrize("match_surface", [True, False])
+    def test_the_translation_loses_its_final_punctuation(self, needy: Translator, *, match_surface: bool) -> None:
+        texts = TextTranslator(needy, TextOptions(match_surface=match_surface))
+        for target in ("le chien court.", "le chien court", "le chien court\u00a0!", "le chien court…"):
+            assert join(texts.split("the dog runs"), {"the dog runs.": target}.__getitem__).text == "le chien court"
+        assert join(texts.split("the dog runs."), lambda _: "le chien court.").text == "le chien court."
+        assert join(texts.split("dogs etc"), lambda _: "chiens etc.").text == "chiens etc."
+
+    def test_a_sentence_that_would_be_too_long_is_read_as_it_is(self, needy: Translator) -> None:
+        sentence = " ".join(["dog"] * 12)
+        count = len(needy.source_tokenizer.encode_batch([sentence], special_tokens=True)[0])
+        for limit, mark in ((count, ""), (count + 1, ".")):
+            texts = TextTranslator(needy, TextOptions(max_sentence_tokens=limit))
+            assert texts.split(sentence).sentences == [sentence + mark]
+
+    @pytest.mark.parametrize("text", ["the red dog runs", "the {name} dog", "the 12 dogs run"])
+    def test_words_come_from_the_sentence(self, text: str) -> None:
+        texts = word_translator(word_details=True)
+        texts._period = "."
+        (result,) = texts.translate([text])
+        (sentence,) = result.sentences
+        assert not result.text.endswith(".")
+        for word in sentence.words:
+            assert result.text[slice(*word.target)] == word.text
+            assert word.source is None or 0 <= word.source[0] < word.source[1] <= len(text)
 
 
 class TestCapitals:

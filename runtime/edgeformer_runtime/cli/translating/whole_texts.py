@@ -181,6 +181,7 @@ def _sentence_record(source: str, sentence: SentenceTranslation, text: str) -> d
         "target_span": sentence.target,
         "is_copied": sentence.translation is None,
         "confidence": sentence.confidence,
+        "wrong_numbers": sentence.wrong_numbers,
         "words": [
             {
                 "text": word.text,

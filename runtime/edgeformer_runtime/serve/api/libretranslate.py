@@ -50,7 +50,7 @@ async def translate_text(request: Request) -> Response:
     changes = {"n_best": count + 1, "return_alternatives": True} if count and format == "text" else {}
     job = Job(texts, route, format, changes=changes, seconds=context.settings.request_seconds)
     results = await finished(request, context.service.translate(job), job.seconds)
-    ranks = [list(dict.fromkeys(result.text for result in rank)) for rank in results]
+    ranks = [[result.text for result in rank] for rank in results]
     answer: dict[str, Any] = {"translatedText": [rank[0] for rank in ranks]}
     if found:
         answer["detectedLanguage"] = [found] * len(texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -88,6 +89,8 @@ class Sentence(Struct, omit_defaults=True):
     """Normalized log-probability."""
     confidence: float | None = None
     """Geometric mean of the probabilities of the tokens, from 0 to 1."""
+    wrong_numbers: Sequence[str] = ()
+    """Digits of numbers that the translation lacks, or has although the source does not."""
     words: list[WordLink] | None = None
 
 

@@ -138,7 +138,7 @@ def _described(asked: _Asked, ranks: Sequence[TextTranslation]) -> TranslatedTex
     best, *others = ranks
     sentences = []
     for sentence in best.sentences:
-        described = Sentence(sentence.source, sentence.target)
+        described = Sentence(sentence.source, sentence.target, wrong_numbers=sentence.wrong_numbers)
         if asked.body.alignments:
             described.words = _links(sentence)
         if asked.body.scores and sentence.translation:

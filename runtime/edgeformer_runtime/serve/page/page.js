@@ -83,11 +83,15 @@ function show(translation) {
   let done = 0;
   state.words = [];
   state.links = translation.sentences.flatMap((sentence) => sentence.words || []);
-  for (const { target: [start, end], confidence } of translation.sentences) {
+  for (const { target: [start, end], confidence, wrong_numbers: wrong } of translation.sentences) {
     nodes.push(characters.slice(done, start).join(""));
     const sentence = document.createElement("span");
     sentence.className = confidence === undefined ? "" : confidence < 0.4 ? "low" : confidence < 0.7 ? "middle" : "high";
     if (confidence !== undefined) sentence.title = `Confidence ${Math.round(100 * confidence)} %`;
+    if (wrong) {
+      sentence.classList.add("wrong");
+      sentence.title = [sentence.title, `Check the numbers: ${wrong.join(", ")}`].filter(Boolean).join("; ");
+    }
     let offset = start;
     for (const part of characters.slice(start, end).join("").split(/(\s+)/)) {
       const length = [...part].length;
@@ -150,7 +154,8 @@ async function translate() {
     state.detected = answer.source;
     if (source === "auto") $("detected").textContent = `Detected: ${nameOf(answer.source)}`;
     showModels(answer.models || []);
-    say("");
+    const wrong = answer.translations[0].sentences.flatMap((sentence) => sentence.wrong_numbers || []);
+    say(wrong.length ? `Check the numbers: ${wrong.join(", ")}` : "", wrong.length > 0);
     if ($("others").open) alternatives();
   } catch (error) {
     if (error.name === "AbortError") return;

@@ -1,0 +1,1 @@
+"""Numbers: whether a translation has those of its source, and how its language writes them."""

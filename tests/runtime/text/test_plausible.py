@@ -1,0 +1,58 @@
+"""Which alternatives are shown."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeformer_runtime.source import Source
+from edgeformer_runtime.text.results import MIN_RELATIVE_CONFIDENCE, TextTranslation, distinct, look, plausible
+from edgeformer_runtime.translator import TextHypothesis, Translation
+
+
+def translation(*hypotheses: tuple[str, float]) -> Translation:
+    return Translation(
+        Source("", ()),
+        tuple(TextHypothesis(text, (), (), 0.0, True, (math.log(confidence),)) for text, confidence in hypotheses),
+    )
+
+
+def texts(*hypotheses: tuple[str, float]) -> list[str]:
+    return [hypothesis.text for hypothesis in plausible(translation(*hypotheses)).hypotheses]
+
+
+def test_alternatives_are_nearly_as_sure_as_the_best() -> None:
+    assert texts(("a", 0.9), ("b", 0.55), ("c", 0.5)) == ["a", "b"]
+    assert texts(("a", 0.2), ("b", 0.9), ("c", 0.5)) == ["a", "b"], "the first is the translation itself"
+
+
+def test_they_differ_in_more_than_white_space_and_case() -> None:
+    assert texts(("Un chien !", 0.9), ("un chien!", 0.9), ("Un\u00a0chien !", 0.9), ("Un chat !", 0.9)) == [
+        "Un chien !",
+        "Un chat !",
+    ]
+
+
+def test_without_scores_none_is_left_out() -> None:
+    hypotheses = tuple(TextHypothesis(text, (), (), 0.0, True) for text in ("a", "b"))
+    assert len(plausible(Translation(Source("", ()), hypotheses)).hypotheses) == 2
+    assert plausible(Translation(Source("", ()), ())).hypotheses == ()
+
+
+SOME = st.lists(st.tuples(st.text("aA b\u00a0", max_size=4), st.floats(0.01, 1)), min_size=1, max_size=6)
+
+
+@given(SOME)
+def test_whatever_is_left_out_is_worse_or_the_same(hypotheses: list[tuple[str, float]]) -> None:
+    before, after = translation(*hypotheses), plausible(translation(*hypotheses))
+    assert after.hypotheses[0] == before.hypotheses[0]
+    looks = [look(hypothesis.text) for hypothesis in after.hypotheses]
+    assert len(set(looks)) == len(looks)
+    best = max(confidence for _, confidence in hypotheses)
+    for text, confidence in hypotheses:
+        assert look(text) in looks or confidence < MIN_RELATIVE_CONFIDENCE * best * 1.000001
+    joined = [TextTranslation(text, ()) for text, _ in hypotheses]
+    assert [look(one.text) for one in distinct(joined)] == list(dict.fromkeys(look(one.text) for one in joined))
+    assert distinct(joined)[0] is joined[0]
