@@ -19,7 +19,7 @@ from edgeformer_runtime.errors import ConfigError, InputError
 from edgeformer_runtime.files import atomic_file
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
+    from edgeformer_runtime.decoding.options import DecodeOptions
     from edgeformer_runtime.distributed.ray_workers import RayWorkers, Work
     from edgeformer_runtime.text.options import TextOptions
     from edgeformer_runtime.translator import Translator
@@ -98,13 +98,13 @@ def translated_lines(
 
 
 def translated_text_lines(
-    translator: Translator, block: Block, *, text_options: TextOptions, search: DecodeChanges, as_json: bool
+    translator: Translator, block: Block, *, text_options: TextOptions, decoding: DecodeOptions, as_json: bool
 ) -> BlockOutput:
     """Translate lines of several sentences each."""
     from edgeformer_runtime.text.text_translator import TextTranslator
 
     texts = TextTranslator(translator, text_options)
-    return BlockOutput("".join(written_texts(texts, block.lines, "text", search, as_json=as_json)), [])
+    return BlockOutput("".join(written_texts(texts, block.lines, "text", decoding, as_json=as_json)), [])
 
 
 def translate_file(

@@ -89,13 +89,13 @@ def test_sentences_of_other_scripts() -> None:
 
 def test_without_sentencex_lines_are_sentences_and_a_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    segmentation._segmenter.cache_clear()
+    segmentation.segmenter.cache_clear()
     try:
         with pytest.warns(UserWarning, match=r"pip install 'edgeformer\[text\]'"):
             assert sentences("One. Two.\n- Three.") == ["One. Two.", "Three."]
         assert sentences("One. Two.") == ["One. Two."]  # warned once
     finally:
-        segmentation._segmenter.cache_clear()
+        segmentation.segmenter.cache_clear()
 
 
 class TestLongSentences:
