@@ -16,6 +16,7 @@ from msgspec.structs import replace as replace_field
 from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.bundle.signature import Key
+from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, check_count
@@ -25,6 +26,7 @@ from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
 from edgeformer_runtime.engine.cpus import divide_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError, StoppedError
+from edgeformer_runtime.language_codes import chosen_code
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.scores import Score, score_targets
 from edgeformer_runtime.source import Source, encode_sources
@@ -184,15 +186,16 @@ class Translator(Generic[SessionT_co]):
             truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
             trusted_keys: public keys, one of which must have signed the bundle; see
                 :func:`~edgeformer_runtime.bundle.open.open_bundle`, which takes them if the bundle is opened before.
-            source_language: code of the language to translate from, if the model has several; by default, the bundle's.
-            target_language: code of the language to translate to, if the model has several; by default, the bundle's.
+            source_language: language to translate from, as a BCP 47 tag or a code of the model; by default, the
+                bundle's.
+            target_language: language to translate to.
             shortlist: restrict searches to the tokens of the bundle's shortlist, if it has one.
 
         Raises:
             BundleError: the bundle is missing, damaged, not signed by a trusted key, or incompatible with this runtime.
             ConfigError: a key cannot be read, or ``edgeformer[sign]`` is not installed.
             DeviceError: the device is unknown, or not supported by the installed onnxruntime.
-            OptionError: ``threads`` or ``workers`` is out of range.
+            OptionError: ``threads`` or ``workers`` is out of range, or the model does not have a language.
         """
         check_count("workers", workers, 0, MAX_WORKERS)
         check_count("threads", threads, 0, MAX_THREADS)
@@ -210,7 +213,8 @@ class Translator(Generic[SessionT_co]):
         manifest = bundle.manifest
         _check_tokenizers(bundle, source, target)
         defaults = DecodeOptions(**asdict(generation))
-        languages = source_language or manifest.source_language, target_language or manifest.target_language
+        own = manifest.source_language, manifest.target_language
+        languages = _chosen(manifest.text, own, (source_language or own[0], target_language or own[1]))
         return Translator(session, source, target, defaults, workers=workers, truncate=truncate, languages=languages)
 
     @property
@@ -219,14 +223,10 @@ class Translator(Generic[SessionT_co]):
         return self.session.bundle
 
     def with_languages(self, source_language: str = "", target_language: str = "") -> Translator[SessionT_co]:
-        """Return a translator between other languages, which shares this one's model.
-
-        Args:
-            source_language: code of the language to translate from.
-            target_language: code of the language to translate to.
+        """Return a translator between other languages, which shares this one's model; see :meth:`open`.
 
         Raises:
-            OptionError: the model needs a language that it does not have.
+            OptionError: the model does not have a language, or needs one that is not given.
         """
         return Translator(
             self.session,
@@ -235,7 +235,7 @@ class Translator(Generic[SessionT_co]):
             self.defaults,
             workers=self.workers,
             truncate=self.truncate,
-            languages=(source_language, target_language),
+            languages=_chosen(self.source_tokenizer.text, self.languages, (source_language, target_language)),
         )
 
     def close(self) -> None:
@@ -646,6 +646,12 @@ def _changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:
         plural = "s" if len(unknown) > 1 else ""
         raise OptionError(f"Unknown option{plural} {', '.join(unknown)}. Valid options: {', '.join(valid)}.")
     return replace(options, **changes)
+
+
+def _chosen(text: TextFormat, own: tuple[str, str], given: tuple[str, str]) -> tuple[str, str]:
+    """Codes of the model's languages that are meant."""
+    sources, targets = text.between(*own)
+    return chosen_code("source_language", given[0], sources), chosen_code("target_language", given[1], targets)
 
 
 def _check_tokenizers(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> None:

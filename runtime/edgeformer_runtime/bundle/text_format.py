@@ -49,6 +49,22 @@ class TextFormat(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
         """Names of the padding, unknown, start and end tokens."""
         return self.pad, self.unk, self.bos, self.eos
 
+    def between(self, source_language: str, target_language: str) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the codes of the languages that a model translates from and to: all that it has tokens for, where it
+        takes or needs one, else its own; none if they are not known.
+
+        Args:
+            source_language: the language that the model translates from by default, or empty.
+            target_language: the language that it translates to by default, or empty.
+        """
+        own, affixes = frozenset(self.languages), {*self.source_prefix, *self.source_suffix, *self.target_prefix}
+        pair = (SOURCE_LANGUAGE, source_language), (TARGET_LANGUAGE, target_language)
+        sources, targets = (
+            own if placeholder in affixes or (own and not code) else frozenset({code} - {""})
+            for placeholder, code in pair
+        )
+        return sources, targets
+
     def resolved(self, tokens: Sequence[str], source_language: str, target_language: str) -> tuple[str, ...]:
         """Replace the placeholders in a prefix or suffix by the tokens of languages.
 

@@ -133,6 +133,18 @@ def test_a_language_of_two_codes_is_listed_once(small_bundle: Path, tmp_path: Pa
         assert client.context.service.route("eng_Latn", "fr")
 
 
+def test_languages_are_found_by_their_tags(client: Client, translator: Translator) -> None:
+    expected = client.json("/translate", pair()).json
+    for source, target in (("en-US", "fr-CA"), ("eng_Latn", "fra"), ("EN", "fr_FR")):
+        assert client.json("/translate", pair(source=source, target=target)).json == expected
+        for model in ("", "en-fr"):
+            body = {"texts": [TEXT], "source": source, "target": target, "model": model}
+            answer = client.json("/v1/translate", body).json
+            assert (answer["source"], answer["target"]) == ("en", "fr")
+    wrong = client.json("/v1/translate", {"texts": [TEXT], "source": "en", "target": "de-CH", "model": "en-fr"})
+    assert (wrong.status, "does not translate" in wrong.error) == (400, True)
+
+
 def test_languages_are_chained_aliased_and_equal_ones_are_copied(client: Client, translator: Translator) -> None:
     (english,) = translated(translator, "Der Hund.")
     answer = client.json("/translate", {"q": "Der Hund.", "source": "de", "target": "fr"}).json

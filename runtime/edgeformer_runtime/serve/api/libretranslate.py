@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from edgeformer_runtime.language_codes import public_code
 from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.api.fields import Fields, read_fields
 from edgeformer_runtime.serve.api.files import EXTENSIONS
@@ -78,11 +79,9 @@ async def list_languages(request: Request) -> Response:
     return json_response(
         [
             {
-                "code": languages.public_code(code),
+                "code": public_code(code),
                 "name": languages.language_name(code),
-                "targets": [
-                    languages.public_code(target) for target in service.workspace.targets(code) if target in shown
-                ],
+                "targets": [public_code(target) for target in service.workspace.targets(code) if target in shown],
             }
             for code in sorted(shown)
         ]
@@ -118,7 +117,7 @@ async def frontend_settings(request: Request) -> Response:
 
 def _language(code: str) -> dict[str, str]:
     name = "Auto Detect" if code == "auto" else languages.language_name(code)
-    return {"code": languages.public_code(code), "name": name}
+    return {"code": public_code(code), "name": name}
 
 
 @endpoint

@@ -16,9 +16,8 @@ from starlette.routing import Route
 
 from edgeformer_runtime.contract import ATTENTION_FILE
 from edgeformer_runtime.errors import DataError
-from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.api.openapi import OPENAPI
-from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
+from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair, model_codes
 from edgeformer_runtime.serve.api.types import (
     ModelInfo,
     Models,
@@ -88,11 +87,10 @@ async def _asked(request: Request, context: Context) -> _Asked:
         source, target, *_ = await asyncio.to_thread(
             chosen_pair, context.service, source, target, body.texts, body.format
         )
-    known = {*context.service.sources, *context.service.targets}
     changes = msgspec.to_builtins(body.options)
     changes |= {"return_token_scores": True} if body.scores and not body.stream else {}
     changes |= {"return_attention": True} if body.alignments and not body.stream else {}
-    source, target = languages.model_code(source, known), languages.model_code(target, known)
+    source, target = model_codes(context.service, source, target)
     route = context.service.route(source, target, body.model)
     job = Job(
         body.texts,
