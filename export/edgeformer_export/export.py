@@ -19,6 +19,7 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
 from edgeformer_export.card import model_card
+from edgeformer_export.confidence import min_confidence
 from edgeformer_export.model_graphs import ModelGraphs, Passes
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
@@ -37,7 +38,7 @@ from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.choice import Choice
-from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialTokens, Target, TokenizerFiles
+from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialTokens, Target, TokenizerFiles, Traits
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.bundle.provenance import Provenance, TrainingRecord
@@ -126,10 +127,12 @@ def export_run(
         with Translator.open(folder, shortlist=False) as translator:
             parity = _compare(model_graphs, translator, precision, progress, force=force)
             golden, cost = _examples(model_graphs, translator, shortlist, progress)
+        with Translator.open(folder) as listing:  # with its shortlist, as texts are translated
+            traits = Traits(min_confidence=min_confidence(listing, golden_texts(model_graphs.pairs)))
         golden = _with_inner(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
         report = msgspec.structs.replace(manifest.report, parity=parity, choice=choice, shortlist=cost)
-        manifest = msgspec.structs.replace(manifest, report=report)
+        manifest = msgspec.structs.replace(manifest, report=report, traits=traits)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
         nbytes = open_bundle(folder).nbytes
@@ -291,7 +294,7 @@ def _examples(
 ) -> tuple[Golden, ShortlistReport | None]:
     """Make golden examples, without and with shortlist, and measure what the shortlist costs."""
     progress(EXAMPLES, 0.0)
-    golden = make_golden(translator, _golden_texts(model_graphs.pairs))
+    golden = make_golden(translator, golden_texts(model_graphs.pairs))
     progress(EXAMPLES, 0.6)
     if shortlist is None:
         return golden, None
@@ -309,7 +312,7 @@ def _with_inner(model_graphs: ModelGraphs, translator: Translator, golden: Golde
     return record_inner(model, translator.bundle, golden, modules, translator.session.device)
 
 
-def _golden_texts(pairs: Sequence[SamplePair]) -> list[str]:
+def golden_texts(pairs: Sequence[SamplePair]) -> list[str]:
     """List candidates for golden examples, from shortest to longest."""
     return spread(sorted({pair.text for pair in pairs}, key=lambda text: (len(text), text)), GOLDEN_CANDIDATES)
 

@@ -121,6 +121,11 @@ class Translation:
         return self.best.score
 
 
+MIN_CONFIDENCE = 0.4
+"""Confidence below which a sentence is doubtful, for bundles in which it was not measured: the translations of
+unreadable text by small models have less, and most of those of text that they were made for have more."""
+
+
 class Translator(Generic[SessionT_co]):
     """A model with its tokenizers, ready to translate. Thread-safe.
 
@@ -136,6 +141,7 @@ class Translator(Generic[SessionT_co]):
         workers: number of batches that a call decodes concurrently.
         truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
         languages: codes of the languages to translate from and to, for models with several.
+        min_confidence: confidence below which the translation of a sentence is doubtful.
 
     Raises:
         OptionError: ``workers`` is out of range, or the model needs a language that it does not have.
@@ -151,6 +157,7 @@ class Translator(Generic[SessionT_co]):
         workers: int = 1,
         truncate: bool = False,
         languages: tuple[str, str] = ("", ""),
+        min_confidence: float = MIN_CONFIDENCE,
     ) -> None:
         check_count("workers", workers, 1, MAX_WORKERS)
         self.session = session.with_prefix(target_tokenizer.target_prefix(*languages))
@@ -160,6 +167,7 @@ class Translator(Generic[SessionT_co]):
         self.languages = languages
         """Codes of the languages to translate from and to; empty if they are not known."""
         self.defaults, self.workers, self.truncate = defaults, workers, truncate
+        self.min_confidence = min_confidence
 
     @staticmethod
     def open(
@@ -215,7 +223,17 @@ class Translator(Generic[SessionT_co]):
         defaults = DecodeOptions(**asdict(generation))
         own = manifest.source_language, manifest.target_language
         languages = _chosen(manifest.text, own, (source_language or own[0], target_language or own[1]))
-        return Translator(session, source, target, defaults, workers=workers, truncate=truncate, languages=languages)
+        measured = manifest.traits.min_confidence
+        return Translator(
+            session,
+            source,
+            target,
+            defaults,
+            workers=workers,
+            truncate=truncate,
+            languages=languages,
+            min_confidence=MIN_CONFIDENCE if measured is None else measured,
+        )
 
     @property
     def bundle(self: Translator[OnnxSession]) -> Bundle:
@@ -235,6 +253,7 @@ class Translator(Generic[SessionT_co]):
             self.defaults,
             workers=self.workers,
             truncate=self.truncate,
+            min_confidence=self.min_confidence,
             languages=_chosen(self.source_tokenizer.text, self.languages, (source_language, target_language)),
         )
 

@@ -22,7 +22,7 @@ from edgeformer_runtime.cli.distributed import (
     translated_text_lines,
     uses_ray,
 )
-from edgeformer_runtime.cli.output import atomic_text, console, refuse_input
+from edgeformer_runtime.cli.output import atomic_text, console, print_warnings, refuse_input
 from edgeformer_runtime.cli.terminal import visible
 from edgeformer_runtime.cli.text_input import line_blocks
 from edgeformer_runtime.cli.translating.chosen_input import (
@@ -35,10 +35,9 @@ from edgeformer_runtime.cli.translating.chosen_input import (
 )
 from edgeformer_runtime.cli.translating.line_output import json_line, plain_lines, truncation_note
 from edgeformer_runtime.cli.translating.whole_texts import (
+    TextWork,
     text_decoding,
     text_translator,
-    translated_document,
-    translated_texts,
 )
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.files import atomic_file
@@ -191,21 +190,18 @@ def _translate_texts(
 ) -> None:
     """Translate lines of text, or a document."""
     texts = text_translator(translator, whole, as_json=as_json)
-    decoding = text_decoding(texts, search)
-    if chosen.kind:
-        content = translated_document(texts, chosen, decoding, as_json=as_json)
-        if output_file is not None and chosen.kind in PACKED:
-            with atomic_file(output_file) as file:
-                file.write(content)
-            return
-        written = iter([content.decode()])
+    work = TextWork.of(texts, text_decoding(texts, search), as_json=as_json)
+    if output_file is not None and chosen.kind in PACKED:
+        content = work.document(chosen)
+        with atomic_file(output_file) as file:
+            file.write(content)
     else:
-        written = translated_texts(
-            texts, chosen, whole.get("format", "text"), decoding, as_json=as_json, keep_returns=output_file is not None
-        )
-    with _writer(output_file) as write:
-        for line in written:
-            write(line)
+        written = work.lines(chosen, whole.get("format", "text"), keep_returns=output_file is not None)
+        with _writer(output_file) as write:
+            for line in (work.document(chosen).decode(),) if chosen.kind else written:
+                write(line)
+    advice = "; --json tells which" if chosen.kind in ("", ".htm", ".html") and not as_json else ""
+    print_warnings(work.doubts.warnings(advice))
 
 
 def _translate_lines(

@@ -37,6 +37,8 @@ class TextOptions:
     they are."""
     glossary: Glossary | None = None
     """Terms with given translations."""
+    min_confidence: float | None = None
+    """Mark sentences whose confidence is less as doubtful. ``None`` is what the bundle says."""
     word_details: bool = False
     """Return the words of each translation, with their probabilities and alignment."""
 
@@ -51,6 +53,8 @@ class TextOptions:
         check_count("max_repeats", self.max_repeats, 0, MAX_OPTION)
         if self.max_repeats in (1, 2):
             raise OptionError(f"`max_repeats` must be 0 or at least 3, but is {self.max_repeats}.")
+        if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
+            raise OptionError(f"`min_confidence` must be from 0 to 1, but is {self.min_confidence}.")
         if self.capitals not in get_args(Capitals):
             raise OptionError(f"`capitals` must be one of {', '.join(get_args(Capitals))}, but is {self.capitals!r}.")
         if self.glossary is not None and not isinstance(self.glossary, Glossary):

@@ -36,6 +36,8 @@ class SentenceTranslation:
     or if token scores were not requested."""
     words: tuple[TranslatedWord, ...] = ()
     """Words of the translation, if they were requested."""
+    is_doubtful: bool = False
+    """Whether the confidence is so low that the translation may well be wrong."""
 
 
 @dataclass(frozen=True)

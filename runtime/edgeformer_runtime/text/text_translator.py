@@ -52,7 +52,10 @@ class TextTranslator:
 
     def __init__(self, translator: AnyTranslator, options: TextOptions = TextOptions()) -> None:  # noqa: B008, is frozen
         options.verify()
-        self.translator, self.options = translator, options
+        self.translator = translator
+        self.options = options
+        if options.min_confidence is None:
+            self.options = replace(options, min_confidence=translator.min_confidence)
         session = translator.session
         limit = min(session.max_source_length, max(2, session.max_target_length * 3 // 4))
         self._limit = min(session.max_source_length, options.max_sentence_tokens or limit)

@@ -118,6 +118,15 @@ def test_the_source_language_is_detected(client: Client) -> None:
     html = f'<div class="The english weather is nice today"><b>{text}</b></div>'
     answer = client.json("/translate", {"q": html, "source": "auto", "target": "en", "format": "html"}).json
     assert answer["detectedLanguage"]["language"] == "de"
+    spanish = "El perro viejo corre por la nieve profunda y ladra toda la noche."
+    for path, body in (("/translate", {"q": spanish}), ("/v1/translate", {"texts": [spanish]})):
+        refused = client.json(path, {**body, "source": "auto", "target": "fr"})
+        assert (refused.status, refused.error) == (
+            400,
+            "The text seems to be Spanish, which is not supported; choose its language if it is not",
+        )
+        assert client.json(path, {**body, "source": "en", "target": "fr"}).status == 200
+    assert client.json("/translate", {"q": "{name} 14", "source": "auto", "target": "fr"}).status == 200
     answer = client.json("/translate", {"q": "🙂 14", "source": "auto", "target": "fr"}).json
     assert answer == {"translatedText": "🙂 14", "detectedLanguage": {"confidence": 0.0, "language": "en"}}
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from edgeformer_runtime.cli.output import one_line, print_warnings
 from edgeformer_runtime.cli.text_input import line_blocks
+from edgeformer_runtime.cli.translating.doubts import Doubts
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
 
@@ -51,45 +53,51 @@ def text_decoding(translator: TextTranslator, search: DecodeChanges) -> DecodeOp
     return decoding
 
 
-def translated_texts(
-    translator: TextTranslator,
-    chosen: Chosen,
-    format: Format,
-    decoding: DecodeOptions,
-    *,
-    as_json: bool,
-    keep_returns: bool,
-) -> Iterator[str]:
-    """What is written for each text: its translation or a record, with a line end."""
-    with line_blocks(chosen.texts, chosen.file, keep_returns=keep_returns and not as_json) as blocks:
-        for block in blocks:
-            yield from written_texts(translator, block, format, decoding, as_json=as_json)
+@dataclass(frozen=True)
+class TextWork:
+    """Writes translations of texts, or records of them, and counts what is doubtful."""
 
+    translator: TextTranslator
+    decoding: DecodeOptions
+    doubts: Doubts
+    as_json: bool
 
-def written_texts(
-    translator: TextTranslator, block: list[str], format: Format, decoding: DecodeOptions, *, as_json: bool
-) -> Iterator[str]:
-    """What is written for each text of a block, with a line end."""
-    shown: Callable[[str], str] = one_line if format == "text" else str
-    for source, translation in zip(block, translator.translate(block, format=format, options=decoding), strict=True):
-        yield _record(source, translation) if as_json else shown(translation.text) + "\n"
+    @classmethod
+    def of(cls, translator: TextTranslator, decoding: DecodeOptions, *, as_json: bool) -> Self:
+        """Begin to count."""
+        return cls(translator, decoding, Doubts(translator.translator.languages[0]), as_json)
 
+    def lines(self, chosen: Chosen, format: Format, *, keep_returns: bool) -> Iterator[str]:
+        """What is written for lines of text, or texts of the command line."""
+        with line_blocks(chosen.texts, chosen.file, keep_returns=keep_returns and not self.as_json) as blocks:
+            for block in blocks:
+                yield from self.block(block, format)
 
-def translated_document(translator: TextTranslator, chosen: Chosen, decoding: DecodeOptions, *, as_json: bool) -> bytes:
-    """What is written for a document: its translation, or a record.
+    def block(self, block: list[str], format: Format = "text") -> Iterator[str]:
+        """What is written for each text of a block, with a line end."""
+        shown: Callable[[str], str] = one_line if format == "text" else str
+        translations = self.translator.translate(block, format=format, options=self.decoding)
+        for source, translation in zip(block, translations, strict=True):
+            self.doubts.add(translation)
+            yield _record(source, translation) if self.as_json else shown(translation.text) + "\n"
 
-    Raises:
-        DataError: it is damaged, or too large.
-    """
-    from edgeformer_runtime.text.documents.document import decoded
-    from edgeformer_runtime.text.documents.files import translate_content
+    def document(self, chosen: Chosen) -> bytes:
+        """What is written for a document.
 
-    name, content = _content(chosen.file)
-    written, translations = translate_content(translator, content, name, decoding, chosen.kind)
-    if as_json:
-        _, source = decoded(content, f"`{name}`")
-        return _record(source, translations[0]).encode()
-    return written
+        Raises:
+            DataError: it is damaged, or too large.
+        """
+        from edgeformer_runtime.text.documents.document import decoded
+        from edgeformer_runtime.text.documents.files import translate_content
+
+        name, content = _content(chosen.file)
+        written, translations = translate_content(self.translator, content, name, self.decoding, chosen.kind)
+        for translation in translations:
+            self.doubts.add(translation)
+        if self.as_json:
+            _, source = decoded(content, f"`{name}`")
+            return _record(source, translations[0]).encode()
+        return written
 
 
 def _content(file: Path | None) -> tuple[str, bytes]:
@@ -116,6 +124,7 @@ def _sentence_record(source: str, sentence: SentenceTranslation, text: str) -> d
         "target_span": sentence.target,
         "is_copied": sentence.translation is None,
         "confidence": sentence.confidence,
+        "is_doubtful": sentence.is_doubtful,
         "words": [
             {
                 "text": word.text,

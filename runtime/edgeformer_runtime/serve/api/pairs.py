@@ -11,6 +11,7 @@ from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.context import Context
 from edgeformer_runtime.serve.errors import ApiError
 from edgeformer_runtime.serve.service import Service
+from edgeformer_runtime.text.languages import detect_languages
 from edgeformer_runtime.text.markup import readable
 from edgeformer_runtime.text.options import Format
 from edgeformer_runtime.workspace.workspace import Hop
@@ -57,6 +58,11 @@ def chosen_pair(
     if source.lower() == "auto":
         texts = list(map(readable, texts)) if format == "html" else texts
         found = detected(service, texts)[0] if any(map(str.isalpha, "".join(texts))) else UNKNOWN
+        if found is UNKNOWN and (others := detect_languages("\n".join(texts))):
+            name = languages.language_name(others[0].language)
+            raise ApiError(
+                400, f"The text seems to be {name}, which is not supported; choose its language if it is not"
+            )
         source_code, _ = model_codes(service, found["language"], target)
         if found is UNKNOWN and source_code not in known:
             source_code = service.sources[0]

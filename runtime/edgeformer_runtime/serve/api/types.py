@@ -61,7 +61,7 @@ class TranslateRequest(Struct, forbid_unknown_fields=True):
     glossary: Annotated[dict[Term, Term], Meta(max_length=1000)] = {}
     """Terms of the source language and their translations."""
     scores: bool = False
-    """Return the score and the confidence of each sentence."""
+    """Return the score and the confidence of each sentence, and whether it is doubtful."""
     alignments: bool = False
     """Return which words come from which; in plain text only."""
     stream: bool = False
@@ -88,6 +88,8 @@ class Sentence(Struct, omit_defaults=True):
     """Normalized log-probability."""
     confidence: float | None = None
     """Geometric mean of the probabilities of the tokens, from 0 to 1."""
+    is_doubtful: bool = False
+    """Whether ``confidence`` is so low that the translation may well be wrong."""
     words: list[WordLink] | None = None
 
 

@@ -158,6 +158,7 @@ def _described(asked: _Asked, ranks: Sequence[TextTranslation]) -> TranslatedTex
             described.words = _links(sentence)
         if asked.body.scores and sentence.translation:
             described.score, described.confidence = sentence.translation.score, sentence.confidence
+            described.is_doubtful = sentence.is_doubtful
         sentences.append(described)
     return TranslatedText(best.text, sentences, [other.text for other in others])
 

@@ -83,11 +83,11 @@ function show(translation) {
   let done = 0;
   state.words = [];
   state.links = translation.sentences.flatMap((sentence) => sentence.words || []);
-  for (const { target: [start, end], confidence } of translation.sentences) {
+  for (const { target: [start, end], confidence, is_doubtful: isDoubtful } of translation.sentences) {
     nodes.push(characters.slice(done, start).join(""));
     const sentence = document.createElement("span");
-    sentence.className = confidence === undefined ? "" : confidence < 0.4 ? "low" : confidence < 0.7 ? "middle" : "high";
-    if (confidence !== undefined) sentence.title = `Confidence ${Math.round(100 * confidence)} %`;
+    sentence.className = confidence === undefined ? "" : isDoubtful ? "low" : confidence < 0.7 ? "middle" : "high";
+    if (confidence !== undefined) sentence.title = `Confidence ${Math.round(100 * confidence)} %${isDoubtful ? ": may be wrong" : ""}`;
     let offset = start;
     for (const part of characters.slice(start, end).join("").split(/(\s+)/)) {
       const length = [...part].length;
