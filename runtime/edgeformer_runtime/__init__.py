@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from edgeformer_runtime.scores import Score
     from edgeformer_runtime.source import Source
+    from edgeformer_runtime.threads import in_thread
     from edgeformer_runtime.token_stream import TokenStep
     from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
 
@@ -62,6 +63,7 @@ __all__ = [
     "TokenStep",
     "Translation",
     "Translator",
+    "in_thread",
     "open_bundle",
 ]
 
@@ -82,6 +84,7 @@ _MODULES = {
         "TimedOutError",
     ),
     "decoding.options": ("DecodeOptions",),
+    "threads": ("in_thread",),
     "scores": ("Score",),
     "source": ("Source",),
     "token_stream": ("TokenStep",),

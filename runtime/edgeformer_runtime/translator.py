@@ -77,6 +77,10 @@ class TextHypothesis:
             return None
         return math.exp(math.fsum(self.token_scores) / max(1, len(self.token_scores)))
 
+    def __repr__(self) -> str:
+        score = None if self.score is None else round(self.score, 4)
+        return f"TextHypothesis({shown(self.text)}, score={score}{'' if self.finished else ', finished=False'})"
+
 
 BLANK = TextHypothesis(text="", tokens=(), ids=(), score=0.0, finished=True)
 """Translation of a blank text."""
@@ -119,6 +123,19 @@ class Translation:
     def score(self) -> float | None:
         """Score of the best hypothesis."""
         return self.best.score
+
+    def __repr__(self) -> str:
+        result = f"error={self.error!r}" if self.error is not None else ", ".join(map(repr, self.hypotheses))
+        return f"Translation({shown(self.source.text)} → {result})"
+
+
+_SHOWN = 60
+"""Characters of a text in what Python shows of it."""
+
+
+def shown(text: str) -> str:
+    """A text as Python shows it, without the end of a long one."""
+    return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")
 
 
 MIN_CONFIDENCE = 0.4
@@ -261,6 +278,10 @@ class Translator(Generic[SessionT_co]):
         """Free the model of a bundle; further calls raise :class:`SessionError`. May be called several times."""
         if isinstance(self.session, OnnxSession):
             self.session.close()
+
+    def __repr__(self) -> str:
+        model = repr(self.session.bundle) if isinstance(self.session, OnnxSession) else type(self.session).__name__
+        return f"Translator({model}, languages={self.languages}, workers={self.workers})"
 
     def __enter__(self) -> Self:
         return self

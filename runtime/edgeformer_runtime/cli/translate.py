@@ -174,7 +174,7 @@ def _work(
         return work, settings
     texts = text_translator(translator, whole, as_json=as_json)
     decoding = text_decoding(texts, search)
-    glossary = texts.options.glossary.terms if texts.options.glossary else None
+    glossary = texts.glossary.terms if texts.glossary else None
     work = partial(translated_text_lines, text_options=texts.options, decoding=decoding, as_json=as_json)
     return work, {**settings, "split": True, "glossary": glossary}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -35,7 +36,7 @@ class TextOptions:
     protect: bool = True
     """Keep placeholders, such as ``{name}``, ``%s`` and ``:emoji:``, URLs, e-mail addresses, mentions and hashtags as
     they are."""
-    glossary: Glossary | None = None
+    glossary: Glossary | Mapping[str, str] | None = None
     """Terms with given translations."""
     min_confidence: float | None = None
     """Mark sentences whose confidence is less as doubtful. ``None`` is what the bundle says."""
@@ -57,5 +58,7 @@ class TextOptions:
             raise OptionError(f"`min_confidence` must be from 0 to 1, but is {self.min_confidence}.")
         if self.capitals not in get_args(Capitals):
             raise OptionError(f"`capitals` must be one of {', '.join(get_args(Capitals))}, but is {self.capitals!r}.")
-        if self.glossary is not None and not isinstance(self.glossary, Glossary):
-            raise OptionError(f"`glossary` must be a Glossary, but is {self.glossary!r}.")
+        terms = self.glossary if isinstance(self.glossary, Mapping) else {}
+        is_known = self.glossary is None or isinstance(self.glossary, Glossary | Mapping)
+        if not is_known or not all(isinstance(word, str) for pair in terms.items() for word in pair):
+            raise OptionError(f"`glossary` must be a Glossary or a dictionary of texts, but is {self.glossary!r}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgeformer_runtime.translator import Translation
+from edgeformer_runtime.translator import Translation, shown
 
 
 @dataclass(frozen=True)
@@ -14,10 +14,10 @@ class TranslatedWord:
     text: str
     probability: float | None
     """Geometric mean of its tokens' probabilities; ``None`` for what the model did not write."""
-    source: tuple[int, int] | None
+    source_span: tuple[int, int] | None
     """Characters of the source word that it attends to most, counted from the first of the sentence; ``None`` if it
     attends to none. Without attention, this is the source word at the same place."""
-    target: tuple[int, int]
+    target_span: tuple[int, int]
     """Its characters in the text's translation, counted from the first of the sentence's."""
 
 
@@ -25,9 +25,9 @@ class TranslatedWord:
 class SentenceTranslation:
     """A sentence of a text, and its translation."""
 
-    source: tuple[int, int]
+    source_span: tuple[int, int]
     """Its characters in the source text: the first, and the one after the last."""
-    target: tuple[int, int]
+    target_span: tuple[int, int]
     """The characters of its translation in the text's translation."""
     translation: Translation | None
     """What the model wrote; ``None`` if the sentence was copied."""
@@ -39,6 +39,11 @@ class SentenceTranslation:
     is_doubtful: bool = False
     """Whether the confidence is so low that the translation may well be wrong."""
 
+    def __repr__(self) -> str:
+        confidence = "copied" if self.translation is None else self.confidence and round(self.confidence, 3)
+        doubt = ", is_doubtful=True" * self.is_doubtful
+        return f"SentenceTranslation({self.source_span} → {self.target_span}, confidence={confidence}{doubt})"
+
 
 @dataclass(frozen=True)
 class TextTranslation:
@@ -48,3 +53,6 @@ class TextTranslation:
     """The translation, with the white space, lists and markup of the source."""
     sentences: tuple[SentenceTranslation, ...]
     """Sentences in their order; not those of attributes of HTML."""
+
+    def __repr__(self) -> str:
+        return f"TextTranslation({shown(self.text)}, {len(self.sentences):,} sentences)"

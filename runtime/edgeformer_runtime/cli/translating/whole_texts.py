@@ -118,10 +118,10 @@ def _record(source: str, translation: TextTranslation) -> str:
 
 def _sentence_record(source: str, sentence: SentenceTranslation, text: str) -> dict[str, Any]:
     return {
-        "source": source[slice(*sentence.source)],
-        "text": text[slice(*sentence.target)],
-        "source_span": sentence.source,
-        "target_span": sentence.target,
+        "source": source[slice(*sentence.source_span)],
+        "text": text[slice(*sentence.target_span)],
+        "source_span": sentence.source_span,
+        "target_span": sentence.target_span,
         "is_copied": sentence.translation is None,
         "confidence": sentence.confidence,
         "is_doubtful": sentence.is_doubtful,
@@ -129,8 +129,8 @@ def _sentence_record(source: str, sentence: SentenceTranslation, text: str) -> d
             {
                 "text": word.text,
                 "probability": word.probability,
-                "source_span": word.source,
-                "target_span": word.target,
+                "source_span": word.source_span,
+                "target_span": word.target_span,
             }
             for word in sentence.words
         ],

@@ -153,7 +153,7 @@ def _described(asked: _Asked, ranks: Sequence[TextTranslation]) -> TranslatedTex
     best, *others = ranks
     sentences = []
     for sentence in best.sentences:
-        described = Sentence(sentence.source, sentence.target)
+        described = Sentence(sentence.source_span, sentence.target_span)
         if asked.body.alignments:
             described.words = _links(sentence)
         if asked.body.scores and sentence.translation:
@@ -165,11 +165,14 @@ def _described(asked: _Asked, ranks: Sequence[TextTranslation]) -> TranslatedTex
 
 def _links(sentence: SentenceTranslation) -> list[WordLink]:
     """Which words of a sentence come from which, in characters of the whole texts."""
-    source, target = sentence.source[0], sentence.target[0]
+    source, target = sentence.source_span[0], sentence.target_span[0]
     return [
-        WordLink((source + word.source[0], source + word.source[1]), (target + word.target[0], target + word.target[1]))
+        WordLink(
+            (source + word.source_span[0], source + word.source_span[1]),
+            (target + word.target_span[0], target + word.target_span[1]),
+        )
         for word in sentence.words
-        if word.source is not None
+        if word.source_span is not None
     ]
 
 
