@@ -98,7 +98,8 @@ def evaluate(
             stream.writelines(f"{one_line(line)}\n" for line in result.translations)
     if as_json:
         speed = {"beam_size": result.beam_size, "sentences_per_second": result.sentences_per_second}
-        sizes = {"split": True} if split else {"truncated_sources": result.truncated, "counters": result.counters}
+        counted = {"truncated_sources": result.truncated, "counters": result.counters}
+        sizes: dict[str, object] = {"split": True} if split else {**counted}
         sizes |= {} if predicted is None else {"perplexity": predicted}
         print_json({"model": model, "kind": kind_of(translator), "scores": result.scores, **speed, **sizes})
     else:

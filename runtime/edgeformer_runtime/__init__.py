@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edgeformer_runtime.bundle.open import Bundle, open_bundle
     from edgeformer_runtime.decoding.loop import Counters
     from edgeformer_runtime.decoding.options import DecodeOptions
+    from edgeformer_runtime.decoding.requests import in_thread
     from edgeformer_runtime.errors import (
         BundleError,
         CanceledError,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     )
     from edgeformer_runtime.scores import Score
     from edgeformer_runtime.source import Source
-    from edgeformer_runtime.threads import in_thread
     from edgeformer_runtime.token_stream import TokenStep
     from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
 
@@ -84,7 +84,7 @@ _MODULES = {
         "TimedOutError",
     ),
     "decoding.options": ("DecodeOptions",),
-    "threads": ("in_thread",),
+    "decoding.requests": ("in_thread",),
     "scores": ("Score",),
     "source": ("Source",),
     "token_stream": ("TokenStep",),

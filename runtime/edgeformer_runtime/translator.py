@@ -16,7 +16,6 @@ from msgspec.structs import replace as replace_field
 from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.bundle.signature import Key
-from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, check_count
@@ -26,7 +25,6 @@ from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
 from edgeformer_runtime.engine.cpus import divide_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, InputError, OptionError, StoppedError
-from edgeformer_runtime.language_codes import chosen_code
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.scores import Score, score_targets
 from edgeformer_runtime.source import Source, encode_sources
@@ -158,7 +156,6 @@ class Translator(Generic[SessionT_co]):
         workers: number of batches that a call decodes concurrently.
         truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
         languages: codes of the languages to translate from and to, for models with several.
-        min_confidence: confidence below which the translation of a sentence is doubtful.
 
     Raises:
         OptionError: ``workers`` is out of range, or the model needs a language that it does not have.
@@ -174,7 +171,6 @@ class Translator(Generic[SessionT_co]):
         workers: int = 1,
         truncate: bool = False,
         languages: tuple[str, str] = ("", ""),
-        min_confidence: float = MIN_CONFIDENCE,
     ) -> None:
         check_count("workers", workers, 1, MAX_WORKERS)
         self.session = session.with_prefix(target_tokenizer.target_prefix(*languages))
@@ -184,7 +180,6 @@ class Translator(Generic[SessionT_co]):
         self.languages = languages
         """Codes of the languages to translate from and to; empty if they are not known."""
         self.defaults, self.workers, self.truncate = defaults, workers, truncate
-        self.min_confidence = min_confidence
 
     @staticmethod
     def open(
@@ -239,18 +234,14 @@ class Translator(Generic[SessionT_co]):
         _check_tokenizers(bundle, source, target)
         defaults = DecodeOptions(**asdict(generation))
         own = manifest.source_language, manifest.target_language
-        languages = _chosen(manifest.text, own, (source_language or own[0], target_language or own[1]))
-        measured = manifest.traits.min_confidence
-        return Translator(
-            session,
-            source,
-            target,
-            defaults,
-            workers=workers,
-            truncate=truncate,
-            languages=languages,
-            min_confidence=MIN_CONFIDENCE if measured is None else measured,
-        )
+        languages = manifest.text.chosen(own, (source_language or own[0], target_language or own[1]))
+        return Translator(session, source, target, defaults, workers=workers, truncate=truncate, languages=languages)
+
+    @property
+    def min_confidence(self) -> float:
+        """Confidence below which the translation of a sentence is doubtful."""
+        measured = self.session.bundle.manifest.traits.min_confidence if isinstance(self.session, OnnxSession) else None
+        return MIN_CONFIDENCE if measured is None else measured
 
     @property
     def bundle(self: Translator[OnnxSession]) -> Bundle:
@@ -270,8 +261,7 @@ class Translator(Generic[SessionT_co]):
             self.defaults,
             workers=self.workers,
             truncate=self.truncate,
-            min_confidence=self.min_confidence,
-            languages=_chosen(self.source_tokenizer.text, self.languages, (source_language, target_language)),
+            languages=self.source_tokenizer.text.chosen(self.languages, (source_language, target_language)),
         )
 
     def close(self) -> None:
@@ -380,7 +370,7 @@ class Translator(Generic[SessionT_co]):
         **changes: Unpack[DecodeChanges],
     ) -> Iterator[Translation]:
         """Translate a stream of any length in order, ``chunk`` texts at a time; see :meth:`translate`."""
-        _refuse_string(texts)
+        refuse_string(texts)
         if not isinstance(chunk, int) or chunk < 1:
             raise OptionError(f"`chunk` must be at least 1, but is {chunk}.")
         iterator = iter(texts)
@@ -688,12 +678,6 @@ def _changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:
     return replace(options, **changes)
 
 
-def _chosen(text: TextFormat, own: tuple[str, str], given: tuple[str, str]) -> tuple[str, str]:
-    """Codes of the model's languages that are meant."""
-    sources, targets = text.between(*own)
-    return chosen_code("source_language", given[0], sources), chosen_code("target_language", given[1], targets)
-
-
 def _check_tokenizers(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> None:
     manifest = bundle.manifest
     sizes = {"source": manifest.source_vocab_size, "target": manifest.target_vocab_size}
@@ -709,11 +693,12 @@ def _check_tokenizers(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> N
 
 
 def _listed(texts: Iterable[str]) -> list[str]:
-    _refuse_string(texts)
+    refuse_string(texts)
     return list(texts)
 
 
-def _refuse_string(texts: object) -> None:
+def refuse_string(texts: object) -> None:
+    """Raise an ``OptionError`` for texts that are no list, such as a single string."""
     if isinstance(texts, str):
         raise OptionError("`texts` must be a list of strings, but is a string; write translate([text]).")
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):

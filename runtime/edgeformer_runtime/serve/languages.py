@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from edgeformer_runtime.language_codes import public_code
+from edgeformer_runtime.bundle.text_format import public_code
 from edgeformer_runtime.text.languages import detect_languages
 
 _NAMES = """af Afrikaans|sq Albanian|am Amharic|ar Arabic|hy Armenian|az Azerbaijani|eu Basque|be Belarusian|bn Bengali|

@@ -39,11 +39,6 @@ class SentenceTranslation:
     is_doubtful: bool = False
     """Whether the confidence is so low that the translation may well be wrong."""
 
-    def __repr__(self) -> str:
-        confidence = "copied" if self.translation is None else self.confidence and round(self.confidence, 3)
-        doubt = ", is_doubtful=True" * self.is_doubtful
-        return f"SentenceTranslation({self.source_span} → {self.target_span}, confidence={confidence}{doubt})"
-
 
 @dataclass(frozen=True)
 class TextTranslation:

@@ -24,7 +24,7 @@ from edgeformer_runtime.text.protected import has_words, protected_items
 from edgeformer_runtime.text.results import TextTranslation
 from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, sentence_spans, trimmed, with_whole_items
 from edgeformer_runtime.text.surface import in_capitals, lowered
-from edgeformer_runtime.translator import AnyTranslator
+from edgeformer_runtime.translator import AnyTranslator, refuse_string
 
 LOOP_REPEATS = 8
 """Times that a translation may repeat the same tokens before it is stopped, unless the model's defaults say so."""
@@ -117,8 +117,8 @@ class TextTranslator:
             CanceledError: ``cancel`` said so.
             TimedOutError: the translation took longer than ``timeout``.
         """
-        decoding, stop = self.decoding(options, **changes), Stop(cancel, timeout)
-        return self._translated(enumerate(_listed(texts)), format, decoding, stop)
+        refuse_string(texts)
+        return self._translated(enumerate(texts), format, self.decoding(options, **changes), Stop(cancel, timeout))
 
     def translate_stream(
         self,
@@ -134,8 +134,8 @@ class TextTranslator:
         """Translate a stream of any length in order, ``chunk`` texts at a time, such as the lines of a file; see
         :meth:`translate`."""
         check_count("chunk", chunk, 1, MAX_OPTION)
-        decoding, stop = self.decoding(options, **changes), Stop(cancel, timeout)
-        numbered = enumerate(_listed(texts))
+        refuse_string(texts)
+        decoding, stop, numbered = self.decoding(options, **changes), Stop(cancel, timeout), enumerate(texts)
         while block := list(islice(numbered, chunk)):
             yield from self._translated(block, format, decoding, stop)
 
@@ -247,12 +247,6 @@ class TextTranslator:
                 capitals, self._count(texts), self._count(list(map(lowered, texts))), strict=True
             )
         ]
-
-
-def _listed(texts: Iterable[str]) -> Iterable[str]:
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise OptionError(f"`texts` must be a list of strings, but is {type(texts).__name__}.")
-    return texts
 
 
 def _sentence(block: Block, span: Span, items: Sequence[Item], *, is_upper: bool) -> PlannedSentence:

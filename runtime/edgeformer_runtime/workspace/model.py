@@ -11,9 +11,9 @@ from typing import Any
 from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
 from edgeformer_runtime.bundle.plain_files import read_plain
 from edgeformer_runtime.bundle.provenance import TextOrigin
+from edgeformer_runtime.bundle.text_format import matching_code
 from edgeformer_runtime.contract import DECODER_FILE, MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.language_codes import matching_code
 from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
 from edgeformer_runtime.precision import Precision
 

@@ -136,7 +136,6 @@ def test_objects_show_what_they_are_in_a_line(texts: TextTranslator, small_bundl
     shown = {
         repr(translation): ("Translation('The\\x1b old dog.' → TextHypothesis('", "score=-"),
         repr(result): ("TextTranslation('", " sentences)"),
-        repr(result.sentences[0]): ("SentenceTranslation((0, 8) → (0, ", "confidence=0."),
         repr(bundle): (f"Bundle('{small_bundle}', transformer, fp32, ", " MB)"),
         repr(Glossary({"dog": "chien"})): ("Glossary(1 terms)",),
     }

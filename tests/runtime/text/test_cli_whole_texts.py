@@ -150,8 +150,8 @@ def test_a_glossary_that_is_wrong_is_named(
 
 
 def test_what_does_not_go_together_is_named(small_bundle: Path, tmp_path: Path) -> None:
-    for option in (("--format", "html"), ("--glossary", "terms")):
-        message = error("translate", "--lines", small_bundle, *option, "x", code=2)
+    for excluded in (("--format", "html"), ("--glossary", "terms")):
+        message = error("translate", "--lines", small_bundle, *excluded, "x", code=2)
         assert "--lines cannot be combined with --format or --glossary" in message
     for option in (("--target-prefix", "a"), ("--nbest", "2"), ("--token-scores",), ("--attention", "a.png")):
         message = error("translate", small_bundle, *option, "--json", stdin="x", code=2)

@@ -71,16 +71,8 @@ def chosen_input(text: tuple[str, ...], input_file: Path | None, whole: dict[str
 
 
 def check_options(whole: dict[str, Any], search: DecodeChanges, *others: tuple[str, bool]) -> None:
-    """Check that the options go with lines of one sentence each, or with whole texts.
-
-    Args:
-        whole: the options of this module.
-        search: options of the search.
-        others: names of other options for lines of one sentence each, and whether they were given.
-
-    Raises:
-        click.UsageError: they do not.
-    """
+    """Raise a ``UsageError`` for options that need ``--lines``, or exclude it; ``others`` are names of such options of
+    other modules, and whether they were given."""
     if whole["lines"] and len(whole) > 1:
         raise click.UsageError("--lines cannot be combined with --format or --glossary.")
     single = (("--nbest", search["n_best"] > 1), ("--token-scores", search["return_token_scores"]), *others)

@@ -54,7 +54,7 @@ class Doubts:
         if not self.doubtful:
             return
         yield f"{self.doubtful:,} of {plural(self.sentences, 'sentence')} may be wrong{advice}."
-        from edgeformer_runtime.language_codes import matching_code
+        from edgeformer_runtime.bundle.text_format import matching_code
         from edgeformer_runtime.text.languages import can_detect_languages, detect_languages
 
         if not self.language or not can_detect_languages() or sum(map(str.isalpha, self.text)) < _SURE_LETTERS:

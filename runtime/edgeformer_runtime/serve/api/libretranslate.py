@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from edgeformer_runtime.language_codes import public_code
+from edgeformer_runtime.bundle.text_format import public_code
 from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.api.fields import Fields, read_fields
 from edgeformer_runtime.serve.api.files import EXTENSIONS

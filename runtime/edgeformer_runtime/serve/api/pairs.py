@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from edgeformer_runtime.bundle.text_format import matching_code, public_code
 from edgeformer_runtime.errors import ConfigError, OptionError
-from edgeformer_runtime.language_codes import matching_code, public_code
 from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.context import Context
 from edgeformer_runtime.serve.errors import ApiError

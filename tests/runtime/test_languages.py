@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime.bundle.text_format import TextFormat
+from edgeformer_runtime.bundle.text_format import TextFormat, matching_code
 from edgeformer_runtime.errors import OptionError
-from edgeformer_runtime.language_codes import chosen_code, matching_code
 from edgeformer_runtime.translator import Translator
 from tests.bundles import edit_manifest
 from tests.commands import error, run
@@ -86,16 +85,17 @@ def test_without_the_library_codes_must_be_the_models(monkeypatch: pytest.Monkey
 def test_what_a_model_translates_between() -> None:
     tokens = {"en": "<en>", "fr": "<fr>"}
     both = TextFormat(languages=tokens, source_prefix=("{source_language}",), target_prefix=("{target_language}",))
-    assert both.between("en", "fr") == ({"en", "fr"}, {"en", "fr"})
+    both_ways, en, fr = frozenset({"en", "fr"}), frozenset({"en"}), frozenset({"fr"})
+    assert both.between("en", "fr") == (both_ways, both_ways)
     to_many = TextFormat(languages=tokens, source_prefix=("{target_language}",))
-    assert to_many.between("de", "fr") == ({"de"}, {"en", "fr"})
-    assert TextFormat().between("en", "fr") == ({"en"}, {"fr"})
-    assert TextFormat().between("", "") == (set(), set())
-    assert chosen_code("x", "", {"en"}) == "en"
-    assert chosen_code("x", "", {"en", "fr"}) == ""
-    assert chosen_code("x", "anything", set()) == "anything"
-    with pytest.raises(OptionError, match="`x` must be one of en, fr, but is `de`"):
-        chosen_code("x", "de", {"en", "fr"})
+    assert to_many.between("de", "fr") == (frozenset({"de"}), both_ways)
+    assert TextFormat().between("en", "fr") == (en, fr)
+    assert TextFormat().between("", "") == (frozenset(), frozenset())
+    assert both.chosen(("en", "fr"), ("", "fr-CA")) == ("", "fr")
+    assert TextFormat().chosen(("en", "fr"), ("", "")) == ("en", "fr")
+    assert TextFormat().chosen(("", ""), ("anything", "")) == ("anything", "")
+    with pytest.raises(OptionError, match="`target_language` must be one of en, fr, but is `de`"):
+        both.chosen(("en", "fr"), ("en", "de"))
 
 
 @pytest.fixture
