@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from edgeformer_export.confidence import MIN_TEXTS, min_confidence
-from edgeformer_runtime.translator import Translator
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.source import Source
+from edgeformer_runtime.translator import MIN_CONFIDENCE, TextHypothesis, Translation, Translator
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYDAY = [
@@ -29,6 +32,7 @@ EVERYDAY = [
     "The children are playing in the garden.",
     "This book is very interesting.",
 ]
+TEXTS = [f"The dog number {number} runs." for number in range(100)]
 NONSENSE = [
     "asdf qwer zxcv",
     "Selonte la cloche brimfed.",
@@ -52,7 +56,29 @@ def test_a_model_that_ships_tells_everyday_sentences_from_nonsense() -> None:
     assert np.mean([value is not None and value < least for value in other]) >= 0.9
 
 
-@pytest.mark.parametrize("texts", [NONSENSE * 3, EVERYDAY[: MIN_TEXTS - 1], [], ["word " * 400] * 20])
+def test_where_unreadable_text_is_like_the_rest_little_is_doubtful() -> None:
+    with Translator.open(ROOT / "models" / "en-fr", threads=1) as translator:
+        assert min_confidence(translator, NONSENSE * 3) == MIN_CONFIDENCE
+    copies = mock.Mock(defaults=DecodeOptions(), min_confidence=MIN_CONFIDENCE)
+    copies.session.max_source_length = copies.session.max_target_length = 100
+    copies.too_long.return_value = set()
+    score = {text: -1 / (2 + index) for index, text in enumerate(TEXTS)}
+
+    def translate(texts: list[str], options: DecodeOptions) -> list[Translation]:
+        return [
+            Translation(Source(text, (1,)), (TextHypothesis(text, (), (), 0.0, True, (score.get(text, -0.01),)),))
+            for text in texts
+        ]
+
+    copies.translate = translate
+    copies.options = lambda **changes: DecodeOptions(**changes)
+    confidence = np.exp([*score.values()])
+    least = min_confidence(copies, TEXTS)
+    assert least == pytest.approx(np.quantile(confidence, 0.05), abs=1e-3)
+    assert 0 < np.mean(confidence < least) <= 0.05
+
+
+@pytest.mark.parametrize("texts", [EVERYDAY[: MIN_TEXTS - 1], [], ["word " * 400] * 20])
 def test_what_cannot_tell_gives_no_threshold(texts: list[str]) -> None:
     with Translator.open(ROOT / "models" / "en-fr", threads=1) as translator:
         assert min_confidence(translator, texts) is None

@@ -111,8 +111,7 @@ class Traits(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """What the exporter measured that decides how texts are translated; bundles of earlier versions lack it."""
 
     min_confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
-    """Confidence below which the translation of a sentence is doubtful: where the model's text and unreadable text are
-    told apart best; ``None`` if that could not be measured."""
+    """Confidence below which the translation of a sentence is doubtful; ``None`` if that could not be measured."""
 
 
 class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

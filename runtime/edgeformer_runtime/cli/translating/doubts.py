@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from edgeformer_runtime.text.results import TextTranslation
 
 _READ_CHARACTERS = 1000
-"""Source text of such sentences that is kept, to identify its language."""
+"""Source text that is kept, to identify its language."""
 _SURE, _SURE_LETTERS = 0.9, 20
 """Probability of a language, and the letters it takes, to say that a text is in another one."""
 
@@ -26,7 +26,7 @@ class Doubts:
     sentences: int = 0
     doubtful: int = 0
     text: str = ""
-    """The beginnings of their sources."""
+    """Sources of such sentences, and of those that were mostly copied: of the first."""
 
     def add(self, text: TextTranslation) -> None:
         """Count the sentences of a text."""
@@ -35,8 +35,10 @@ class Doubts:
                 continue
             self.sentences += 1
             self.doubtful += sentence.is_doubtful
-            if sentence.is_doubtful and len(self.text) < _READ_CHARACTERS:
-                self.text += sentence.translation.source.text[:_READ_CHARACTERS] + "\n"
+            source, words = sentence.translation.source.text, {*sentence.translation.text.split()}
+            is_copied = 2 * len(words.intersection(source.split())) > len(words)  # as large models do with any text
+            if (sentence.is_doubtful or is_copied) and len(self.text) < _READ_CHARACTERS:
+                self.text += source[:_READ_CHARACTERS] + "\n"
 
     def merged(self, other: Doubts | None) -> Doubts:
         """Return what both have counted."""
@@ -51,9 +53,8 @@ class Doubts:
         Args:
             advice: how to find the sentences.
         """
-        if not self.doubtful:
-            return
-        yield f"{self.doubtful:,} of {plural(self.sentences, 'sentence')} may be wrong{advice}."
+        if self.doubtful:
+            yield f"{self.doubtful:,} of {plural(self.sentences, 'sentence')} may be wrong{advice}."
         from edgeformer_runtime.bundle.text_format import matching_code
         from edgeformer_runtime.text.languages import can_detect_languages, detect_languages
 
