@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     ),
     lowercase=click.option("--lowercase", is_flag=True, help="Ignore case, as for a model that writes lowercase text."),
 )
+@click.option(
+    "--split",
+    is_flag=True,
+    help="Translate lines as whole texts, as `translate` does: sentence by sentence, and none is too long.",
+)
 @click.option("--perplexity", "with_perplexity", is_flag=True, help="Also compute the perplexity of the references.")
 @options.group(
     "engine",
@@ -48,6 +53,7 @@ def evaluate(
     reference: Path,
     search: DecodeChanges,
     scoring: dict[str, Any],
+    split: bool,
     with_perplexity: bool,
     engine: dict[str, Any],
     output: Path | None,
@@ -67,6 +73,7 @@ def evaluate(
     from edgeformer.quality.perplexity import perplexity
     from edgeformer.quality.translators import kind_of, open_translator
     from edgeformer_runtime.cli.output import atomic_text, one_line, print_json, refuse_input, stages
+    from edgeformer_runtime.text import TextTranslator
 
     if output is not None:
         refuse_input(output, source, reference)
@@ -79,7 +86,8 @@ def evaluate(
                 translator,
                 texts,
                 references,
-                translator.options(**search),
+                TextTranslator(translator).decoding(**search) if split else translator.options(**search),
+                split=split,
                 **scoring,
                 progress=lambda fraction: progress("translate", fraction),
             )
@@ -90,7 +98,8 @@ def evaluate(
             stream.writelines(f"{one_line(line)}\n" for line in result.translations)
     if as_json:
         speed = {"beam_size": result.beam_size, "sentences_per_second": result.sentences_per_second}
-        sizes = {"truncated_sources": result.truncated, "counters": result.counters}
+        counted = {"truncated_sources": result.truncated, "counters": result.counters}
+        sizes: dict[str, object] = {"split": True} if split else {**counted}
         sizes |= {} if predicted is None else {"perplexity": predicted}
         print_json({"model": model, "kind": kind_of(translator), "scores": result.scores, **speed, **sizes})
     else:

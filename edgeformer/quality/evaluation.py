@@ -13,6 +13,7 @@ from edgeformer.quality.scores import Scores, metrics, score
 from edgeformer_runtime.decoding.loop import Counters
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import InputError
+from edgeformer_runtime.text import TextTranslator
 from edgeformer_runtime.translator import AnyTranslator, Translation
 
 CHUNK = 256
@@ -43,6 +44,7 @@ def evaluate_texts(
     references: Sequence[str],
     options: DecodeOptions | None = None,
     *,
+    split: bool = False,
     tokenize: str = "13a",
     lowercase: bool = False,
     progress: Callable[[float], None] = lambda fraction: None,
@@ -54,6 +56,7 @@ def evaluate_texts(
         texts: sentences.
         references: their translations.
         options: decoding options; the translator's defaults if ``None``.
+        split: translate whole texts, sentence by sentence; their work is not counted.
         tokenize: sacreBLEU's tokenizer.
         lowercase: ignore case.
         progress: called with the fraction done, 0 to 1.
@@ -63,18 +66,28 @@ def evaluate_texts(
         ConfigError: the tokenizer is unknown to sacreBLEU.
     """
     metrics(tokenize, lowercase=lowercase)
-    options = options or translator.defaults
+    whole = TextTranslator(translator) if split else None
+    options = options or (whole.decoding() if whole else translator.defaults)
     counters, begin = Counters(), time.perf_counter()
-    output = translate_all(translator, texts, options, counters, progress)
+    truncated = 0
+    if whole:
+        translations = []
+        for start in range(0, len(texts), CHUNK):
+            chunk = whole.translate(texts[start : start + CHUNK], options=options)
+            translations += [translation.text for translation in chunk]
+            progress(min(1.0, (start + CHUNK) / len(texts)))
+    else:
+        output = translate_all(translator, texts, options, counters, progress)
+        translations = [translation.text for translation in output]
+        truncated = sum(translation.source.truncated > 0 for translation in output)
     seconds = time.perf_counter() - begin
-    translations = [translation.text for translation in output]
     return Evaluation(
         scores=score(translations, references, tokenize, lowercase=lowercase),
         translations=translations,
         beam_size=options.beam_size,
         sentences_per_second=len(texts) / seconds if seconds else 0.0,
         counters=counters,
-        truncated=sum(translation.source.truncated > 0 for translation in output),
+        truncated=truncated,
     )
 
 

@@ -20,6 +20,7 @@ from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
 from edgeformer_export.card import model_card
 from edgeformer_export.choice import Choice
+from edgeformer_export.confidence import min_confidence
 from edgeformer_export.model_graphs import ModelGraphs, Passes
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
@@ -38,7 +39,7 @@ from edgeformer_export.tracing.to_onnx import Graphs, split_attention
 from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialTokens, Target, TokenizerFiles
+from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialTokens, Target, TokenizerFiles, Traits
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.bundle.provenance import Provenance, TrainingRecord
@@ -126,6 +127,8 @@ def export_run(
             parity = _compare(model_graphs, translator, precision, progress, force=force)
             golden, cost = _examples(model_graphs, translator, shortlist, progress)
             period = measure_period(translator, [pair.text for pair in model_graphs.pairs])
+        with Translator.open(folder) as listing:  # with its shortlist, as texts are translated
+            traits = Traits(min_confidence=min_confidence(listing, golden_texts(model_graphs.pairs)))
         golden = _with_inner(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
         report = msgspec.structs.replace(
@@ -136,7 +139,7 @@ def export_run(
             period=period,
         )
         text = msgspec.structs.replace(manifest.text, needs_period=period is not None and period.is_needed)
-        manifest = msgspec.structs.replace(manifest, report=report, text=text)
+        manifest = msgspec.structs.replace(manifest, report=report, text=text, traits=traits)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
         nbytes = open_bundle(folder).nbytes
@@ -296,7 +299,7 @@ def _examples(
 ) -> tuple[Golden, ShortlistReport | None]:
     """Make golden examples, without and with shortlist, and measure what the shortlist costs."""
     progress(EXAMPLES, 0.0)
-    golden = make_golden(translator, _golden_texts(model_graphs.pairs))
+    golden = make_golden(translator, golden_texts(model_graphs.pairs))
     progress(EXAMPLES, 0.6)
     if shortlist is None:
         return golden, None
@@ -314,7 +317,7 @@ def _with_inner(model_graphs: ModelGraphs, translator: Translator, golden: Golde
     return record_inner(model, translator.bundle, golden, modules, translator.session.device)
 
 
-def _golden_texts(pairs: Sequence[SamplePair]) -> list[str]:
+def golden_texts(pairs: Sequence[SamplePair]) -> list[str]:
     """List candidates for golden examples, from shortest to longest."""
     return spread(sorted({pair.text for pair in pairs}, key=lambda text: (len(text), text)), GOLDEN_CANDIDATES)
 

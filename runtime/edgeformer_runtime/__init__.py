@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edgeformer_runtime.bundle.open import Bundle, open_bundle
     from edgeformer_runtime.decoding.loop import Counters
     from edgeformer_runtime.decoding.options import DecodeOptions
+    from edgeformer_runtime.decoding.requests import in_thread
     from edgeformer_runtime.errors import (
         BundleError,
         CanceledError,
@@ -62,6 +63,7 @@ __all__ = [
     "TokenStep",
     "Translation",
     "Translator",
+    "in_thread",
     "open_bundle",
 ]
 
@@ -82,6 +84,7 @@ _MODULES = {
         "TimedOutError",
     ),
     "decoding.options": ("DecodeOptions",),
+    "decoding.requests": ("in_thread",),
     "scores": ("Score",),
     "source": ("Source",),
     "token_stream": ("TokenStep",),

@@ -75,6 +75,10 @@ class TextHypothesis:
             return None
         return math.exp(math.fsum(self.token_scores) / max(1, len(self.token_scores)))
 
+    def __repr__(self) -> str:
+        score = None if self.score is None else round(self.score, 4)
+        return f"TextHypothesis({shown(self.text)}, score={score}{'' if self.finished else ', finished=False'})"
+
 
 BLANK = TextHypothesis(text="", tokens=(), ids=(), score=0.0, finished=True)
 """Translation of a blank text."""
@@ -117,6 +121,24 @@ class Translation:
     def score(self) -> float | None:
         """Score of the best hypothesis."""
         return self.best.score
+
+    def __repr__(self) -> str:
+        result = f"error={self.error!r}" if self.error is not None else ", ".join(map(repr, self.hypotheses))
+        return f"Translation({shown(self.source.text)} → {result})"
+
+
+_SHOWN = 60
+"""Characters of a text in what Python shows of it."""
+
+
+def shown(text: str) -> str:
+    """A text as Python shows it, without the end of a long one."""
+    return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")
+
+
+MIN_CONFIDENCE = 0.4
+"""Confidence below which a sentence is doubtful, for bundles in which it was not measured: the translations of
+unreadable text by small models have less, and most of those of text that they were made for have more."""
 
 
 class Translator(Generic[SessionT_co]):
@@ -184,15 +206,16 @@ class Translator(Generic[SessionT_co]):
             truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
             trusted_keys: public keys, one of which must have signed the bundle; see
                 :func:`~edgeformer_runtime.bundle.open.open_bundle`, which takes them if the bundle is opened before.
-            source_language: code of the language to translate from, if the model has several; by default, the bundle's.
-            target_language: code of the language to translate to, if the model has several; by default, the bundle's.
+            source_language: language to translate from, as a BCP 47 tag or a code of the model; by default, the
+                bundle's.
+            target_language: language to translate to.
             shortlist: restrict searches to the tokens of the bundle's shortlist, if it has one.
 
         Raises:
             BundleError: the bundle is missing, damaged, not signed by a trusted key, or incompatible with this runtime.
             ConfigError: a key cannot be read, or ``edgeformer[sign]`` is not installed.
             DeviceError: the device is unknown, or not supported by the installed onnxruntime.
-            OptionError: ``threads`` or ``workers`` is out of range.
+            OptionError: ``threads`` or ``workers`` is out of range, or the model does not have a language.
         """
         check_count("workers", workers, 0, MAX_WORKERS)
         check_count("threads", threads, 0, MAX_THREADS)
@@ -210,8 +233,15 @@ class Translator(Generic[SessionT_co]):
         manifest = bundle.manifest
         _check_tokenizers(bundle, source, target)
         defaults = DecodeOptions(**asdict(generation))
-        languages = source_language or manifest.source_language, target_language or manifest.target_language
+        own = manifest.source_language, manifest.target_language
+        languages = manifest.text.chosen(own, (source_language or own[0], target_language or own[1]))
         return Translator(session, source, target, defaults, workers=workers, truncate=truncate, languages=languages)
+
+    @property
+    def min_confidence(self) -> float:
+        """Confidence below which the translation of a sentence is doubtful."""
+        measured = self.session.bundle.manifest.traits.min_confidence if isinstance(self.session, OnnxSession) else None
+        return MIN_CONFIDENCE if measured is None else measured
 
     @property
     def bundle(self: Translator[OnnxSession]) -> Bundle:
@@ -219,14 +249,10 @@ class Translator(Generic[SessionT_co]):
         return self.session.bundle
 
     def with_languages(self, source_language: str = "", target_language: str = "") -> Translator[SessionT_co]:
-        """Return a translator between other languages, which shares this one's model.
-
-        Args:
-            source_language: code of the language to translate from.
-            target_language: code of the language to translate to.
+        """Return a translator between other languages, which shares this one's model; see :meth:`open`.
 
         Raises:
-            OptionError: the model needs a language that it does not have.
+            OptionError: the model does not have a language, or needs one that is not given.
         """
         return Translator(
             self.session,
@@ -235,13 +261,17 @@ class Translator(Generic[SessionT_co]):
             self.defaults,
             workers=self.workers,
             truncate=self.truncate,
-            languages=(source_language, target_language),
+            languages=self.source_tokenizer.text.chosen(self.languages, (source_language, target_language)),
         )
 
     def close(self) -> None:
         """Free the model of a bundle; further calls raise :class:`SessionError`. May be called several times."""
         if isinstance(self.session, OnnxSession):
             self.session.close()
+
+    def __repr__(self) -> str:
+        model = repr(self.session.bundle) if isinstance(self.session, OnnxSession) else type(self.session).__name__
+        return f"Translator({model}, languages={self.languages}, workers={self.workers})"
 
     def __enter__(self) -> Self:
         return self
@@ -340,7 +370,7 @@ class Translator(Generic[SessionT_co]):
         **changes: Unpack[DecodeChanges],
     ) -> Iterator[Translation]:
         """Translate a stream of any length in order, ``chunk`` texts at a time; see :meth:`translate`."""
-        _refuse_string(texts)
+        refuse_string(texts)
         if not isinstance(chunk, int) or chunk < 1:
             raise OptionError(f"`chunk` must be at least 1, but is {chunk}.")
         iterator = iter(texts)
@@ -663,11 +693,12 @@ def _check_tokenizers(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> N
 
 
 def _listed(texts: Iterable[str]) -> list[str]:
-    _refuse_string(texts)
+    refuse_string(texts)
     return list(texts)
 
 
-def _refuse_string(texts: object) -> None:
+def refuse_string(texts: object) -> None:
+    """Raise an ``OptionError`` for texts that are no list, such as a single string."""
     if isinstance(texts, str):
         raise OptionError("`texts` must be a list of strings, but is a string; write translate([text]).")
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):

@@ -30,6 +30,13 @@ def test_confidence_that_orders_sentences_by_quality_is_found_out() -> None:
     bad = usefulness([0.1, 0.3, 0.5, 0.9], OUTPUTS, REFERENCES)
     assert bad.spearman == pytest.approx(-1)
     assert bad.most_confident_bleu == good.least_confident_bleu
+    assert (good.doubtful, bad.doubtful) == (0.5, 0.5)
+    assert good.other_chrf == bad.doubtful_chrf
+    assert good.other_chrf is not None
+    assert good.doubtful_chrf is not None
+    assert good.other_chrf > good.doubtful_chrf
+    none = usefulness([0.5] * 4, OUTPUTS, REFERENCES, min_confidence=0)
+    assert (none.doubtful, none.doubtful_chrf) == (0, None)
     same = usefulness([0.5] * 4, OUTPUTS, REFERENCES)
     assert (same.pearson, same.spearman) == (None, None)
     with pytest.raises(ConfigError, match="at least 4 sentences, but there are 2"):

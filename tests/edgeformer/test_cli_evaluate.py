@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from edgeformer.train.run import Run
 from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.text import TextTranslator
 from edgeformer_runtime.translator import Translator
 from tests.commands import error, run
 from tests.factory import PAIRS
@@ -66,6 +67,22 @@ def test_output_is_what_translate_gives(
     matches = sum(a == b for a, b in zip(expected, REFERENCES, strict=True))
     assert result["scores"]["exact_match"] == pytest.approx(matches / len(SOURCES))
     assert 0 < result["scores"]["bleu"] < 100
+
+
+def test_whole_texts_are_split_on_request(
+    small_bundle: Path, taught_run: Run, translator: Translator, tmp_path: Path
+) -> None:
+    lines = [f"{SOURCES[0]} {SOURCES[1]} {{name}}", "word " * 400, ""]
+    source, output = written(tmp_path / "s", lines), tmp_path / "o"
+    assert "tokens" in error("evaluate", small_bundle, "--source", source, "--reference", source)
+    assert evaluated(small_bundle, source, source, "--truncate")["truncated_sources"] == 1
+    for model in (small_bundle, taught_run.path):
+        result = evaluated(model, source, source, "--split", "--beam", "2", "--output", output)
+        assert result["split"] is True
+        assert output.read_text(encoding="utf-8").count("{name}") == 1
+    expected = TextTranslator(translator).translate(lines, beam_size=2)
+    evaluated(small_bundle, source, source, "--split", "--beam", "2", "--output", output)
+    assert output.read_text(encoding="utf-8").split("\n") == [*(one.text for one in expected), ""]
 
 
 def test_a_run_scores_as_its_bundle(small_bundle: Path, taught_run: Run, files: tuple[Path, Path]) -> None:

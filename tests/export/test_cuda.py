@@ -158,7 +158,9 @@ def test_golden_examples_hold_there(taught: Opened) -> None:
 
 def test_commands_take_the_device(open_case: Callable[[Case], Opened]) -> None:
     bundle = open_case(CASES[0]).path
-    on_cuda, on_cpu = (commands.run("translate", bundle, "--device", name, *TEXTS) for name in ("cuda", "cpu"))
+    on_cuda, on_cpu = (
+        commands.run("translate", "--lines", bundle, "--device", name, *TEXTS) for name in ("cuda", "cpu")
+    )
     assert on_cuda.exit_code == 0
     assert on_cuda.stdout == on_cpu.stdout
     measured = commands.run("bench", bundle, "--device", "cuda", "--repeat", "1", "--json", "-")

@@ -27,9 +27,10 @@ from edgeformer.model.base import State
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run
-from edgeformer_export.export import ParityError, export_run
+from edgeformer_export.confidence import min_confidence
+from edgeformer_export.export import ParityError, export_run, golden_texts
 from edgeformer_export.model_graphs import ModelGraphs
-from edgeformer_export.sample import grouped, spread
+from edgeformer_export.sample import grouped, sample_pairs, spread
 from edgeformer_export.tracing import kernels
 from edgeformer_export.weights import ALIGNMENT, write_weights
 from edgeformer_export.writer import ExportError, atomic_folder
@@ -73,6 +74,8 @@ def test_manifest_tells_what_is_in_the_bundle(fp32: Path, run: Run) -> None:
     assert manifest.report.period is not None
     assert manifest.text.needs_period == manifest.report.period.is_needed
     assert manifest.report.parity.logits.max_difference <= 1e-4
+    with Translator.open(fp32) as translator:
+        assert manifest.traits.min_confidence == min_confidence(translator, golden_texts(sample_pairs(run, model)))
     assert set(manifest.files) == {path.name for path in fp32.iterdir()} - {"manifest.json", "manifest.json.sha256"}
     for name in (contract.ENCODER_FILE, contract.DECODER_FILE):
         graph = onnx.load(fp32 / name, load_external_data=False).graph

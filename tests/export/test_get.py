@@ -152,7 +152,7 @@ def test_from_a_name_to_a_translation(home: Home, got: dict[str, Any]) -> None:
     with Translator.open("en-fr") as translator:
         translations = [each.text for each in translator.translate([each.source for each in held_out], beam_size=1)]
     assert sum(text == each.beam1 for text, each in zip(translations, held_out, strict=True)) >= 15
-    translated = run("translate", "en-fr", *(each.source for each in held_out), "--beam", "1")
+    translated = run("translate", "--lines", "en-fr", *(each.source for each in held_out), "--beam", "1")
     assert translated.stdout.splitlines() == translations
     assert json.loads(run("models", "--json").stdout)[0] == {
         key: value for key, value in got.items() if key not in ("was_there", "cost")

@@ -24,7 +24,7 @@ def command(search: dict[str, Any]) -> None:
 OPTIONS: list[click.Option] = list(reversed(vars(command)["__click_params__"]))
 OTHER_VALUES = {"--patience": "2", "--suppress-token": "do", "--suppress-sequence": "dog"}
 """Values for which a number of 0.5, or 3, does not do."""
-MODES = {"lines": ("--json",), "texts": ("--split",), "html": ("--format", "html")}
+MODES = {"lines": ("--lines", "--json"), "texts": (), "html": ("--format", "html")}
 NOT_OF_TEXTS = {"n_best", "return_token_scores"}
 """What whole texts do not have: they have one translation, and always its confidence."""
 WITHOUT_OPTION = {"return_attention", "return_scores"}

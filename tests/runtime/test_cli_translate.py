@@ -1,4 +1,4 @@
-"""``edgeformer translate``."""
+"""``edgeformer translate --lines``, and what it has in common with whole texts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def expected(translator: Translator) -> list[str]:
 
 
 def test_text_from_arguments(small_bundle: Path, expected: list[str]) -> None:
-    result = run("translate", small_bundle, *LINES)
+    result = run("translate", "--lines", small_bundle, *LINES)
     assert result.exit_code == 0
     assert result.stdout.split("\n") == [*expected, ""]
     assert result.stderr == ""
@@ -42,14 +42,14 @@ def test_text_from_arguments(small_bundle: Path, expected: list[str]) -> None:
 
 def test_text_from_standard_input(small_bundle: Path, expected: list[str]) -> None:
     for ending in ("\n", ""):
-        result = run("translate", small_bundle, stdin="\n".join(LINES) + ending)
+        result = run("translate", "--lines", small_bundle, stdin="\n".join(LINES) + ending)
         assert result.stdout.split("\n") == [*expected, ""]
 
 
 def test_from_file_to_file(small_bundle: Path, tmp_path: Path, expected: list[str]) -> None:
     source, target = tmp_path / "in.en", tmp_path / "out.fr"
     source.write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    result = run("translate", small_bundle, "--input", source, "--output", target)
+    result = run("translate", "--lines", small_bundle, "--input", source, "--output", target)
     assert (result.exit_code, result.stdout) == (0, "")
     assert target.read_bytes().decode() == "".join(f"{line}\n" for line in expected)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en", "out.fr"]
@@ -58,22 +58,22 @@ def test_from_file_to_file(small_bundle: Path, tmp_path: Path, expected: list[st
 def test_windows_lines_and_a_byte_order_mark(small_bundle: Path, tmp_path: Path, expected: list[str]) -> None:
     source = tmp_path / "windows.txt"
     source.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(LINES).encode() + b"\r\n")
-    assert run("translate", small_bundle, "--input", source).stdout.split("\n") == [*expected, ""]
+    assert run("translate", "--lines", small_bundle, "--input", source).stdout.split("\n") == [*expected, ""]
 
 
 def test_only_line_feeds_end_a_line(small_bundle: Path, translator: Translator) -> None:
     text = "dog\u2028river\x0bsea\x85house\rmachine"
-    result = run("translate", small_bundle, "--beam", "1", stdin=f"{text}\ndog\n".encode())
+    result = run("translate", "--lines", small_bundle, "--beam", "1", stdin=f"{text}\ndog\n".encode())
     expected = [translation.text for translation in translator.translate([text, "dog"], beam_size=1)]
     assert result.stdout.split("\n") == [*expected, ""]
 
 
 def test_no_line_gives_no_line(small_bundle: Path, tmp_path: Path) -> None:
-    result = run("translate", small_bundle, stdin=b"")
+    result = run("translate", "--lines", small_bundle, stdin=b"")
     assert (result.exit_code, result.stdout) == (0, "")
     source, target = tmp_path / "empty", tmp_path / "out"
     source.touch()
-    run("translate", small_bundle, "--input", source, "--output", target)
+    run("translate", "--lines", small_bundle, "--input", source, "--output", target)
     assert target.read_bytes() == b""
 
 
@@ -81,16 +81,16 @@ def test_gzip_gives_what_plain_text_gives(small_bundle: Path, tmp_path: Path, ex
     source, output = tmp_path / "text.GZ", tmp_path / "out"
     packed = gzip.compress("".join(f"{line}\n" for line in LINES).encode())
     source.write_bytes(packed)
-    assert run("translate", small_bundle, "--input", source).stdout.splitlines() == expected
+    assert run("translate", "--lines", small_bundle, "--input", source).stdout.splitlines() == expected
     for damaged in (packed[:-9], b"no gzip", packed[:20] + b"??" + packed[22:]):
         source.write_bytes(damaged)
-        message = error("translate", small_bundle, "--input", source, "--output", output)
+        message = error("translate", "--lines", small_bundle, "--input", source, "--output", output)
         assert message.startswith(f"`{source}` is damaged: ")
         assert not output.exists()
 
 
 def test_nbest(small_bundle: Path, translator: Translator) -> None:
-    result = run("translate", small_bundle, "--beam", "4", "--nbest", "3", LINES[0], "", LINES[2])
+    result = run("translate", "--lines", small_bundle, "--beam", "4", "--nbest", "3", LINES[0], "", LINES[2])
     first, blank, last, rest = result.stdout.split("\n\n")
     assert rest == ""
     assert blank == "0.0000\t"
@@ -102,7 +102,7 @@ def test_nbest(small_bundle: Path, translator: Translator) -> None:
 
 
 def test_json(small_bundle: Path, translator: Translator) -> None:
-    result = run("translate", small_bundle, "--json", "--nbest", "2", *LINES)
+    result = run("translate", "--lines", small_bundle, "--json", "--nbest", "2", *LINES)
     records = [json.loads(line) for line in result.stdout.splitlines()]
     assert [record["source"] for record in records] == LINES
     for record, translation in zip(records, translator.translate(LINES, n_best=2), strict=True):
@@ -119,7 +119,7 @@ def test_json(small_bundle: Path, translator: Translator) -> None:
 
 def test_alternatives_and_token_scores(small_bundle: Path, translator: Translator) -> None:
     options = ["--json", "--nbest", "6", "--alternatives", "--min-alternative-prob", "0.001", "--token-scores"]
-    record = json.loads(run("translate", small_bundle, *options, LINES[0]).stdout)
+    record = json.loads(run("translate", "--lines", small_bundle, *options, LINES[0]).stdout)
     (translation,) = translator.translate(
         LINES[:1],
         n_best=6,
@@ -176,7 +176,7 @@ def test_alternatives_and_token_scores(small_bundle: Path, translator: Translato
 def test_every_option_reaches_the_search(
     small_bundle: Path, translator: Translator, arguments: list[str], changes: dict[str, Any]
 ) -> None:
-    result = run("translate", small_bundle, "--json", "--threads", "1", *arguments, *LINES)
+    result = run("translate", "--lines", small_bundle, "--json", "--threads", "1", *arguments, *LINES)
     found = [json.loads(line)["hypotheses"][0]["ids"] for line in result.stdout.splitlines()]
     assert found == [list(translation.best.ids) for translation in translator.translate(LINES, **changes)]
     if "max_batch_tokens" not in changes:
@@ -190,19 +190,19 @@ def test_what_is_not_utf8_names_line_and_file(small_bundle: Path, tmp_path: Path
         source, target = tmp_path / "latin.txt", tmp_path / "out"
         source.write_bytes(content)
         target.write_text("from before", encoding="utf-8")
-        message = error("translate", small_bundle, "--input", source, "--output", target)
+        message = error("translate", "--lines", small_bundle, "--input", source, "--output", target)
         assert f"Line 3 of {source} is not UTF-8" in message
         assert target.read_text(encoding="utf-8") == "from before"
         assert len(list(tmp_path.iterdir())) == 2
     else:
-        assert "Line 3 of standard input is not UTF-8" in error("translate", small_bundle, stdin=content)
+        assert "Line 3 of standard input is not UTF-8" in error("translate", "--lines", small_bundle, stdin=content)
 
 
 def test_a_line_too_long_is_named_and_leaves_no_file(small_bundle: Path, tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_text("dog\n" * 700 + "x " * 300 + "\n", encoding="utf-8")  # behind the first block of lines
     options = ("--beam", "1", "--max-length", "1")
-    message = error("translate", small_bundle, "--input", source, "--output", target, *options)
+    message = error("translate", "--lines", small_bundle, "--input", source, "--output", target, *options)
     assert message.startswith("Text 701 has ")
     assert "at most 256" in message
     assert not target.exists()
@@ -210,7 +210,7 @@ def test_a_line_too_long_is_named_and_leaves_no_file(small_bundle: Path, tmp_pat
 
 
 def test_lines_before_one_that_is_too_long_are_translated(small_bundle: Path, expected: list[str]) -> None:
-    result = run("translate", small_bundle, stdin="\n".join([*LINES, "x " * 300, "dog"]))
+    result = run("translate", "--lines", small_bundle, stdin="\n".join([*LINES, "x " * 300, "dog"]))
     assert result.exit_code == 1
     assert result.stdout.splitlines() == expected
     assert f"Text {len(LINES) + 1} has " in result.stderr
@@ -221,11 +221,11 @@ def test_a_line_too_long_may_be_truncated(small_bundle: Path, tmp_path: Path) ->
     source = tmp_path / "in"
     source.write_text("dog\n" * 700 + "x " * 300 + "\nriver\n", encoding="utf-8")
     options = ("--truncate", "--beam", "1", "--max-length", "1")
-    result = run("translate", small_bundle, "--input", source, *options)
+    result = run("translate", "--lines", small_bundle, "--input", source, *options)
     assert result.exit_code == 0
     assert result.stdout.count("\n") == 702
     assert re.fullmatch(r"Text 701 was truncated: its last \d+ tokens were dropped\.\n", result.stderr)
-    result = run("translate", small_bundle, "x " * 300, "dog", "--json", *options)
+    result = run("translate", "--lines", small_bundle, "x " * 300, "dog", "--json", *options)
     truncated, whole = map(json.loads, result.stdout.splitlines())
     assert truncated["truncated"] > 0
     assert "truncated" not in whole
@@ -233,15 +233,19 @@ def test_a_line_too_long_may_be_truncated(small_bundle: Path, tmp_path: Path) ->
 
 def test_an_output_that_cannot_be_written_is_named(small_bundle: Path, tmp_path: Path) -> None:
     folder = tmp_path / "missing"
-    assert f"Folder `{folder}` does not exist" in error("translate", small_bundle, "--output", folder / "out", "dog")
-    assert f"`{tmp_path}` is a folder" in error("translate", small_bundle, "--output", tmp_path, "dog")
+    assert f"Folder `{folder}` does not exist" in error(
+        "translate", "--lines", small_bundle, "--output", folder / "out", "dog"
+    )
+    assert f"`{tmp_path}` is a folder" in error("translate", "--lines", small_bundle, "--output", tmp_path, "dog")
 
 
 def test_the_input_is_not_written_over(small_bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("dog\n", encoding="utf-8")
     (tmp_path / "link").symlink_to(tmp_path / "text")
     for output in (tmp_path / "text", tmp_path / "link"):
-        assert "is an input file" in error("translate", small_bundle, "--input", tmp_path / "text", "--output", output)
+        assert "is an input file" in error(
+            "translate", "--lines", small_bundle, "--input", tmp_path / "text", "--output", output
+        )
     assert (tmp_path / "text").read_text(encoding="utf-8") == "dog\n"
 
 
@@ -252,18 +256,18 @@ def test_a_pipe_as_output_is_written_and_not_replaced(small_bundle: Path, tmp_pa
     received: list[str] = []
     reader = threading.Thread(target=lambda: received.append(pipe.read_text(encoding="utf-8")), daemon=True)
     reader.start()
-    assert run("translate", small_bundle, "--output", pipe, LINES[0]).exit_code == 0
+    assert run("translate", "--lines", small_bundle, "--output", pipe, LINES[0]).exit_code == 0
     reader.join(timeout=30)
     assert received == [f"{expected[0]}\n"]
     assert pipe.is_fifo()
 
 
 def test_a_wrong_input_is_named(small_bundle: Path, tmp_path: Path) -> None:
-    assert str(tmp_path / "missing") in error("translate", small_bundle, "--input", tmp_path / "missing")
-    assert str(tmp_path) in error("translate", small_bundle, "--input", tmp_path)
+    assert str(tmp_path / "missing") in error("translate", "--lines", small_bundle, "--input", tmp_path / "missing")
+    assert str(tmp_path) in error("translate", "--lines", small_bundle, "--input", tmp_path)
     assert "does not exist" in error("translate", tmp_path / "missing", "dog")
-    assert "not both" in error("translate", small_bundle, "--input", tmp_path / "in", "dog", code=2)
-    assert "surrogate" in error("translate", small_bundle, "caf\udce9")
+    assert "not both" in error("translate", "--lines", small_bundle, "--input", tmp_path / "in", "dog", code=2)
+    assert "surrogate" in error("translate", "--lines", small_bundle, "caf\udce9")
 
 
 @pytest.mark.parametrize(
@@ -281,19 +285,23 @@ def test_a_wrong_input_is_named(small_bundle: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_value_is_an_error_even_without_text(small_bundle: Path, arguments: list[str], message: str) -> None:
-    assert message in error("translate", small_bundle, *arguments, stdin=b"")
+    assert message in error("translate", "--lines", small_bundle, *arguments, stdin=b"")
 
 
 @pytest.mark.parametrize(
     "arguments", [["--beam", "0"], ["--beam", "x"], ["--nbest", "0"], ["--batch-tokens", "0"], ["--threads", "-1"]]
 )
 def test_a_value_out_of_range_is_a_usage_error(small_bundle: Path, arguments: list[str]) -> None:
-    assert f"Invalid value for '{arguments[0]}'" in error("translate", small_bundle, *arguments, "dog", code=2)
+    assert f"Invalid value for '{arguments[0]}'" in error(
+        "translate", "--lines", small_bundle, *arguments, "dog", code=2
+    )
 
 
 def test_output_is_utf8_whatever_the_locale(small_bundle: Path, expected: list[str]) -> None:
     code = "from edgeformer.cli import main; main()"
-    done = python(code, "translate", small_bundle, LINES[0], PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C")
+    done = python(
+        code, "translate", "--lines", small_bundle, LINES[0], PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C"
+    )
     assert done.stdout == f"{expected[0]}\n"
     assert not expected[0].isascii()
 
@@ -315,7 +323,7 @@ print(errors, end="")
 
 def test_cuda_that_is_not_installed_names_what_to_install(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    message = error("translate", small_bundle, "--device", "cuda", "dog")
+    message = error("translate", "--lines", small_bundle, "--device", "cuda", "dog")
     assert "pip uninstall onnxruntime && pip install 'edgeformer[gpu]'" in message
 
 
@@ -351,7 +359,7 @@ class TestAttention:
         expected: list[str],
         drawn: dict[str, Attention],
     ) -> None:
-        result = run("translate", small_bundle, "", LINES[0], "--attention", tmp_path / "map.PNG")
+        result = run("translate", "--lines", small_bundle, "", LINES[0], "--attention", tmp_path / "map.PNG")
         assert (result.exit_code, result.stdout) == (0, f"\n{expected[0]}\n")
         assert result.stderr == "Pictures of attention written: 1.\n"
         assert names(tmp_path) == ["map.PNG"]
@@ -361,7 +369,7 @@ class TestAttention:
     def test_several_sentences_are_numbered_by_their_line(
         self, small_bundle: Path, translator: Translator, tmp_path: Path, drawn: dict[str, Attention]
     ) -> None:
-        result = run("translate", small_bundle, *LINES, "--attention", tmp_path / "map.png", "--beam", "3")
+        result = run("translate", "--lines", small_bundle, *LINES, "--attention", tmp_path / "map.png", "--beam", "3")
         assert result.stderr == "Pictures of attention written: 3.\n"
         assert names(tmp_path) == sorted(drawn) == ["map-1.png", "map-3.png", "map-5.png"]
         expected = translator.attention(translator.translate(LINES, beam_size=3))
@@ -372,12 +380,12 @@ class TestAttention:
         self, small_bundle: Path, tmp_path: Path, expected: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        result = run("translate", small_bundle, LINES[0], "--attention")
+        result = run("translate", "--lines", small_bundle, LINES[0], "--attention")
         assert result.stdout == f"{expected[0]}\n"
         assert names(tmp_path) == ["attention.png"]
 
     def test_blank_lines_have_no_picture(self, small_bundle: Path, tmp_path: Path) -> None:
-        result = run("translate", small_bundle, "--attention", tmp_path / "map.png", stdin="\n \n")
+        result = run("translate", "--lines", small_bundle, "--attention", tmp_path / "map.png", stdin="\n \n")
         assert (result.exit_code, result.stdout) == (0, "\n\n")
         assert result.stderr == "Pictures of attention written: 0.\n"
         assert names(tmp_path) == []
@@ -386,7 +394,7 @@ class TestAttention:
         source = tmp_path / "in"
         source.write_text("dog\n" + "\n" * 600 + "word " * 400 + "\n", encoding="utf-8")
         options = ["--beam", "1", "--attention", str(tmp_path / "a.png")]
-        result = run("translate", small_bundle, "--input", source, *options)
+        result = run("translate", "--lines", small_bundle, "--input", source, *options)
         assert result.exit_code == 1
         assert "Text 602 has" in result.stderr
         assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
@@ -399,9 +407,9 @@ class TestAttention:
         source, target = tmp_path / "in", tmp_path / "out"
         source.write_text("dog\n" + "\n" * 600 + "sea\n" + "\n" * 600 + "house\n", encoding="utf-8")
         options = ["--beam", "1", "--max-length", "2"]
-        plain = run("translate", small_bundle, "--input", source, *options).stdout
+        plain = run("translate", "--lines", small_bundle, "--input", source, *options).stdout
         options += ["--output", str(target), "--attention", str(tmp_path / "a.png")]
-        result = run("translate", small_bundle, "--input", source, *options)
+        result = run("translate", "--lines", small_bundle, "--input", source, *options)
         assert (result.exit_code, result.stdout) == (0, "")
         assert target.read_text(encoding="utf-8") == plain
         assert pictures == ["a-1.png", "a-602.png", "a-1203.png"]
@@ -424,8 +432,8 @@ class TestAttention:
         changes: dict[str, Any],
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        plain = run("translate", small_bundle, "--json", *options, stdin="\n".join(LINES))
-        result = run("translate", small_bundle, "--attention", "--json", *options, stdin="\n".join(LINES))
+        plain = run("translate", "--lines", small_bundle, "--json", *options, stdin="\n".join(LINES))
+        result = run("translate", "--lines", small_bundle, "--attention", "--json", *options, stdin="\n".join(LINES))
         assert (result.exit_code, result.stderr, names(tmp_path)) == (0, "", [])
         records = [json.loads(line) for line in result.stdout.splitlines()]
         found = [record.pop("attention") for record in records]
@@ -444,7 +452,9 @@ class TestAttention:
 
     def test_json_and_pictures(self, small_bundle: Path, tmp_path: Path) -> None:
         picture, target = tmp_path / "a.png", tmp_path / "out.json"
-        result = run("translate", small_bundle, LINES[0], "--json", "--attention", picture, "--output", target)
+        result = run(
+            "translate", "--lines", small_bundle, LINES[0], "--json", "--attention", picture, "--output", target
+        )
         assert result.stderr == "Pictures of attention written: 1.\n"
         assert names(tmp_path) == ["a.png", "out.json"]
         assert set(json.loads(target.read_text(encoding="utf-8"))) == {"source", "hypotheses", "attention"}
@@ -454,9 +464,9 @@ class TestAttention:
         self, small_bundle: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
     ) -> None:
         opened = opened_graphs(monkeypatch)
-        assert "attention" not in run("translate", small_bundle, "dog", *options).stdout
+        assert "attention" not in run("translate", "--lines", small_bundle, "dog", *options).stdout
         assert opened == [DECODER_FILE, ENCODER_FILE]
-        run("translate", small_bundle, "dog", "--json", "--attention")
+        run("translate", "--lines", small_bundle, "dog", "--json", "--attention")
         assert opened[2:] == [DECODER_FILE, ENCODER_FILE, ATTENTION_FILE]
 
     def test_matplotlib_is_loaded_for_pictures_only(self, small_bundle: Path, tmp_path: Path) -> None:
@@ -471,16 +481,16 @@ print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
             (["--json", "--attention"], "False False"),
             (["--attention", tmp_path / "a.png"], "True False"),
         ):
-            done = python(code, "translate", small_bundle, "dog", *options)
+            done = python(code, "translate", "--lines", small_bundle, "dog", *options)
             assert done.stdout.splitlines()[-1] == loaded, options
 
     def test_without_matplotlib_nothing_is_translated(self, small_bundle: Path, tmp_path: Path) -> None:
         code = "import sys; sys.modules['matplotlib'] = None; from edgeformer.cli import main; main()"
         picture = tmp_path / "a.png"
-        done = python(code, "translate", small_bundle, "dog", "--attention", picture, check=False)
+        done = python(code, "translate", "--lines", small_bundle, "dog", "--attention", picture, check=False)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == "Error: Pictures of attention need matplotlib: pip install 'edgeformer[plot]'.\n"
-        done = python(code, "translate", small_bundle, "dog", "--json", "--attention")
+        done = python(code, "translate", "--lines", small_bundle, "dog", "--json", "--attention")
         assert json.loads(done.stdout)["attention"]["weights"]
 
     @pytest.mark.parametrize("options", [["--json", "--attention"], ["--attention", "a.png"]])
@@ -490,22 +500,26 @@ print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
         bundle = copy_of(small_bundle, tmp_path)
         without_attention(bundle)
         monkeypatch.chdir(tmp_path)
-        message = error("translate", bundle, "dog", "--output", "out", *options)
+        message = error("translate", "--lines", bundle, "dog", "--output", "out", *options)
         assert f"Bundle `{bundle}` has no attention weights" in message
         assert names(tmp_path) == ["bundle"]
-        assert run("translate", bundle, "dog").stdout == run("translate", small_bundle, "dog").stdout
+        assert (
+            run("translate", "--lines", bundle, "dog").stdout == run("translate", "--lines", small_bundle, "dog").stdout
+        )
 
     def test_text_behind_the_option_is_a_usage_error(self, small_bundle: Path) -> None:
-        message = error("translate", small_bundle, "--attention", "The dog.", code=2)
+        message = error("translate", "--lines", small_bundle, "--attention", "The dog.", code=2)
         assert "`The dog.` does not end in .png; put BUNDLE and TEXT before --attention" in message
-        assert "before --attention" in error("translate", "--attention", small_bundle, "The dog.", code=2)
+        assert "before --attention" in error("translate", "--lines", "--attention", small_bundle, "The dog.", code=2)
 
     def test_where_a_picture_cannot_be_is_an_error_before_any_work(self, small_bundle: Path, tmp_path: Path) -> None:
         missing = tmp_path / "missing"
-        assert f"Folder `{missing}` does not" in error("translate", small_bundle, "a", "--attention", missing / "a.png")
+        assert f"Folder `{missing}` does not" in error(
+            "translate", "--lines", small_bundle, "a", "--attention", missing / "a.png"
+        )
         folder = tmp_path / "folder.png"
         folder.mkdir()
-        assert f"`{folder}` is a folder" in error("translate", small_bundle, "a", "--attention", folder)
+        assert f"`{folder}` is a folder" in error("translate", "--lines", small_bundle, "a", "--attention", folder)
 
     @pytest.mark.parametrize("other", ["a.png", "a-1.png", "A-12.PNG"])
     def test_a_picture_never_replaces_input_or_output(self, small_bundle: Path, tmp_path: Path, other: str) -> None:
@@ -513,7 +527,9 @@ print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
         (tmp_path / "x").mkdir()
         path.write_text("dog", encoding="utf-8")
         for option in ("--input", "--output"):
-            message = error("translate", small_bundle, option, path, "--attention", picture, stdin="sea", code=2)
+            message = error(
+                "translate", "--lines", small_bundle, option, path, "--attention", picture, stdin="sea", code=2
+            )
             assert f"A picture may replace `{path}`" in message
             assert path.read_text(encoding="utf-8") == "dog"
 
@@ -531,8 +547,8 @@ print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
 
         monkeypatch.setattr(picture_files, "draw_attention", fail)
         target, picture = tmp_path / "out", tmp_path / "a.png"
-        message = error("translate", small_bundle, *lines, "--output", target, "--attention", picture)
+        message = error("translate", "--lines", small_bundle, *lines, "--output", target, "--attention", picture)
         assert message.startswith("No space left on device: ")
         assert target.read_text(encoding="utf-8") == "".join(f"{line}\n" for line in expected[: len(lines)])
-        result = run("translate", small_bundle, *lines, "--attention", picture)
+        result = run("translate", "--lines", small_bundle, *lines, "--attention", picture)
         assert (result.exit_code, result.stdout.split("\n")) == (1, [*expected[: len(lines)], ""])

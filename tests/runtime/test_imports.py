@@ -154,12 +154,12 @@ def sources(package: Path) -> list[Path]:
 
 
 def test_the_runtime_imports_its_four_libraries_only() -> None:
-    """And three more for its commands, one each for signatures and names, and those of extras, in the modules that need
-    them. What only type checkers import need not be installed."""
+    """And more for its commands, one each for signatures, names and languages, and those of extras, in the modules that
+    need them. What only type checkers import need not be installed."""
     root = Path(edgeformer_runtime.__file__).parent
     allowed = {"numpy", "onnxruntime", "tokenizers", "msgspec", "edgeformer_runtime", *sys.stdlib_module_names}
     for path in sources(root):
-        later = {"typing_extensions", "cryptography", "platformdirs"}
+        later = {"typing_extensions", "cryptography", "langcodes", "platformdirs"}
         names = {name for name, at_once in imports(path) if at_once or name not in later}
         commands = {"click", "rich", "matplotlib"} if path.is_relative_to(root / "cli") else set()
         optional = OPTIONAL.get(path.relative_to(root).as_posix(), set())

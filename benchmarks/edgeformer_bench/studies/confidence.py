@@ -18,7 +18,7 @@ from edgeformer.quality.scores import metrics
 from edgeformer_bench.commands import Command
 from edgeformer_runtime.cli.output import console, print_json, table
 from edgeformer_runtime.errors import ConfigError
-from edgeformer_runtime.translator import Translator
+from edgeformer_runtime.translator import MIN_CONFIDENCE, Translator
 
 MIN_SENTENCES = 4
 """Fewer sentences have no halves to compare."""
@@ -39,10 +39,20 @@ class Usefulness:
     """BLEU of the half with the highest confidence."""
     least_confident_bleu: float
     """BLEU of the other half."""
+    doubtful: float
+    """Share of the sentences that are doubtful, from 0 to 1."""
+    doubtful_chrf: float | None
+    """Mean chrF of the doubtful sentences; ``None`` if there are none."""
+    other_chrf: float | None
+    """Mean chrF of the others."""
 
 
 def usefulness(
-    confidence: Sequence[float], outputs: Sequence[str], references: Sequence[str], tokenize: str = "13a"
+    confidence: Sequence[float],
+    outputs: Sequence[str],
+    references: Sequence[str],
+    tokenize: str = "13a",
+    min_confidence: float = MIN_CONFIDENCE,
 ) -> Usefulness:
     """Compare the confidence of translations with their quality.
 
@@ -51,6 +61,7 @@ def usefulness(
         outputs: the translations.
         references: their references.
         tokenize: sacreBLEU's tokenizer.
+        min_confidence: confidence below which a translation is doubtful.
 
     Raises:
         ConfigError: there are too few sentences, or the tokenizer cannot be used.
@@ -62,6 +73,7 @@ def usefulness(
         [chrf.sentence_score(output, [reference]).score for output, reference in zip(outputs, references, strict=True)]
     )
     values = np.array(confidence)
+    is_doubtful = values < min_confidence
 
     def corpus_bleu(indices: Sequence[int]) -> float:
         return float(bleu.corpus_score([outputs[i] for i in indices], [[references[i] for i in indices]]).score)
@@ -75,6 +87,9 @@ def usefulness(
         corpus_bleu(range(len(outputs))),
         corpus_bleu(order[:half]),
         corpus_bleu(order[half:]),
+        float(np.mean(is_doubtful)),
+        float(quality[is_doubtful].mean()) if is_doubtful.any() else None,
+        float(quality[~is_doubtful].mean()) if not is_doubtful.all() else None,
     )
 
 
@@ -103,15 +118,19 @@ def main(bundle: Path, source: Path, reference: Path, tokenize: str, as_json: bo
     pairs = [pair for pair in read_pairs([source, reference]) if pair[0].strip()]
     with Translator.open(bundle, threads=1) as translator:
         translations = translator.translate([text for text, _ in pairs], return_token_scores=True)
+        least = translator.min_confidence
     confidence = [translation.best.confidence or 0.0 for translation in translations]
     outputs = [translation.text for translation in translations]
-    result = usefulness(confidence, outputs, [wanted for _, wanted in pairs], tokenize)
+    result = usefulness(confidence, outputs, [wanted for _, wanted in pairs], tokenize, least)
     if as_json:
         print_json(asdict(result))
         return
     rows = table(f"{bundle}, {result.sentences:,} sentences", "", "value")
     for name, correlation in (("Pearson, with chrF", result.pearson), ("Spearman, with chrF", result.spearman)):
         rows.add_row(name, "–" if correlation is None else f"{correlation:.3f}")
+    rows.add_row(f"doubtful, below {least:.2f}", f"{result.doubtful:.1%}")
+    for name, chrf in (("chrF of doubtful sentences", result.doubtful_chrf), ("chrF of the others", result.other_chrf)):
+        rows.add_row(name, "–" if chrf is None else f"{chrf:.1f}")
     rows.add_row("BLEU", f"{result.bleu:.2f}")
     rows.add_row("BLEU, most confident half", f"{result.most_confident_bleu:.2f}")
     rows.add_row("BLEU, least confident half", f"{result.least_confident_bleu:.2f}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -107,6 +107,13 @@ class ShortlistInfo(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     """Width of what is projected to logits (D)."""
 
 
+class Traits(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the exporter measured that decides how texts are translated; bundles of earlier versions lack it."""
+
+    min_confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    """Confidence below which the translation of a sentence is doubtful; ``None`` if that could not be measured."""
+
+
 class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Content of ``manifest.json``."""
 
@@ -146,6 +153,8 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """Names of special tokens, and what is around the tokens of a text."""
     shortlist: ShortlistInfo | None = None
     """The bundle's shortlist, if it has one."""
+    traits: Traits = Traits()
+    """What decides how texts are translated."""
     opsets: dict[str, Number]
     """Operator-set versions by domain; the empty domain is the ONNX standard."""
     min_onnxruntime: Text

@@ -25,6 +25,11 @@ class Bundle:
     manifest: Manifest
     """The bundle's manifest."""
 
+    def __repr__(self) -> str:
+        manifest = self.manifest
+        precision = "+".join(sorted(set(manifest.precision.values())))
+        return f"Bundle({str(self.path)!r}, {manifest.family}, {precision}, {self.nbytes / 1e6:.2f} MB)"
+
     def file(self, name: str) -> Path:
         """Path of a listed file.
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from edgeformer_runtime.cli import options
-from edgeformer_runtime.cli.output import console, counting, refuse_folder
+from edgeformer_runtime.cli.output import console, counting, print_warnings, refuse_folder
 from edgeformer_runtime.cli.text_input import line_blocks
+from edgeformer_runtime.cli.translating.doubts import Doubts
 from edgeformer_runtime.cli.translating.line_output import json_line, plain_lines, truncation_note
-from edgeformer_runtime.cli.translating.whole_texts import written_texts
+from edgeformer_runtime.cli.translating.whole_texts import TextWork
 from edgeformer_runtime.errors import ConfigError, InputError
 from edgeformer_runtime.files import atomic_file
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
+    from edgeformer_runtime.decoding.options import DecodeOptions
     from edgeformer_runtime.distributed.ray_workers import RayWorkers, Work
     from edgeformer_runtime.text.options import TextOptions
     from edgeformer_runtime.translator import Translator
@@ -78,6 +79,8 @@ class BlockOutput(NamedTuple):
     """What is written for the lines of the block."""
     notes: list[str]
     """What to tell the user."""
+    doubts: Doubts | None = None
+    """Sentences of texts, and which of them may be wrong."""
 
 
 def translated_lines(
@@ -98,13 +101,13 @@ def translated_lines(
 
 
 def translated_text_lines(
-    translator: Translator, block: Block, *, text_options: TextOptions, search: DecodeChanges, as_json: bool
+    translator: Translator, block: Block, *, text_options: TextOptions, decoding: DecodeOptions, as_json: bool
 ) -> BlockOutput:
     """Translate lines of several sentences each."""
     from edgeformer_runtime.text.text_translator import TextTranslator
 
-    texts = TextTranslator(translator, text_options)
-    return BlockOutput("".join(written_texts(texts, block.lines, "text", search, as_json=as_json)), [])
+    texts = TextWork.of(TextTranslator(translator, text_options), decoding, as_json=as_json)
+    return BlockOutput("".join(texts.block(block.lines)), [], texts.doubts)
 
 
 def translate_file(
@@ -136,6 +139,7 @@ def translate_file(
     with line_blocks((), input_file) as read:
         lines = list(read)
     starts = [0, *accumulate(map(len, lines))]
+    doubts: Doubts | None = None
     with block_folder(output_file, job) as folder, counting("lines") as progress:
         done = folder.done(len(lines))
         rest = [number for number in range(len(lines)) if number not in done]
@@ -146,7 +150,9 @@ def translate_file(
                 folder.write(rest[position], output.text.encode())
                 for note in output.notes:
                     console(stderr=True).print(note)
+                doubts = output.doubts if doubts is None else doubts.merged(output.doubts)
                 count += len(lines[rest[position]])
                 progress(count, starts[-1])
         with atomic_file(output_file) as file:
             folder.assemble(len(lines), file)
+    print_warnings(doubts.warnings("; --json tells which") if doubts else ())

@@ -20,7 +20,9 @@ _READ_BYTES = 1 << 20
 
 
 @contextmanager
-def line_blocks(text: tuple[str, ...], input_file: Path | None) -> Iterator[Iterator[list[str]]]:
+def line_blocks(
+    text: tuple[str, ...], input_file: Path | None, *, keep_returns: bool = False
+) -> Iterator[Iterator[list[str]]]:
     r"""Yield the blocks of lines of the chosen input, without line ends; only ``\n`` and ``\r\n`` end a line.
 
     A block from a pipe or a terminal has the lines that were available, so that the first line is not kept waiting for
@@ -29,6 +31,7 @@ def line_blocks(text: tuple[str, ...], input_file: Path | None) -> Iterator[Iter
     Args:
         text: arguments; if there are any, they are the only block.
         input_file: a UTF-8 file, plain or gzip; ``None`` or ``-`` reads standard input.
+        keep_returns: leave the carriage return at the end of a line.
 
     Raises:
         DataError: standard input is closed; a line is not UTF-8 or has more than ``MAX_LINE_BYTES``; the gzip
@@ -40,13 +43,13 @@ def line_blocks(text: tuple[str, ...], input_file: Path | None) -> Iterator[Iter
         if sys.stdin is None:
             raise DataError("Standard input is closed; give TEXT, or a file with --input.")
         stdin: Any = sys.stdin.buffer  # a BufferedReader, whose `read1` the type does not promise
-        yield _blocks(stdin.read1, "standard input")
+        yield _blocks(stdin.read1, "standard input", keep_returns)
     elif input_file.suffix.lower() == ".gz":
         with gzip.open(input_file) as packed:
-            yield _blocks(packed.read, str(input_file))
+            yield _blocks(packed.read, str(input_file), keep_returns)
     else:
         with input_file.open("rb") as plain:
-            yield _blocks(plain.read1, str(input_file))
+            yield _blocks(plain.read1, str(input_file), keep_returns)
 
 
 def _argument(word: str) -> str:
@@ -58,33 +61,34 @@ def _argument(word: str) -> str:
     return word
 
 
-def _blocks(read: Callable[[int], bytes], name: str) -> Iterator[list[str]]:
+def _blocks(read: Callable[[int], bytes], name: str, keep_returns: bool) -> Iterator[list[str]]:
     number, rest = 0, b""
     try:
         while data := read(_READ_BYTES):
             *lines, rest = (rest + data).split(b"\n")
             for start in range(0, len(lines), BLOCK_LINES):
                 block = lines[start : start + BLOCK_LINES]
-                yield _decoded(block, number, name)
+                yield _decoded(block, number, name, keep_returns)
                 number += len(block)
             _refuse_long(rest, number + 1, name)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"`{name}` is damaged: {error}. Download it again.") from None
     if rest:
-        yield _decoded([rest], number, name)
+        yield _decoded([rest], number, name, keep_returns)
 
 
-def _decoded(lines: list[bytes], before: int, name: str) -> list[str]:
+def _decoded(lines: list[bytes], before: int, name: str, keep_returns: bool) -> list[str]:
     """Decode the lines of a block that follows a number of other lines."""
     decoded = []
     for number, line in enumerate(lines, before + 1):
         _refuse_long(line, number, name)
         try:
-            decoded.append(line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r"))
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise DataError(
                 f"Line {number} of {name} is not UTF-8 ({error.reason}); convert it, for example with iconv."
             ) from None
+        decoded.append(text if keep_returns else text.removesuffix("\r"))
     return decoded
 
 

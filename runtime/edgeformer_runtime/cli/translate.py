@@ -22,20 +22,25 @@ from edgeformer_runtime.cli.distributed import (
     translated_text_lines,
     uses_ray,
 )
-from edgeformer_runtime.cli.output import atomic_text, console, refuse_input
+from edgeformer_runtime.cli.output import atomic_text, console, print_warnings, refuse_input
 from edgeformer_runtime.cli.terminal import visible
 from edgeformer_runtime.cli.text_input import line_blocks
-from edgeformer_runtime.cli.translating.line_output import json_line, plain_lines, truncation_note
-from edgeformer_runtime.cli.translating.whole_texts import (
-    is_document,
-    is_whole,
-    text_changes,
-    text_translator,
-    translate_document_file,
-    translated_texts,
+from edgeformer_runtime.cli.translating.chosen_input import (
+    PACKED,
+    Chosen,
+    check_options,
+    check_output,
+    chosen_input,
     whole_texts,
 )
+from edgeformer_runtime.cli.translating.line_output import json_line, plain_lines, truncation_note
+from edgeformer_runtime.cli.translating.whole_texts import (
+    TextWork,
+    text_decoding,
+    text_translator,
+)
 from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.files import atomic_file
 
 if TYPE_CHECKING:
     from edgeformer_runtime.attention import Attention
@@ -112,46 +117,39 @@ def translate(
 ) -> None:
     """Translate text with a bundle.
 
-    Reads TEXT, the lines of --input, or standard input, and translates it with BUNDLE. Every input line gives one
-    output line; a blank line stays blank. Lines from a pipe are translated as they come. With --nbest N, every input
-    line gives up to N lines with score, tab and text, followed by a blank line. A line is one sentence, unless --split
-    is given.
+    Reads TEXT, the lines of --input, or standard input, and translates it with BUNDLE. Every line gives one line, and
+    what is around its sentences stays; a blank line stays blank. Lines from a pipe are translated as they come.
 
-    If TEXT is the name of a document and --output of another of the same kind, the document is translated: .docx,
-    .html, .md, .odt, .po, .srt, .txt or .vtt.
+    If TEXT or --input is the name of a document, the document is translated: .docx, .html, .md, .odt, .po, .srt, .txt
+    or .vtt.
+
+    With --lines, every line is one sentence, exactly. With --lines and --nbest N, every line gives up to N lines with
+    score, tab and text, followed by a blank line.
     """
     if text and input_file is not None:
         raise click.UsageError("Give TEXT or --input, not both.")
+    single = ("--target-prefix", target_prefix is not None), ("--attention", attention is not None)
+    check_options(whole, search, *single)
+    chosen = chosen_input(text, input_file, whole)
+    check_output(chosen, output_file, whole, as_json=as_json)
     if output_file is not None:
-        refuse_input(output_file, input_file)
+        refuse_input(output_file, chosen.file)
     if uses_ray(cluster):
-        if input_file is None or str(input_file) == "-" or output_file is None:
+        if chosen.file is None or str(chosen.file) == "-" or output_file is None:
             raise click.UsageError("--engine ray needs --input FILE and --output FILE.")
-        if attention is not None or "format" in whole:
-            raise click.UsageError("--attention and --format cannot be combined with --engine ray.")
+        if attention is not None or "format" in whole or chosen.kind:
+            raise click.UsageError("--attention, --format and documents cannot be combined with --engine ray.")
         translator = _opened(bundle, trusted_keys, {**engine, "workers": 1, "threads": 1})
         work, settings = _work(translator, whole, search, target_prefix, as_json=as_json)
         settings |= {key: value for key, value in engine.items() if key not in ("workers", "threads")}
         workers = ray_workers(translator, engine, cluster)
-        translate_file(workers, work, input_file, output_file, settings)
+        translate_file(workers, work, chosen.file, output_file, settings)
         return
-    document = None
-    if whole.get("split") is not False and is_document(text, output_file):
-        document = Path(text[0])
-        refuse_input(output_file or document, document)
-    opened = partial(_opened, bundle, trusted_keys, engine, many=bool(input_file or document))
-    if not is_whole(whole) and document is None:
+    opened = partial(_opened, bundle, trusted_keys, engine, many=bool(chosen.file))
+    if whole["lines"]:
         _translate_lines(opened, text, input_file, output_file, search, target_prefix, attention, as_json=as_json)
-        return
-    if target_prefix is not None or attention is not None:
-        raise click.UsageError("--target-prefix and --attention are for lines of one sentence each; leave out --split.")
-    if document is not None and output_file is not None:
-        translate_document_file(text_translator(opened(), whole, as_json=False), search, document, output_file)
-        return
-    texts = text_translator(opened(), whole, as_json=as_json)
-    with _writer(output_file) as write:
-        for line in translated_texts(texts, whole, search, text, input_file, as_json=as_json):
-            write(line)
+    else:
+        _translate_texts(opened(), chosen, output_file, whole, search, as_json=as_json)
 
 
 def _opened(bundle: Path, trusted_keys: tuple[Path, ...], engine: dict[str, Any], *, many: bool = False) -> Translator:
@@ -170,18 +168,40 @@ def _work(
 ) -> tuple[Work[Block, BlockOutput], dict[str, Any]]:
     """What a worker does with lines, and the settings that its output depends on."""
     settings = {**search, "target_prefix": target_prefix, "json": as_json}
-    if not is_whole(whole):
+    if whole["lines"]:
         decoding = _decoding(translator, search, target_prefix, as_json=as_json)
         work = partial(translated_lines, decoding=decoding, target_prefix=target_prefix, as_json=as_json)
         return work, settings
-    if target_prefix is not None:
-        raise click.UsageError("--target-prefix is for lines of one sentence each; leave out --split.")
     texts = text_translator(translator, whole, as_json=as_json)
-    changes = text_changes(search)
-    texts.decoding(**changes).verify()
-    glossary = texts.options.glossary.terms if texts.options.glossary else None
-    work = partial(translated_text_lines, text_options=texts.options, search=changes, as_json=as_json)
+    decoding = text_decoding(texts, search)
+    glossary = texts.glossary.terms if texts.glossary else None
+    work = partial(translated_text_lines, text_options=texts.options, decoding=decoding, as_json=as_json)
     return work, {**settings, "split": True, "glossary": glossary}
+
+
+def _translate_texts(
+    translator: Translator,
+    chosen: Chosen,
+    output_file: Path | None,
+    whole: dict[str, Any],
+    search: DecodeChanges,
+    *,
+    as_json: bool,
+) -> None:
+    """Translate lines of text, or a document."""
+    texts = text_translator(translator, whole, as_json=as_json)
+    work = TextWork.of(texts, text_decoding(texts, search), as_json=as_json)
+    if output_file is not None and chosen.kind in PACKED:
+        content = work.document(chosen)
+        with atomic_file(output_file) as file:
+            file.write(content)
+    else:
+        written = work.lines(chosen, whole.get("format", "text"), keep_returns=output_file is not None)
+        with _writer(output_file) as write:
+            for line in (work.document(chosen).decode(),) if chosen.kind else written:
+                write(line)
+    advice = "; --json tells which" if chosen.kind in ("", ".htm", ".html") and not as_json else ""
+    print_warnings(work.doubts.warnings(advice))
 
 
 def _translate_lines(

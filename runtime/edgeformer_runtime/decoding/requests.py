@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any, ParamSpec, TypeVar
 
 from edgeformer_runtime.decoding.batching import length_sorted_batches, single_row_batches
 from edgeformer_runtime.decoding.options import DecodeOptions
@@ -15,6 +18,8 @@ from edgeformer_runtime.errors import CanceledError, InputError, OptionError, St
 
 Cancel = Callable[[], bool]
 """Tells whether a translation is not wanted any more, such as :meth:`threading.Event.is_set`."""
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class Stop:
@@ -67,6 +72,31 @@ class Stop:
         """
         if self.is_set() and self.error is not None:
             raise self.error
+
+
+async def in_thread(
+    translate: Callable[Parameters, Result], /, *arguments: Parameters.args, **settings: Parameters.kwargs
+) -> Result:
+    """Call a method that translates in a thread, and stop it within a decoder step if the task is canceled.
+
+    >>> async def greet(translator: Translator) -> list[Translation]:
+    ...     return await in_thread(translator.translate, ["Hello."], timeout=2.0)
+
+    Args:
+        translate: ``translate`` of a :class:`Translator` or :class:`TextTranslator`, or another function that takes
+            ``cancel``.
+        arguments: its arguments.
+        settings: its keyword arguments; ``cancel`` may be a function here.
+    """
+    gone = threading.Event()
+    named: dict[str, Any] = dict(settings)
+    cancel = named.pop("cancel", None)
+    stopped = gone.is_set if cancel is None else lambda: gone.is_set() or cancel()
+    call: Callable[..., Result] = translate
+    try:
+        return await asyncio.to_thread(call, *arguments, cancel=stopped, **named)
+    finally:
+        gone.set()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,11 @@
-"""Codes and English names of languages, and which language a text is in."""
+"""English names of languages, and which language a text is in."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from edgeformer_runtime.bundle.text_format import public_code
 from edgeformer_runtime.text.languages import detect_languages
-
-ALIASES = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}
-"""Codes that Argos Translate's packages have, and what LibreTranslate writes instead."""
 
 _NAMES = """af Afrikaans|sq Albanian|am Amharic|ar Arabic|hy Armenian|az Azerbaijani|eu Basque|be Belarusian|bn Bengali|
 bs Bosnian|bg Bulgarian|my Burmese|ca Catalan|zh Chinese|zh-Hans Chinese|zh-Hant Chinese (traditional)|
@@ -28,19 +26,6 @@ NAMES = dict(entry.strip().split(" ", 1) for entry in _NAMES.split("|"))
 def language_name(code: str) -> str:
     """English name of a language; its code if the name is not known."""
     return NAMES.get(code) or NAMES.get(code.partition("-")[0].partition("_")[0]) or code
-
-
-def public_code(code: str) -> str:
-    """The code that clients see for a model's."""
-    return ALIASES.get(code, code)
-
-
-def model_code(code: str, known: Collection[str]) -> str:
-    """The code among ``known`` that a client means, in any case and as an alias; unchanged if there is none."""
-    meanings = {name.lower(): name for name in known}
-    meanings |= {public_code(name).lower(): name for name in known}
-    meanings |= {alias: meanings[full.lower()] for alias, full in ALIASES.items() if full.lower() in meanings}
-    return meanings.get(code.lower(), code)
 
 
 def detect(texts: Sequence[str], among: Collection[str]) -> list[tuple[str, float]]:

@@ -37,6 +37,9 @@ class Glossary:
         alternatives = "|".join(re.escape(term).replace(r"\ ", r"\s+") for term in longest_first)
         self._pattern = re.compile(rf"(?<![\w-])(?:{alternatives})(?![\w-])") if alternatives else None
 
+    def __repr__(self) -> str:
+        return f"Glossary({len(self.terms):,} terms)"
+
     @classmethod
     def from_file(cls, path: str | Path) -> Glossary:
         """Read a UTF-8 file with a term, a tab and its translation per line; blank lines and those that begin with

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -40,8 +41,10 @@ class TextOptions:
     they are."""
     check_numbers: bool = True
     """Compare the digits of each translation with those of its source, and correct or mark it."""
-    glossary: Glossary | None = None
+    glossary: Glossary | Mapping[str, str] | None = None
     """Terms with given translations."""
+    min_confidence: float | None = None
+    """Mark sentences whose confidence is less as doubtful. ``None`` is what the bundle says."""
     word_details: bool = False
     """Return the words of each translation, with their probabilities and alignment."""
 
@@ -56,7 +59,11 @@ class TextOptions:
         check_count("max_repeats", self.max_repeats, 0, MAX_OPTION)
         if self.max_repeats in (1, 2):
             raise OptionError(f"`max_repeats` must be 0 or at least 3, but is {self.max_repeats}.")
+        if self.min_confidence is not None and not 0 <= self.min_confidence <= 1:
+            raise OptionError(f"`min_confidence` must be from 0 to 1, but is {self.min_confidence}.")
         if self.capitals not in get_args(Capitals):
             raise OptionError(f"`capitals` must be one of {', '.join(get_args(Capitals))}, but is {self.capitals!r}.")
-        if self.glossary is not None and not isinstance(self.glossary, Glossary):
-            raise OptionError(f"`glossary` must be a Glossary, but is {self.glossary!r}.")
+        terms = self.glossary if isinstance(self.glossary, Mapping) else {}
+        is_known = self.glossary is None or isinstance(self.glossary, Glossary | Mapping)
+        if not is_known or not all(isinstance(word, str) for pair in terms.items() for word in pair):
+            raise OptionError(f"`glossary` must be a Glossary or a dictionary of texts, but is {self.glossary!r}.")

@@ -304,7 +304,10 @@ class _Writer:
 
     def _note(self, block: Block, span: Span, start: int, *translated: Any) -> None:
         source = block.origin(span[0]), block.origin(span[1])
-        self._sentences.append(SentenceTranslation(source, (start, self._length), *(translated or (None,))))
+        sentence = SentenceTranslation(source, (start, self._length), *(translated or (None,)))
+        least = self._options.min_confidence
+        is_doubtful = sentence.confidence is not None and least is not None and sentence.confidence < least
+        self._sentences.append(replace(sentence, is_doubtful=is_doubtful))
 
     def _copy(self, block: Block, start: int, end: int, first: int, last: int | None) -> int:
         """Copy characters, and the tags from ``first`` up to ``last`` before and between them; return ``last``."""

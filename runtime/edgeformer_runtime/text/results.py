@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from edgeformer_runtime.translator import TextHypothesis, Translation
+from edgeformer_runtime.translator import TextHypothesis, Translation, shown
 
 MIN_RELATIVE_CONFIDENCE = 0.6
 """Confidence of an alternative divided by that of the best translation, at least; see docs/text.md."""
@@ -18,10 +18,10 @@ class TranslatedWord:
     text: str
     probability: float | None
     """Geometric mean of its tokens' probabilities; ``None`` for what the model did not write."""
-    source: tuple[int, int] | None
+    source_span: tuple[int, int] | None
     """Characters of the source word that it attends to most, counted from the first of the sentence; ``None`` if it
     attends to none. Without attention, this is the source word at the same place."""
-    target: tuple[int, int]
+    target_span: tuple[int, int]
     """Its characters in the text's translation, counted from the first of the sentence's."""
 
 
@@ -29,9 +29,9 @@ class TranslatedWord:
 class SentenceTranslation:
     """A sentence of a text, and its translation."""
 
-    source: tuple[int, int]
+    source_span: tuple[int, int]
     """Its characters in the source text: the first, and the one after the last."""
-    target: tuple[int, int]
+    target_span: tuple[int, int]
     """The characters of its translation in the text's translation."""
     translation: Translation | None
     """What the model wrote; ``None`` if the sentence was copied."""
@@ -42,6 +42,8 @@ class SentenceTranslation:
     """Words of the translation, if they were requested."""
     wrong_numbers: tuple[str, ...] = ()
     """Digits of numbers that the translation lacks, or has although the source does not."""
+    is_doubtful: bool = False
+    """Whether the confidence is so low that the translation may well be wrong."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ class TextTranslation:
     """The translation, with the white space, lists and markup of the source."""
     sentences: tuple[SentenceTranslation, ...]
     """Sentences in their order; not those of attributes of HTML."""
+
+    def __repr__(self) -> str:
+        return f"TextTranslation({shown(self.text)}, {len(self.sentences):,} sentences)"
 
 
 def plausible(translation: Translation) -> Translation:

@@ -42,7 +42,7 @@ def sentence_spans(text: str, language: str = "") -> list[Span]:
         language: its language code, for abbreviations; may be empty.
     """
     spans: list[Span] = []
-    segment = _segmenter()
+    segment = segmenter()
     code = re.split("[-_]", language)[0] or "en"
     for line in _LINE.finditer(text):
         start, end = line.span()
@@ -148,7 +148,9 @@ def _character_starts(text: str, start: int, end: int, middle: int) -> Iterator[
 
 
 @cache
-def _segmenter() -> Callable[[str, str], list[str]]:
+def segmenter() -> Callable[[str, str], list[str]]:
+    """Return what finds the sentences of a line, given its language code and the line; without sentencex, with a
+    warning, what takes a line for a sentence."""
     try:
         import sentencex
     except ModuleNotFoundError:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Unpack, get_args
 
-from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
+from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, check_count
 from edgeformer_runtime.decoding.requests import Cancel, Stop
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import InputError, OptionError
+from edgeformer_runtime.limits import MAX_OPTION
 from edgeformer_runtime.text.block import Block, Item, Span, overlapping, read, without_items
+from edgeformer_runtime.text.glossary import Glossary
 from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.message_format import with_arguments
 from edgeformer_runtime.text.options import Format, TextOptions
@@ -22,7 +25,7 @@ from edgeformer_runtime.text.protected import has_words, protected_items
 from edgeformer_runtime.text.results import TextTranslation
 from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, sentence_spans, trimmed, with_whole_items
 from edgeformer_runtime.text.surface import in_capitals, lacks_period, lowered, period
-from edgeformer_runtime.translator import AnyTranslator
+from edgeformer_runtime.translator import AnyTranslator, refuse_string
 
 LOOP_REPEATS = 8
 """Times that a translation may repeat the same tokens before it is stopped, unless the model's defaults say so."""
@@ -48,18 +51,28 @@ class TextTranslator:
         options: how to split texts and put them together again.
 
     Raises:
+        DataError: a term of the glossary is blank.
         OptionError: an option is out of range.
     """
 
     def __init__(self, translator: AnyTranslator, options: TextOptions = TextOptions()) -> None:  # noqa: B008, is frozen
         options.verify()
-        self.translator, self.options = translator, options
+        self.translator = translator
+        self.options = options
+        if options.min_confidence is None:
+            self.options = replace(options, min_confidence=translator.min_confidence)
+        terms = options.glossary
+        self.glossary = Glossary(terms) if isinstance(terms, Mapping) else terms
+        """Terms with given translations."""
         session = translator.session
         limit = min(session.max_source_length, max(2, session.max_target_length * 3 // 4))
         self._limit = min(session.max_source_length, options.max_sentence_tokens or limit)
         self._period = ""
         if options.add_period and isinstance(session, OnnxSession) and session.bundle.manifest.text.needs_period:
             self._period = period(translator.languages[0])
+
+    def __repr__(self) -> str:
+        return f"TextTranslator({self.translator!r})"
 
     def decoding(self, options: DecodeOptions | None = None, **changes: Unpack[DecodeChanges]) -> DecodeOptions:
         """Return the options to translate sentences with: those given, or the model's defaults, with scores of tokens,
@@ -108,12 +121,34 @@ class TextTranslator:
             CanceledError: ``cancel`` said so.
             TimedOutError: the translation took longer than ``timeout``.
         """
-        stop = Stop(cancel, timeout)
-        if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-            raise OptionError(f"`texts` must be a list of strings, but is {type(texts).__name__}.")
-        decoding = self.decoding(options, **changes)
+        refuse_string(texts)
+        return self._translated(enumerate(texts), format, self.decoding(options, **changes), Stop(cancel, timeout))
+
+    def translate_stream(
+        self,
+        texts: Iterable[str],
+        *,
+        chunk: int = 512,
+        format: Format = "text",
+        options: DecodeOptions | None = None,
+        timeout: float | None = None,
+        cancel: Cancel | None = None,
+        **changes: Unpack[DecodeChanges],
+    ) -> Iterator[TextTranslation]:
+        """Translate a stream of any length in order, ``chunk`` texts at a time, such as the lines of a file; see
+        :meth:`translate`."""
+        check_count("chunk", chunk, 1, MAX_OPTION)
+        refuse_string(texts)
+        decoding, stop, numbered = self.decoding(options, **changes), Stop(cancel, timeout), enumerate(texts)
+        while block := list(islice(numbered, chunk)):
+            yield from self._translated(block, format, decoding, stop)
+
+    def _translated(
+        self, texts: Iterable[tuple[int, str]], format: Format, decoding: DecodeOptions, stop: Stop
+    ) -> list[TextTranslation]:
+        """Translate texts, each with its position."""
         plans = []
-        for index, text in enumerate(texts):
+        for index, text in texts:
             plans.append(self.split(text, format=format, index=index))
             stop.check()
         return self.translate_plans(plans, decoding, stop)
@@ -173,8 +208,8 @@ class TextTranslator:
         items = list(block.items)
         if self.options.protect:
             items += protected_items(block)
-        if self.options.glossary is not None:
-            items += self.options.glossary.items(block, items)
+        if self.glossary is not None:
+            items += self.glossary.items(block, items)
         items.sort(key=lambda item: item.start)
         text = _WHITE_SPACE.sub(" ", block.text) if block.is_markup else block.text  # no line ends
         spans = joined_spans(sentence_spans(text, self.translator.languages[0]), items)

@@ -11,7 +11,7 @@ from typing import Any
 from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
 from edgeformer_runtime.bundle.plain_files import read_plain
 from edgeformer_runtime.bundle.provenance import TextOrigin
-from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
+from edgeformer_runtime.bundle.text_format import matching_code
 from edgeformer_runtime.contract import DECODER_FILE, MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
@@ -78,8 +78,11 @@ class Model:
         return source in self.sources and target in self.targets and source != target
 
     def pair(self, source: str, target: str) -> tuple[str, str]:
-        """A language pair; one that is empty becomes the model's language if it has only one."""
-        return source or _only(self.sources), target or _only(self.targets)
+        """Return the model's codes of two languages: those that are empty become the only ones."""
+        return (
+            matching_code(source, self.sources) or source or _only(self.sources),
+            matching_code(target, self.targets) or target or _only(self.targets),
+        )
 
 
 def is_named(path: Path) -> bool:
@@ -149,12 +152,8 @@ def _only(codes: frozenset[str]) -> str:
 def _languages(name: str, manifest: Manifest) -> tuple[frozenset[str], frozenset[str]]:
     """Languages that a model translates from and to: those it has tokens for, else those of the manifest, else those in
     its name, as in ``en-fr``."""
-    own, text = frozenset(manifest.text.languages), manifest.text
-    affixes = {*text.source_prefix, *text.source_suffix, *text.target_prefix}
     source, target = manifest.source_language, manifest.target_language
-    if not own and not (source and target):
+    if not manifest.text.languages and not (source and target):
         first, dash, second = name.partition("-")
         source, target = (source or first, target or second) if dash else (source, target)
-    sources = own if SOURCE_LANGUAGE in affixes or (own and not source) else frozenset({source} - {""})
-    targets = own if TARGET_LANGUAGE in affixes or (own and not target) else frozenset({target} - {""})
-    return sources, targets
+    return manifest.text.between(source, target)

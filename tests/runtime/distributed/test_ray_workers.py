@@ -49,9 +49,10 @@ class TestMistakes:
             (("dog", "-o", "out"), "--engine ray needs --input FILE and --output FILE."),
             (("--input", "-", "-o", "out"), "--engine ray needs --input FILE and --output FILE."),
             (("--input", "text.en"), "--engine ray needs --input FILE and --output FILE."),
-            (("--input", "text.en", "-o", "out", "--attention"), "cannot be combined with --engine ray"),
+            (("--input", "text.en", "-o", "out", "--lines", "--attention"), "cannot be combined with --engine ray"),
             (("--input", "text.en", "-o", "out", "--format", "html"), "cannot be combined with --engine ray"),
-            (("--input", "text.en", "-o", "out", "--split", "--target-prefix", "a"), "leave out --split"),
+            (("--input", "text.en", "-o", "out", "--target-prefix", "a"), "give --lines too"),
+            (("--input", "text.html", "-o", "out.html"), "documents cannot be combined with --engine ray"),
         ],
     )
     def test_lines_of_a_file_are_needed(
@@ -82,7 +83,7 @@ class TestMistakes:
 
 @pytest.mark.slow
 class TestCluster:
-    @pytest.mark.parametrize("options", [("--json", "--nbest", "2"), ("--split",)])
+    @pytest.mark.parametrize("options", [("--lines", "--json", "--nbest", "2"), ()])
     def test_the_output_is_that_of_one_process(
         self, small_bundle: Path, source: Path, cluster: Cluster, options: tuple[str, ...]
     ) -> None:

@@ -120,6 +120,15 @@ def test_the_source_language_is_detected(client: Client) -> None:
     html = f'<div class="The english weather is nice today"><b>{text}</b></div>'
     answer = client.json("/translate", {"q": html, "source": "auto", "target": "en", "format": "html"}).json
     assert answer["detectedLanguage"]["language"] == "de"
+    spanish = "El perro viejo corre por la nieve profunda y ladra toda la noche."
+    for path, body in (("/translate", {"q": spanish}), ("/v1/translate", {"texts": [spanish]})):
+        refused = client.json(path, {**body, "source": "auto", "target": "fr"})
+        assert (refused.status, refused.error) == (
+            400,
+            "The text seems to be Spanish, which is not supported; choose its language if it is not",
+        )
+        assert client.json(path, {**body, "source": "en", "target": "fr"}).status == 200
+    assert client.json("/translate", {"q": "{name} 14", "source": "auto", "target": "fr"}).status == 200
     answer = client.json("/translate", {"q": "🙂 14", "source": "auto", "target": "fr"}).json
     assert answer == {"translatedText": "🙂 14", "detectedLanguage": {"confidence": 0.0, "language": "en"}}
 
@@ -133,6 +142,18 @@ def test_a_language_of_two_codes_is_listed_once(small_bundle: Path, tmp_path: Pa
         listed = {language["code"]: language["targets"] for language in client.get("/languages").json}
         assert listed == {"en": ["awa_Deva", "fr"], "fr": ["awa_Deva", "en"], "awa_Deva": ["en", "fr"]}
         assert client.context.service.route("eng_Latn", "fr")
+
+
+def test_languages_are_found_by_their_tags(client: Client, translator: Translator) -> None:
+    expected = client.json("/translate", pair()).json
+    for source, target in (("en-US", "fr-CA"), ("eng_Latn", "fra"), ("EN", "fr_FR")):
+        assert client.json("/translate", pair(source=source, target=target)).json == expected
+        for model in ("", "en-fr"):
+            body = {"texts": [TEXT], "source": source, "target": target, "model": model}
+            answer = client.json("/v1/translate", body).json
+            assert (answer["source"], answer["target"]) == ("en", "fr")
+    wrong = client.json("/v1/translate", {"texts": [TEXT], "source": "en", "target": "de-CH", "model": "en-fr"})
+    assert (wrong.status, "does not translate" in wrong.error) == (400, True)
 
 
 def test_languages_are_chained_aliased_and_equal_ones_are_copied(client: Client, translator: Translator) -> None:

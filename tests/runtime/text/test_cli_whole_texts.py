@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from edgeformer_runtime.text import segmentation
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
@@ -22,23 +26,79 @@ def text_translator(translator: Translator) -> TextTranslator:
 
 
 def test_every_line_may_have_several_sentences(small_bundle: Path, text_translator: TextTranslator) -> None:
-    expected = [result.text for result in text_translator.translate([TEXT, "", " - dog"])]
-    result = run("translate", small_bundle, "--split", stdin=f"{TEXT}\n\n - dog\n")
+    expected = [result.text for result in text_translator.translate([TEXT, "", " - dog {name}"])]
+    result = run("translate", small_bundle, stdin=f"{TEXT}\n\n - dog {{name}}\n")
     assert result.stdout.split("\n") == [*expected, ""]
-    assert run("translate", small_bundle, "--split", TEXT).stdout == f"{expected[0]}\n"
-    assert run("translate", small_bundle, TEXT).stdout != f"{expected[0]}\n"
-    assert run("translate", small_bundle, "--no-split", TEXT).stdout == run("translate", small_bundle, TEXT).stdout
+    assert "{name}" in expected[2]
+    assert run("translate", small_bundle, TEXT).stdout == f"{expected[0]}\n"
+    assert run("translate", "--lines", small_bundle, TEXT).stdout != f"{expected[0]}\n"
+
+
+@pytest.mark.parametrize("mode", [(), ("--lines",), ("--format", "text")])
+class TestLines:
+    """Lines, whether they are texts or sentences, come in the same ways."""
+
+    def test_they_come_from_anywhere(self, small_bundle: Path, tmp_path: Path, mode: tuple[str, ...]) -> None:
+        lines = ["The old dog runs.", "", "The green river."]
+        expected = run("translate", small_bundle, *mode, *lines).stdout
+        assert expected.count("\n") == 3
+        plain, packed, windows, target = (tmp_path / name for name in ("in.txt", "in.gz", "windows.en", "out.fr"))
+        plain.write_text("\n".join(lines), encoding="utf-8")
+        packed.write_bytes(gzip.compress(plain.read_bytes()))
+        windows.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+        for path in (plain, packed, windows):
+            assert run("translate", small_bundle, *mode, "--input", path).stdout == expected
+            assert run("translate", small_bundle, *mode, "--input", path, "-o", target).exit_code == 0
+            ends = "\r\n" if path == windows and mode != ("--lines",) else "\n"
+            found = target.read_bytes().decode()
+            assert found.replace("\r\n", "\n") == expected
+            assert found.count(ends) >= 2
+        assert run("translate", small_bundle, *mode, stdin=plain.read_bytes()).stdout == expected
+        assert run("translate", small_bundle, *mode, stdin=b"").stdout == ""
+
+    def test_mistakes_are_named(self, small_bundle: Path, tmp_path: Path, mode: tuple[str, ...]) -> None:
+        (tmp_path / "latin").write_bytes(b"dog\nca\xff\n")
+        message = error("translate", small_bundle, *mode, "--input", tmp_path / "latin", "-o", tmp_path / "out")
+        assert f"Line 2 of {tmp_path / 'latin'} is not UTF-8" in message
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["latin"]
+        assert "must be from -10 to 10" in error("translate", small_bundle, *mode, "--length-penalty", "nan", stdin=b"")
+        assert "surrogate" in error("translate", small_bundle, *mode, "caf\udce9")
+
+    def test_a_line_of_a_pipe_waits_for_no_other(self, small_bundle: Path, mode: tuple[str, ...]) -> None:
+        command = [sys.executable, "-c", "from edgeformer.cli import main; main()", "translate", small_bundle, *mode]
+        with subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin
+            assert process.stdout
+            for line in (b"The old dog.\n", b"The sea.\n"):
+                process.stdin.write(line)
+                process.stdin.flush()
+                assert process.stdout.readline().strip()
+            process.stdin.close()
+            assert process.wait(60) == 0
+
+
+def test_without_the_library_for_sentences_it_is_said_once(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    segmentation.segmenter.cache_clear()
+    try:
+        result = run("translate", small_bundle, TEXT, TEXT)
+    finally:
+        monkeypatch.undo()
+        segmentation.segmenter.cache_clear()
+    assert result.exit_code == 0
+    assert result.stderr.count("only line ends separate sentences") == 1
+    assert run("translate", "--lines", small_bundle, TEXT).stderr == ""
 
 
 def test_options_of_the_search_are_passed_on(small_bundle: Path, text_translator: TextTranslator) -> None:
     (expected,) = text_translator.translate([TEXT], beam_size=1, max_length=4)
-    options = ("--split", "--beam", "1", "--max-length", "4")
+    options = ("--beam", "1", "--max-length", "4")
     assert run("translate", small_bundle, *options, TEXT).stdout == f"{expected.text}\n"
 
 
 def test_json_has_confidence_and_alignment(small_bundle: Path, text_translator: TextTranslator) -> None:
     (expected,) = text_translator.translate([f"{TEXT} 42"])
-    record = json.loads(run("translate", small_bundle, "--split", "--json", f"{TEXT} 42").stdout)
+    record = json.loads(run("translate", small_bundle, "--json", f"{TEXT} 42").stdout)
     assert (record["source"], record["text"]) == (f"{TEXT} 42", expected.text)
     for found, sentence in zip(record["sentences"], expected.sentences, strict=True):
         assert found["source"] == record["source"][slice(*found["source_span"])]
@@ -63,7 +123,7 @@ def test_html_is_one_document(small_bundle: Path, text_translator: TextTranslato
     source.write_bytes(PAGE.encode("utf-8-sig"))
     result = run("translate", small_bundle, "--format", "html", "--input", source, "-o", target)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert target.read_bytes() == expected.text.encode()
+    assert target.read_bytes() == expected.text.encode("utf-8-sig")
     assert (
         run("translate", small_bundle, "--format", "html", stdin=PAGE.encode()).stdout_bytes == expected.text.encode()
     )
@@ -98,14 +158,15 @@ def test_a_glossary_that_is_wrong_is_named(
 
 
 def test_what_does_not_go_together_is_named(small_bundle: Path, tmp_path: Path) -> None:
-    assert "--no-split cannot be combined" in error(
-        "translate", small_bundle, "--no-split", "--format", "html", "x", code=2
-    )
-    assert "one sentence each" in error("translate", small_bundle, "--split", "--target-prefix", "a", "x", code=2)
-    assert "`--nbest` gives several" in error("translate", small_bundle, "--split", "--nbest", "2", "x")
+    for excluded in (("--format", "html"), ("--glossary", "terms")):
+        message = error("translate", "--lines", small_bundle, *excluded, "x", code=2)
+        assert "--lines cannot be combined with --format or --glossary" in message
+    for option in (("--target-prefix", "a"), ("--nbest", "2"), ("--token-scores",), ("--attention", "a.png")):
+        message = error("translate", small_bundle, *option, "--json", stdin="x", code=2)
+        assert message == f"{option[0]} is for lines of one sentence each: give --lines too."
     (tmp_path / "page").write_bytes(b"<p>\n\xff")
     message = error("translate", small_bundle, "--format", "html", "--input", tmp_path / "page")
     assert message.startswith(f"Line 2 of `{tmp_path / 'page'}` is not UTF-8")
     assert error("translate", small_bundle, "--format", "html", stdin=b"\xff").startswith(
-        "Line 1 of standard input is not UTF-8 (invalid start byte); convert it"
+        "Line 1 of `standard input` is not UTF-8 (invalid start byte); convert it"
     )

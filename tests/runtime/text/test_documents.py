@@ -18,6 +18,8 @@ from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents import SUFFIXES, translate_document
 from edgeformer_runtime.text.documents.files import read_document, translate_content
 from edgeformer_runtime.text.documents.markdown import markdown_parts
+from edgeformer_runtime.text.text_translator import TextTranslator
+from edgeformer_runtime.translator import Translator
 from tests.commands import error, run
 from tests.runtime.text.attended import text_translator
 
@@ -510,32 +512,78 @@ class TestHostileFiles:
             translated("a.po", 'msgid "x"\nmsgstr "y\n')
 
 
-def test_the_command_translates_a_document_by_its_name(small_bundle: Path, tmp_path: Path) -> None:
-    source, target = tmp_path / "report.docx", tmp_path / "out.docx"
+TEXTS = {
+    ".txt": "The old dog runs.\r\n\r\n- The sea.\r\n",
+    ".html": '<html lang="en"><p title="The sea.">The <b>old dog</b> runs.</p>\r\n</html>\n',
+    ".md": "# The sea\n\nThe *old dog* runs.\n\n    code\n",
+    ".srt": "1\n00:00:01,000 --> 00:00:02,000\nThe old dog runs.\n",
+    ".vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\nThe old dog runs.\n",
+    ".po": 'msgid "The old dog runs."\nmsgstr ""\n',
+}
+
+
+@pytest.mark.parametrize("suffix", TEXTS)
+def test_the_suffix_decides_however_a_file_is_named(
+    small_bundle: Path, translator: Translator, tmp_path: Path, suffix: str
+) -> None:
+    source, target = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+    source.write_bytes(TEXTS[suffix].encode())
+    content, _ = translate_content(TextTranslator(translator), source.read_bytes(), str(source))
+    assert content.decode() != TEXTS[suffix]
+    for named in ((source,), ("--input", source)):
+        assert run("translate", small_bundle, *named, "-o", target).exit_code == 0
+        assert target.read_bytes() == content
+        shown = content.decode().replace("\r\n", "\n") if suffix == ".txt" else content.decode()
+        assert run("translate", small_bundle, *named).stdout_bytes.decode() == shown
+    as_lines = run("translate", small_bundle, "--format", "text", "--input", source).stdout
+    assert as_lines.count("\n") == TEXTS[suffix].count("\n")
+    if suffix != ".txt":
+        other = tmp_path / "out.txt"
+        message = error("translate", small_bundle, source, "-o", other)
+        assert message == f"`{other}` must end in {suffix}, since the translation is of the same kind."
+    if suffix not in (".txt", ".html"):
+        assert "--json is for text" in error("translate", small_bundle, source, "--json", code=2)
+
+
+@pytest.mark.parametrize("suffix", [".docx", ".odt"])
+def test_office_documents_are_files(small_bundle: Path, tmp_path: Path, suffix: str) -> None:
+    source, target = tmp_path / f"report{suffix}", tmp_path / f"out{suffix}"
     source.write_bytes(docx("<w:p><w:r><w:t>The old dog runs.</w:t></w:r></w:p>"))
-    result = run("translate", small_bundle, source, "-o", target)
-    assert (result.exit_code, result.stdout) == (0, "")
-    sentence = run("translate", small_bundle, "--split", "The old dog runs.").stdout.strip()
-    assert words_of(target.read_bytes()) == f"<w:p><w:r><w:t>{sentence}</w:t></w:r></w:p>"
-    assert "does not exist" in error("translate", small_bundle, tmp_path / "no.docx", "-o", tmp_path / "x.docx")
-    assert "is an input file" in error("translate", small_bundle, source, "-o", source)
-    (tmp_path / "page.odt").write_bytes(b"x")
-    assert "is damaged" in error("translate", small_bundle, tmp_path / "page.odt", "-o", tmp_path / "x.odt")
-    assert not (tmp_path / "x.odt").exists()
-    as_text = run("translate", small_bundle, "--no-split", "dog.txt", "-o", tmp_path / "x.txt")
-    assert as_text.exit_code == 0
+    for named in ((source,), ("--input", source)):
+        message = error("translate", small_bundle, *named)
+        assert message == f"Name the translation of `{source}` with --output; it must end in {suffix}."
+        assert "is an input file" in error("translate", small_bundle, *named, "-o", source)
+        assert "must end in" in error("translate", small_bundle, *named, "-o", tmp_path / "out.txt")
+        if suffix == ".docx":
+            result = run("translate", small_bundle, *named, "-o", target)
+            assert (result.exit_code, result.stdout) == (0, "")
+            sentence = run("translate", small_bundle, "The old dog runs.").stdout.strip()
+            assert words_of(target.read_bytes()) == f"<w:p><w:r><w:t>{sentence}</w:t></w:r></w:p>"
+        else:
+            assert "lacks `content.xml`" in error("translate", small_bundle, *named, "-o", target)
+            assert not target.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"out{suffix}"] * target.exists() + [source.name]
 
 
-def test_the_name_of_a_document_is_not_translated(small_bundle: Path, tmp_path: Path) -> None:
-    source, target = tmp_path / "report.txt", tmp_path / "report.html"
-    source.write_text("The old dog runs.", "utf-8")
-    for output in ((), ("-o", target)):
-        message = error("translate", small_bundle, source, *output)
-        assert "is a document; name its translation with --output, which must end in .txt" in message
-    assert not target.exists()
-    assert run("translate", small_bundle, "--no-split", source).exit_code == 0
-    assert run("translate", small_bundle, "nowhere.txt").exit_code == 0
-    assert "tokens" in error("translate", small_bundle, "red " * 100 + ".txt")  # too long for the name of a file
+def test_the_name_of_a_document_is_not_translated(
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my dog.txt").write_text("The old dog runs.", "utf-8")
+    assert (
+        run("translate", small_bundle, "my dog.txt").stdout
+        == run("translate", small_bundle, "--input", "my dog.txt").stdout
+    )
+    for name in ("nowhere.txt", "no/where at all.docx", "./x.MD", tmp_path / "no.srt"):
+        for others in ((), ("dog",)):
+            message = error("translate", small_bundle, name, *others)
+            assert message == f"File `{name}` does not exist; to translate its name, give --format text."
+        for mode in ("--format=text", "--format=html", "--lines"):
+            assert run("translate", small_bundle, mode, name).exit_code == 0
+    assert "which must be the only TEXT" in error("translate", small_bundle, "my dog.txt", "dog")
+    assert "file" in error("translate", small_bundle, "--input", "nowhere.txt")
+    for text in ("Read my cat.txt", "and/or", "12/7", "red " * 100 + ".txt", "a.b", ".txt \0.txt"):
+        assert run("translate", small_bundle, text).exit_code == 0
 
 
 def test_another_kind_is_refused(tmp_path: Path) -> None:

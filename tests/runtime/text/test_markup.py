@@ -134,7 +134,7 @@ def test_text_outside_tags_is_the_plain_translation(
     plain = [plan_.text for plan_ in text_translator.translate(plan.sentences)]
     assert text_of(result.text) == "".join("".join(plain).split())
     for sentence, expected in zip(result.sentences, plain, strict=True):
-        assert " ".join(html.unescape(TAG.sub("", result.text[slice(*sentence.target)])).split()) == expected
+        assert " ".join(html.unescape(TAG.sub("", result.text[slice(*sentence.target_span)])).split()) == expected
 
 
 @pytest.mark.parametrize(

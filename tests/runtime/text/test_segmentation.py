@@ -51,7 +51,7 @@ def test_copied_sentences_give_the_text_back(text_translator: TextTranslator, te
     result = join(plan)
     assert result.text == text
     for sentence in result.sentences:
-        assert sentence.source == sentence.target
+        assert sentence.source_span == sentence.target_span
 
 
 @given(text=TEXTS)
@@ -59,8 +59,8 @@ def test_what_is_between_sentences_is_kept(text_translator: TextTranslator, text
     result = join(text_translator.split(text), lambda sentence: "Une phrase")
     source_end = target_end = 0
     for sentence in result.sentences:
-        assert text[source_end : sentence.source[0]] == result.text[target_end : sentence.target[0]]
-        (_, source_end), (_, target_end) = sentence.source, sentence.target
+        assert text[source_end : sentence.source_span[0]] == result.text[target_end : sentence.target_span[0]]
+        (_, source_end), (_, target_end) = sentence.source_span, sentence.target_span
     assert text[source_end:] == result.text[target_end:]
 
 
@@ -89,13 +89,13 @@ def test_sentences_of_other_scripts() -> None:
 
 def test_without_sentencex_lines_are_sentences_and_a_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    segmentation._segmenter.cache_clear()
+    segmentation.segmenter.cache_clear()
     try:
         with pytest.warns(UserWarning, match=r"pip install 'edgeformer\[text\]'"):
             assert sentences("One. Two.\n- Three.") == ["One. Two.", "Three."]
         assert sentences("One. Two.") == ["One. Two."]  # warned once
     finally:
-        segmentation._segmenter.cache_clear()
+        segmentation.segmenter.cache_clear()
 
 
 class TestLongSentences:

@@ -33,8 +33,8 @@ def test_a_text_is_its_sentences(translator: Translator) -> None:
     )
     (result,) = text_translator.translate([TEXT])
     assert result.text == f"{first} {second}\n\n- {third}\n- 42\n"
-    assert [TEXT[slice(*sentence.source)] for sentence in result.sentences][2:] == ["the machine", "42"]
-    assert [result.text[slice(*sentence.target)] for sentence in result.sentences] == [first, second, third, "42"]
+    assert [TEXT[slice(*sentence.source_span)] for sentence in result.sentences][2:] == ["the machine", "42"]
+    assert [result.text[slice(*sentence.target_span)] for sentence in result.sentences] == [first, second, third, "42"]
     assert result.sentences[3].translation is None
     assert result.sentences[3].confidence is None
 
@@ -65,13 +65,13 @@ def test_words_have_probabilities_and_their_source(translator: Translator) -> No
     text = "dog. The old dog runs near the sea."
     (result,) = TextTranslator(translator, TextOptions(word_details=True)).translate([text])
     sentence = result.sentences[1]
-    source = text[slice(*sentence.source)]
-    assert "".join(word.text for word in sentence.words) == result.text[slice(*sentence.target)].replace(" ", "")
+    source = text[slice(*sentence.source_span)]
+    assert "".join(word.text for word in sentence.words) == result.text[slice(*sentence.target_span)].replace(" ", "")
     for word in sentence.words:
         assert word.probability is not None
         assert 0 < word.probability <= 1
-        assert word.source is not None
-        assert source[slice(*word.source)].strip()
+        assert word.source_span is not None
+        assert source[slice(*word.source_span)].strip()
 
 
 @pytest.mark.parametrize(
@@ -89,20 +89,20 @@ def test_words_have_probabilities_and_their_source(translator: Translator) -> No
 def test_every_word_is_where_its_spans_say(format: Format, text: str) -> None:
     (result,) = word_translator(word_details=True).translate([text], format=format)
     for sentence in result.sentences:
-        words = [word.target for word in sentence.words]
-        written = result.text[slice(*sentence.target)]
-        source = text[slice(*sentence.source)]
+        words = [word.target_span for word in sentence.words]
+        written = result.text[slice(*sentence.target_span)]
+        source = text[slice(*sentence.source_span)]
         assert words
         assert all(before[1] <= after[0] for before, after in pairwise(words))
         for word in sentence.words:
-            shown = written[slice(*word.target)]
+            shown = written[slice(*word.target_span)]
             if ", plural," in word.text or ", select," in word.text:
                 assert shown[:6] == word.text[:6]
                 assert shown[-1] == "}"
             else:
                 assert (html.unescape(shown) if format == "html" else shown) == word.text
-            if word.source is not None and word.text == "chien":
-                assert source[slice(*word.source)] == "dog"
+            if word.source_span is not None and word.text == "chien":
+                assert source[slice(*word.source_span)] == "dog"
 
 
 class TestPeriod:

@@ -92,7 +92,9 @@ def test_words_together_are_the_text(text_translators: list[TextTranslator], one
     translated = one + " " + two
     plain, detailed = (join(texts.split(source), lambda sentence: translated) for texts in text_translators)
     assert detailed.text == plain.text
-    assert [sentence.target for sentence in detailed.sentences] == [sentence.target for sentence in plain.sentences]
+    assert [sentence.target_span for sentence in detailed.sentences] == [
+        sentence.target_span for sentence in plain.sentences
+    ]
 
 
 @pytest.fixture(scope="module")

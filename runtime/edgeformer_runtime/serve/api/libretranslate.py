@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from edgeformer_runtime.bundle.text_format import public_code
 from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.api.fields import Fields, read_fields
 from edgeformer_runtime.serve.api.files import EXTENSIONS
@@ -83,9 +84,9 @@ async def list_languages(request: Request) -> Response:
     return json_response(
         [
             Language(
-                languages.public_code(code),
+                public_code(code),
                 languages.language_name(code),
-                [languages.public_code(target) for target in service.workspace.targets(code) if target in shown],
+                [public_code(target) for target in service.workspace.targets(code) if target in shown],
             )
             for code in sorted(shown)
         ]
@@ -120,7 +121,7 @@ async def frontend_settings(request: Request) -> Response:
 
 def _language(code: str) -> dict[str, str]:
     name = "Auto Detect" if code == "auto" else languages.language_name(code)
-    return {"code": languages.public_code(code), "name": name}
+    return {"code": public_code(code), "name": name}
 
 
 async def suggest(request: Request) -> Response:

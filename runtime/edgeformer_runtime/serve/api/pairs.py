@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from edgeformer_runtime.bundle.text_format import matching_code, public_code
 from edgeformer_runtime.errors import ConfigError, OptionError
 from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.context import Context
 from edgeformer_runtime.serve.errors import ApiError
 from edgeformer_runtime.serve.service import Service
+from edgeformer_runtime.text.languages import detect_languages
 from edgeformer_runtime.text.markup import readable
 from edgeformer_runtime.text.options import Format
 from edgeformer_runtime.workspace.workspace import Hop
@@ -30,7 +32,16 @@ def detected(service: Service, texts: Sequence[str]) -> list[dict[str, Any]]:
         raise ApiError(
             400, "Language detection is not installed on this server: pip install 'edgeformer[detect]'"
         ) from None
-    return [{"confidence": share, "language": languages.public_code(code)} for code, share in ranked] or [UNKNOWN]
+    return [{"confidence": share, "language": public_code(code)} for code, share in ranked] or [UNKNOWN]
+
+
+def model_codes(service: Service, source: str, target: str) -> tuple[str, str]:
+    """The models' codes of languages that a client means; unchanged if no model has one."""
+    known = {*service.sources, *service.targets}
+    return (
+        matching_code(source, service.sources) or matching_code(source, known) or source,
+        matching_code(target, service.targets) or matching_code(target, known) or target,
+    )
 
 
 def chosen_pair(
@@ -42,16 +53,19 @@ def chosen_pair(
         ApiError: a language or the pair is not supported.
     """
     known = {*service.sources, *service.targets}
+    source_code, target_code = model_codes(service, source, target)
     found: dict[str, Any] = {}
     if source.lower() == "auto":
         texts = list(map(readable, texts)) if format == "html" else texts
         found = detected(service, texts)[0] if any(map(str.isalpha, "".join(texts))) else UNKNOWN
-        source_code = languages.model_code(found["language"], known)
+        if found is UNKNOWN and (others := detect_languages("\n".join(texts))):
+            name = languages.language_name(others[0].language)
+            raise ApiError(
+                400, f"The text seems to be {name}, which is not supported; choose its language if it is not"
+            )
+        source_code, _ = model_codes(service, found["language"], target)
         if found is UNKNOWN and source_code not in known:
             source_code = service.sources[0]
-    else:
-        source_code = languages.model_code(source, known)
-    target_code = languages.model_code(target, known)
     for given, code in ((source, source_code), (target, target_code)):
         if code not in known:
             raise ApiError(400, f"{given.lower()[:64]} is not supported")

@@ -62,7 +62,7 @@ class TranslateRequest(Struct, forbid_unknown_fields=True):
     glossary: Annotated[dict[Term, Term], Meta(max_length=1000)] = {}
     """Terms of the source language and their translations."""
     scores: bool = False
-    """Return the score and the confidence of each sentence."""
+    """Return the score and the confidence of each sentence, and whether it is doubtful."""
     alignments: bool = False
     """Return which words come from which; in plain text only."""
     stream: bool = False
@@ -91,6 +91,8 @@ class Sentence(Struct, omit_defaults=True):
     """Geometric mean of the probabilities of the tokens, from 0 to 1."""
     wrong_numbers: Sequence[str] = ()
     """Digits of numbers that the translation lacks, or has although the source does not."""
+    is_doubtful: bool = False
+    """Whether ``confidence`` is so low that the translation may well be wrong."""
     words: list[WordLink] | None = None
 
 

@@ -14,9 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from edgeformer_runtime.contract import ATTENTION_FILE
-from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.api.openapi import TRANSLATING, Operation
-from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
+from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair, model_codes
 from edgeformer_runtime.serve.api.types import (
     ModelInfo,
     Models,
@@ -87,11 +86,10 @@ async def _asked(request: Request, context: Context) -> _Asked:
         source, target, *_ = await asyncio.to_thread(
             chosen_pair, context.service, source, target, body.texts, body.format
         )
-    known = {*context.service.sources, *context.service.targets}
     changes = msgspec.to_builtins(body.options)
     changes |= {"return_token_scores": True} if body.scores and not body.stream else {}
     changes |= {"return_attention": True} if body.alignments and not body.stream else {}
-    source, target = languages.model_code(source, known), languages.model_code(target, known)
+    source, target = model_codes(context.service, source, target)
     route = context.service.route(source, target, body.model)
     glossary = Glossary(body.glossary) if body.glossary else None
     text_options = TextOptions(glossary=glossary, word_details=body.alignments and not body.stream)
@@ -138,22 +136,26 @@ def _described(asked: _Asked, ranks: Sequence[TextTranslation]) -> TranslatedTex
     best, *others = ranks
     sentences = []
     for sentence in best.sentences:
-        described = Sentence(sentence.source, sentence.target, wrong_numbers=sentence.wrong_numbers)
+        described = Sentence(sentence.source_span, sentence.target_span, wrong_numbers=sentence.wrong_numbers)
         if asked.body.alignments:
             described.words = _links(sentence)
         if asked.body.scores and sentence.translation:
             described.score, described.confidence = sentence.translation.score, sentence.confidence
+            described.is_doubtful = sentence.is_doubtful
         sentences.append(described)
     return TranslatedText(best.text, sentences, [other.text for other in others])
 
 
 def _links(sentence: SentenceTranslation) -> list[WordLink]:
     """Which words of a sentence come from which, in characters of the whole texts."""
-    source, target = sentence.source[0], sentence.target[0]
+    source, target = sentence.source_span[0], sentence.target_span[0]
     return [
-        WordLink((source + word.source[0], source + word.source[1]), (target + word.target[0], target + word.target[1]))
+        WordLink(
+            (source + word.source_span[0], source + word.source_span[1]),
+            (target + word.target_span[0], target + word.target_span[1]),
+        )
         for word in sentence.words
-        if word.source is not None
+        if word.source_span is not None
     ]
 
 

@@ -83,11 +83,11 @@ function show(translation) {
   let done = 0;
   state.words = [];
   state.links = translation.sentences.flatMap((sentence) => sentence.words || []);
-  for (const { target: [start, end], confidence, wrong_numbers: wrong } of translation.sentences) {
+  for (const { target: [start, end], confidence, is_doubtful: isDoubtful, wrong_numbers: wrong } of translation.sentences) {
     nodes.push(characters.slice(done, start).join(""));
     const sentence = document.createElement("span");
-    sentence.className = confidence === undefined ? "" : confidence < 0.4 ? "low" : confidence < 0.7 ? "middle" : "high";
-    if (confidence !== undefined) sentence.title = `Confidence ${Math.round(100 * confidence)} %`;
+    sentence.className = confidence === undefined ? "" : isDoubtful ? "low" : confidence < 0.7 ? "middle" : "high";
+    if (confidence !== undefined) sentence.title = `Confidence ${Math.round(100 * confidence)} %${isDoubtful ? ": may be wrong" : ""}`;
     if (wrong) {
       sentence.classList.add("wrong");
       sentence.title = [sentence.title, `Check the numbers: ${wrong.join(", ")}`].filter(Boolean).join("; ");

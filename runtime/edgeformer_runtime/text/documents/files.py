@@ -54,18 +54,19 @@ SUFFIXES = tuple(_READERS)
 """Ends of the names of documents that can be translated."""
 
 
-def read_document(content: bytes, name: str) -> Document:
+def read_document(content: bytes, name: str, kind: str = "") -> Document:
     """Read the content of a document.
 
     Args:
         content: content of its file.
-        name: name of its file, which ends in one of :data:`SUFFIXES`.
+        name: name of its file.
+        kind: one of :data:`SUFFIXES`; by default, that of the name.
 
     Raises:
         ConfigError: its kind is unknown, or needs a package that is not installed.
         DataError: it is damaged, or too large.
     """
-    read = _READERS.get(Path(name).suffix.lower())
+    read = _READERS.get(kind or Path(name).suffix.lower())
     if read is None:
         raise ConfigError(
             f"`{name}` is not a document that can be translated: its name must end in {', '.join(SUFFIXES)}."
@@ -76,7 +77,7 @@ def read_document(content: bytes, name: str) -> Document:
 
 
 def translate_content(
-    translator: TextTranslator, content: bytes, name: str, options: DecodeOptions | None = None
+    translator: TextTranslator, content: bytes, name: str, options: DecodeOptions | None = None, kind: str = ""
 ) -> tuple[bytes, list[TextTranslation]]:
     """Translate the content of a document.
 
@@ -85,6 +86,7 @@ def translate_content(
         content: see :func:`read_document`.
         name: see :func:`read_document`.
         options: decoding options; ``None`` uses those of :meth:`TextTranslator.decoding`.
+        kind: see :func:`read_document`.
 
     Returns:
         The translated document, and the translations of its texts.
@@ -93,7 +95,7 @@ def translate_content(
         ConfigError: see :func:`read_document`.
         DataError: see :func:`read_document`.
     """
-    document = read_document(content, name)
+    document = read_document(content, name, kind)
     plans = [translator.plan(piece) for piece in document.pieces]
     translations = translator.translate_plans(plans, translator.decoding() if options is None else options)
     texts = [translation.text for translation in translations]

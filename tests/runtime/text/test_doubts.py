@@ -1,0 +1,98 @@
+"""Sentences of low confidence are marked in results, on the command line and by the server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgeformer_runtime.errors import BundleError, OptionError
+from edgeformer_runtime.text import TextOptions, TextTranslator
+from edgeformer_runtime.text.languages import can_detect_languages
+from edgeformer_runtime.translator import MIN_CONFIDENCE, Translator
+from tests.bundles import edit_manifest
+from tests.commands import run
+from tests.runtime.serve.http import serving
+from tests.runtime.test_workspace import bundle_between
+
+TEXT = "The old dog runs near the sea. Zzgl brmf. 42"
+GERMAN = "Der alte Hund läuft durch den tiefen Schnee und bellt die ganze Nacht."
+
+
+def measured(bundle: Path, value: object) -> Path:
+    return edit_manifest(bundle, lambda tree: tree.update(traits={"min_confidence": value}))
+
+
+@pytest.fixture
+def bundle(small_bundle: Path, tmp_path: Path) -> Path:
+    return bundle_between(small_bundle, tmp_path, "en-fr", "en", "fr")
+
+
+def confidences(bundle: Path) -> list[float]:
+    with Translator.open(bundle) as translator:
+        (result,) = TextTranslator(translator).translate([TEXT])
+    return [sentence.confidence for sentence in result.sentences if sentence.confidence is not None]
+
+
+def test_a_sentence_is_doubtful_below_the_threshold_of_its_bundle(bundle: Path) -> None:
+    low, high = sorted(confidences(bundle))
+    for least, count in ((0, 0), (low, 0), ((low + high) / 2, 1), (1, 2)):
+        with Translator.open(measured(bundle, least)) as translator:
+            assert translator.with_languages("en", "fr").min_confidence == least
+            (result,) = TextTranslator(translator).translate([TEXT])
+            assert [sentence.is_doubtful for sentence in result.sentences].count(True) == count
+            assert not result.sentences[-1].is_doubtful, "it is copied"
+            (result,) = TextTranslator(translator, TextOptions(min_confidence=1)).translate([TEXT])
+            assert [sentence.is_doubtful for sentence in result.sentences] == [True, True, False]
+            (result,) = TextTranslator(translator).translate([TEXT], return_token_scores=False)
+            assert not any(sentence.is_doubtful for sentence in result.sentences), "nothing is known"
+    with pytest.raises(BundleError, match="min_confidence"):
+        Translator.open(measured(bundle, 1.5))
+    with pytest.raises(OptionError, match="`min_confidence` must be from 0 to 1"):
+        TextTranslator(translator, TextOptions(min_confidence=2))
+
+
+def test_a_bundle_that_was_not_measured_has_the_default(small_bundle: Path) -> None:
+    assert "traits" not in json.loads((small_bundle / "manifest.json").read_bytes())
+    with Translator.open(small_bundle) as translator:
+        assert translator.min_confidence == MIN_CONFIDENCE
+
+
+def test_the_command_says_once_how_many(bundle: Path, tmp_path: Path) -> None:
+    low, high = sorted(confidences(bundle))
+    measured(bundle, (low + high) / 2)
+    for arguments in ((TEXT, TEXT), ("--input", "-")):
+        result = run("translate", bundle, *arguments, stdin=f"{TEXT}\n{TEXT}\n")
+        assert result.stderr == "Warning: 2 of 4 sentences may be wrong; --json tells which.\n"
+    record = json.loads(run("translate", bundle, "--json", TEXT).stdout)
+    assert sorted(sentence["is_doubtful"] for sentence in record["sentences"]) == [False, False, True]
+    source = tmp_path / "page.md"
+    source.write_text(f"{TEXT}\n", encoding="utf-8")
+    result = run("translate", bundle, source, "-o", tmp_path / "out.md")
+    assert result.stderr == "Warning: 1 of 2 sentences may be wrong.\n"
+    measured(bundle, 0)
+    assert run("translate", bundle, TEXT).stderr == ""
+    assert run("translate", "--lines", measured(bundle, 1), TEXT).stderr == ""
+
+
+@pytest.mark.skipif(not can_detect_languages(), reason="needs edgeformer[detect]")
+def test_the_command_names_another_language(bundle: Path, tmp_path: Path) -> None:
+    measured(bundle, 1)
+    named = "Warning: The text looks like `de`, but the model translates from `en`."
+    assert run("translate", bundle, GERMAN).stderr.splitlines()[1:] == [named]
+    source = tmp_path / "page.html"
+    source.write_text(f"<p>{GERMAN}</p>", encoding="utf-8")
+    assert run("translate", bundle, source, "-o", tmp_path / "out.html").stderr.splitlines()[1:] == [named]
+    for other in ("The old dog runs near the sea and sings all day.", "Hund", "42 km"):
+        assert "looks like" not in run("translate", bundle, other).stderr
+
+
+def test_the_server_marks_sentences(bundle: Path) -> None:
+    low, high = sorted(confidences(bundle))
+    with serving(measured(bundle, (low + high) / 2)) as client:
+        body = {"texts": [TEXT], "source": "en", "target": "fr", "scores": True}
+        sentences = client.json("/v1/translate", body).json["translations"][0]["sentences"]
+        assert sorted(sentence.get("is_doubtful", False) for sentence in sentences) == [False, False, True]
+        for sentence in sentences:
+            assert sentence.get("is_doubtful", False) == (sentence.get("confidence", 1) < (low + high) / 2)
