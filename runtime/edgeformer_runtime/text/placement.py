@@ -1,19 +1,35 @@
-"""Puts the tags of a sentence into its translation: elements around the words that were translated from theirs."""
+"""Puts the tags of a sentence into its translation: elements around the words that were translated from theirs.
+
+Whatever the model writes, every tag is there once, elements are inside each other as before, an element that had text
+has text, and a placeholder stays in its elements:
+
+1. The tags become a tree, whose nodes are spans of the source.
+2. From the outermost node to the innermost, those inside another one divide its words among themselves. Each gets the
+   placeholders that it has in the source, then the run of words with most of their attention in it, or those that
+   attend to one of its words most, or else, if its words were lost, a word next to where they would be. A placeholder
+   that the model put elsewhere moves to the words of its element.
+3. A node without text goes between words.
+4. Where there are fewer words than elements, those that got none keep the text of the source: it is put into the
+   translation as placeholders are, and all is placed again.
+5. The words and tags are written in order. White space goes outside elements; a single tag has it on the sides on which
+   it has it in the source.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edgeformer_runtime.text.block import Block, Span, Tag
-from edgeformer_runtime.text.items import best_gap, best_run
-from edgeformer_runtime.text.words import AlignedSentence, Shares, Word
+from edgeformer_runtime.text.block import Block, Item, Span, Tag
+from edgeformer_runtime.text.items import best_gap, best_run, restored
+from edgeformer_runtime.text.words import LETTER, AlignedSentence, Shares, Word
 
-_MAX_DEPTH = 100
-"""Elements inside each other; deeper ones are put side by side."""
+_FREE, _FIXED = -1, -2
+"""Owners of words that no node has, and of placeholders between the nodes."""
 
 
 @dataclass
@@ -21,15 +37,18 @@ class _Node:
     """An element, or a tag that stands for itself."""
 
     order: int
+    """Position of its tag in the block."""
     start: int
     end: int
     opening: str = ""
     closing: str = ""
-    depth: int = 0
-    after_space: bool = True
-    """Whether white space at its place comes before it."""
+    has_text: bool = False
+    is_begun: bool = False
+    """Whether it is the tag of an element that ends in another sentence."""
+    after_space: bool = False
+    """Whether it has no text, and white space comes before it."""
     before_space: bool = False
-    """Whether more comes after it."""
+    """Whether it has no text, and white space follows it."""
     children: list[_Node] = field(default_factory=list)
     first: int = 0
     """Its first word in the translation."""
@@ -67,8 +86,8 @@ def inner_tags(block: Block, start: int, end: int) -> set[int]:
 
 
 def with_tags(
-    sentence: AlignedSentence, block: Block, chosen: Iterable[int], span: tuple[int, int]
-) -> tuple[str, list[Span]]:
+    sentence: AlignedSentence, block: Block, chosen: Iterable[int], span: Span
+) -> tuple[str, AlignedSentence, list[Span]]:
     """Write a translation with tags.
 
     Args:
@@ -78,25 +97,42 @@ def with_tags(
         span: characters of the sentence in the block.
 
     Returns:
-        What is written, and the characters of each word in it.
+        What is written, the translation with its words in that order, and the characters of each word.
     """
-    root = _tree(block, sorted(chosen), *span)
-    root.last = len(sentence.words)
-    _place(sentence, block.text, root)
+    tags = sorted(chosen)
+    while True:
+        root = _tree(block, tags, *span)
+        root.last = len(sentence.words)
+        sentence, wordless = _place(sentence, block.text, root)
+        if not wordless:
+            break
+        kept = [_source(block, node) for node in wordless]
+        sentence = restored(sentence, kept, block.text, span[0], is_bare=True)
+        inner = {tag for node in wordless for tag in range(node.order + 1, block.tags[node.order].partner or 0)}
+        tags = [tag for tag in tags if tag not in inner]
     written, length, spans = [], 0, []
-    for part in _written(sentence, root):
+    for part in _written(sentence.words, root):
         text = part if isinstance(part, str) else block.escape(part.text) if part.raw is None else part.raw
         if isinstance(part, Word):
             spans.append((length, length + len(text)))
         written.append(text)
         length += len(text)
-    return "".join(written) + sentence.end, spans
+    return "".join(written) + sentence.end, sentence, spans
+
+
+def _source(block: Block, node: _Node) -> Item:
+    """The text of an element in the source, with the tags in it."""
+    written, place = "", node.start
+    for tag in block.tags[node.order + 1 : block.tags[node.order].partner]:
+        written += "".join(block.raw[place : tag.place]) + tag.raw
+        place = tag.place
+    written += "".join(block.raw[place : node.end])
+    return Item(node.start, node.end, block.text[node.start : node.end].strip(), written.strip())
 
 
 def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
     root = _Node(-1, start, end)
     nodes: dict[int, _Node] = {}
-    around: dict[int, _Node] = {}
     members = frozenset(chosen)
     for index in chosen:
         tag = block.tags[index]
@@ -104,62 +140,121 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
             nodes[tag.partner].closing = tag.raw
             continue
         node = nodes[index] = _Node(index, tag.place, tag.place, tag.raw)
-        if tag.partner is not None and tag.partner > index and tag.partner in members:
+        if tag.partner in members:
             node.end = block.tags[tag.partner].place
-        else:
-            node.after_space = block.text[tag.place - 1 : tag.place].isspace() or not tag.place
-            node.before_space = node.after_space and block.text[tag.place : tag.place + 1].isspace()
-        parent = (nodes.get(tag.parent) if tag.parent is not None else None) or root
-        if parent.depth == _MAX_DEPTH:
-            parent = around[parent.order]
-        node.depth, around[index] = parent.depth + 1, parent
-        parent.children.append(node)
+        node.has_text = bool(block.text[node.start : node.end].strip())
+        if not node.has_text:
+            close = tag.partner if tag.partner in members else index
+            is_first = not index or block.tags[index - 1].place < node.start
+            is_last = close + 1 == len(block.tags) or block.tags[close + 1].place > node.end
+            node.is_begun = tag.partner is not None and tag.partner > index and close == index
+            node.after_space = is_first and (not node.start or block.text[node.start - 1].isspace())
+            node.before_space = is_last and block.text[node.end : node.end + 1].isspace()
+        parent = tag.parent
+        while parent is not None and (parent not in nodes or block.tags[parent].partner not in members):
+            parent = block.tags[parent].parent
+        (root if parent is None else nodes[parent]).children.append(node)
     return root
 
 
-def _place(sentence: AlignedSentence, source: str, root: _Node) -> None:
+def _place(sentence: AlignedSentence, source: str, root: _Node) -> tuple[AlignedSentence, list[_Node]]:
     """Give the nodes inside another one their words, all among those of the node around, no two of which are the same
-    for nodes side by side."""
-    parents = [root]
+    for nodes side by side.
+
+    Returns:
+        The translation, perhaps with placeholders elsewhere, and the nodes that have text but no words.
+    """
+    parents, wordless = [root], list[_Node]()
     while parents:
         parent = parents.pop()
-        _place_children(sentence, source, parent)
-        parents += parent.children
+        sentence, found = _place_children(sentence, source, parent)
+        wordless += found
+        parents += (child for child in parent.children if child.first < child.last or not child.has_text)
+    return sentence, wordless
 
 
-def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> None:
+def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tuple[AlignedSentence, list[_Node]]:
     first, last = parent.first, parent.last
-    is_free = np.ones(last - first, dtype=bool)
-    waiting = sorted(parent.children, key=lambda child: (child.start - child.end, child.order))
-    # Where no word has most of its attention in an element, those that attend to one of its words most.
+    children = [child for child in parent.children if child.has_text]
+    owners, starts = np.full(last - first, _FREE), [child.start for child in children]  # of each word, the child
+    for index in sentence.placeholders[slice(*np.searchsorted(sentence.placeholders, (first, last)))]:
+        start, end = sentence.words[index].origin or (0, 0)
+        child = bisect_right(starts, start) - 1
+        owners[index - first] = child if child >= 0 and end <= children[child].end else _FIXED
+    is_stray = np.zeros(last - first, dtype=bool)  # placeholders that are not among the words of their child
+    waiting = sorted(range(len(children)), key=lambda child: children[child].start - children[child].end)
     for measured in (_gains, _preferences):
         left = []
         for child in waiting:
-            run = None
-            if child.start < child.end:
-                run = best_run(np.where(is_free, measured(sentence, source, child)[first:last], -np.inf))
+            gains = measured(sentence, source, children[child])[first:last]
+            is_own = owners == child
+            run = best_run(np.where(is_own, 0.5, np.where(owners == _FREE, gains, -np.inf)))
             if run is None:
                 left.append(child)
                 continue
-            child.first, child.last = first + run[0], first + run[1]
-            is_free[run[0] : run[1]] = False
+            owners[slice(*run)] = child
+            is_stray |= is_own
+            is_stray[slice(*run)] = False
         waiting = left
+    wordless = []
+    for child in sorted(waiting):
+        word = None
+        if any(map(str.isalpha, source[children[child].start : children[child].end])):
+            gap = best_gap(sentence, children[child].start, np.arange(first, last + 1)) - first
+            word = _nearest(gap, sentence.is_word[first:last], owners)
+        if word is None:
+            wordless.append(children[child])
+        else:
+            owners[word] = child
+    if is_stray.any():
+        sentence, owners = _gathered(sentence, first, owners, is_stray)
     is_gap = np.ones(last - first + 1, dtype=bool)
-    for child in parent.children:
-        if child.first < child.last:
-            is_gap[child.first + 1 - first : child.last - first] = False
+    for child, node in enumerate(children):
+        own = np.flatnonzero(owners == child)
+        if len(own):
+            node.first, node.last = first + int(own[0]), first + int(own[-1]) + 1
+            is_gap[own[1:]] = False
+    is_gap[1:-1] &= ~sentence.is_elided[first:last][1:]
     gaps = first + np.flatnonzero(is_gap)
-    for child in sorted(waiting, key=lambda child: child.order):
-        child.first = child.last = best_gap(sentence, child.start, gaps)
-        gaps = gaps[np.searchsorted(gaps, child.first) :]
+    for node in (child for child in parent.children if not child.has_text):
+        free = gaps
+        if node.is_begun:  # its element has text in this sentence
+            words = first + np.flatnonzero(sentence.is_word[first:last])
+            free = gaps[gaps <= words[-1]] if len(words) and gaps[0] <= words[-1] else gaps
+        node.first = node.last = best_gap(sentence, node.start, free)
+        gaps = gaps[np.searchsorted(gaps, node.first) :]
+    return sentence, wordless
+
+
+def _nearest(gap: int, is_word: NDArray[np.bool_], owners: NDArray[np.intp]) -> int | None:
+    """The word nearest to a gap that no child has, or else the first or last of several of a child; ``None`` if there
+    is none."""
+    candidates = is_word & (owners == _FREE)
+    if not candidates.any():
+        is_owned = is_word & (owners >= 0)
+        counts = np.bincount(owners[is_owned], minlength=1)
+        is_edge = np.diff(owners, prepend=_FIXED - 1, append=_FIXED - 1) != 0
+        candidates = is_owned & (is_edge[:-1] | is_edge[1:]) & (counts[owners * is_owned] > 1)
+    (places,) = np.nonzero(candidates)
+    return int(places[np.abs(places + 0.5 - gap).argmin()]) if len(places) else None
+
+
+def _gathered(
+    sentence: AlignedSentence, first: int, owners: NDArray[np.intp], is_stray: NDArray[np.bool_]
+) -> tuple[AlignedSentence, NDArray[np.intp]]:
+    """Move placeholders to the nearer end of the other words of their owner."""
+    keys = np.arange(len(owners), dtype=np.float64)
+    for place in np.flatnonzero(is_stray):
+        own = np.flatnonzero((owners == owners[place]) & ~is_stray)
+        keys[place] = own[0] - 0.25 if place < own[0] else own[-1] + 0.25
+    order = np.argsort(keys, kind="stable")
+    return sentence.reordered(first, order.tolist()), owners[order]
 
 
 def _preferences(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
     """How much each word attends to an element; negative if the source word that it attends to most is elsewhere."""
-    is_inner = [
-        span is not None and word.text[:1].isalnum() and node.start <= span[0] and span[1] <= node.end
-        for word, span in zip(sentence.words, sentence.sources, strict=True)
-    ]
+    starts, ends = sentence.source_edges
+    is_inner = sentence.is_word & (node.start <= starts) & (ends <= node.end)
     return np.where(is_inner, sentence.shares(node.start, node.end), -1.0)
 
 
@@ -173,28 +268,37 @@ def _gains(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
     return gains
 
 
-def _written(sentence: AlignedSentence, node: _Node) -> Iterable[str | Word]:
-    """What is between the tags of a node, words in their order. White space before its first word is left to what is
-    around it."""
-    place = node.first
-    spaced = node.order >= 0
-    for child in sorted(node.children, key=lambda child: (child.first, child.last, child.order)):
-        for word in sentence.words[place : child.first]:
-            yield "" if spaced else word.space
-            yield word
-            spaced = False
-        place = child.first
-        if place < node.last and not spaced and (child.first < child.last or child.after_space):
-            yield sentence.words[place].space
-            spaced = True
-        yield child.opening
-        yield from _written(sentence, child)
-        yield child.closing
-        if child.first < child.last:
-            place, spaced = child.last, False
-        elif child.before_space:
-            spaced = False
-    for word in sentence.words[place : node.last]:
-        yield "" if spaced else word.space
-        yield word
-        spaced = False
+def _written(words: Sequence[Word], root: _Node) -> Iterator[str | Word]:
+    """The words and tags in order, and the white space between them."""
+    place, is_spaced, is_apart = 0, False, False
+    """The next word; whether the white space before it is written; whether there must be some."""
+
+    def space(*, is_wanted: bool = False) -> str:
+        if is_spaced:
+            return ""
+        own = words[place].space if place < len(words) else ""
+        is_edge = is_apart if not place else place == len(words) or LETTER.fullmatch(words[place - 1].text[-1:])
+        return own or (" " if is_edge and (is_wanted or not place) else "")
+
+    waiting: list[_Node | str | int] = [root]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, int):
+            yield space()
+            yield words[part]
+            place, is_spaced, is_apart = part + 1, False, False
+        elif isinstance(part, str):
+            yield part
+        else:
+            if part.has_text or part.after_space:
+                yield space(is_wanted=part.after_space)
+                is_spaced = place > 0 or part.has_text
+            yield part.opening
+            if part.before_space:
+                is_spaced, is_apart = False, True
+            inner: list[_Node | str | int] = []
+            after = part.first
+            for child in sorted(part.children, key=lambda child: (child.first, child.last, child.order)):
+                inner += [*range(after, child.first), child]
+                after = child.last
+            waiting += reversed([*inner, *range(after, part.last), part.closing])

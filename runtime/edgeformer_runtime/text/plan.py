@@ -236,7 +236,7 @@ class _Writer:
             self._write(block.escape(outcome.finish.apply(outcome.best.text)))
         else:
             shown = [replace(word, raw=attributes.get(word.raw or "", word.raw)) for word in sentence.words]
-            text, spans = with_tags(replace(sentence, words=shown), block, planned.tags, planned.span)
+            text, sentence, spans = with_tags(replace(sentence, words=shown), block, planned.tags, planned.span)
             self._write(text)
         words: tuple[TranslatedWord, ...] = ()
         if self._options.word_details and sentence is not None:
