@@ -20,6 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +41,8 @@ class _Node:
     """Position of its tag in the block."""
     start: int
     end: int
-    opening: str = ""
-    closing: str = ""
+    opening: Tag = Tag(0, "")
+    closing: Tag | None = None
     has_text: bool = False
     is_begun: bool = False
     """Whether it is the tag of an element that ends in another sentence."""
@@ -58,6 +59,10 @@ class _Node:
 
 def _place_of(tag: Tag) -> int:
     return tag.place
+
+
+_Part = str | Word | tuple[_Node, bool]
+"""What is written: white space, a word, or the beginning or end of a node."""
 
 
 def inner_tags(block: Block, start: int, end: int) -> set[int]:
@@ -110,14 +115,51 @@ def with_tags(
         sentence = restored(sentence, kept, block.text, span[0], is_bare=True)
         inner = {tag for node in wordless for tag in range(node.order + 1, block.tags[node.order].partner or 0)}
         tags = [tag for tag in tags if tag not in inner]
-    written, length, spans = [], 0, []
-    for part in _written(sentence.words, root):
-        text = part if isinstance(part, str) else block.escape(part.text) if part.raw is None else part.raw
-        if isinstance(part, Word):
-            spans.append((length, length + len(text)))
-        written.append(text)
-        length += len(text)
-    return "".join(written) + sentence.end, sentence, spans
+    parts = list(_written(sentence.words, root))
+    texts = [_text(part, block) for part in parts]
+    _write_spares(parts, texts)
+    ends = [0, *accumulate(map(len, texts))]
+    spans = [span for span, part in zip(pairwise(ends), parts, strict=True) if isinstance(part, Word)]
+    return "".join(texts) + sentence.end, sentence, spans
+
+
+def _text(part: _Part, block: Block) -> str:
+    if isinstance(part, Word):
+        return block.escape(part.text) if part.raw is None else part.raw
+    if isinstance(part, str):
+        return part
+    tag = part[0].closing if part[1] else part[0].opening
+    return "" if tag is None else tag.raw
+
+
+def _write_spares(parts: Sequence[_Part], texts: list[str]) -> None:
+    """Write the tags of elements in the other way where they would not be read as tags; the innermost first."""
+    begun: dict[int, int] = {}
+    for end, part in enumerate(parts):
+        if not isinstance(part, tuple) or not part[0].opening.spare or part[0].closing is None:
+            continue
+        (node, is_end), closing = part, part[0].closing
+        if not is_end:
+            begun[node.order] = end
+        elif not all(_is_read(parts, texts, *edge) for edge in ((begun[node.order], -1), (end, 1))):
+            texts[begun[node.order]], texts[end] = node.opening.spare, closing.spare
+
+
+def _is_read(parts: Sequence[_Part], texts: Sequence[str], index: int, outward: int) -> bool:
+    """Return whether a mark such as ``**`` is read as the edge of emphasis: letters inside it, or none outside."""
+    mark, beside = texts[index][0], []
+    for step in (outward, -outward):
+        place = index + step
+        while 0 <= place < len(texts) and (not texts[place] or _is_edge(parts[place], is_end=outward > 0)):
+            place += step
+        beside.append(texts[place][(step - 1) // 2] if 0 <= place < len(texts) else "")
+    outer, inner = beside
+    is_inside_word = outer.isalnum() and (mark == "_" or not inner.isalnum())
+    return bool(inner.strip()) and mark not in beside and not is_inside_word
+
+
+def _is_edge(part: _Part, *, is_end: bool) -> bool:
+    return isinstance(part, tuple) and bool(part[0].opening.spare) and part[1] == is_end
 
 
 def _source(block: Block, node: _Node) -> Item:
@@ -137,9 +179,9 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
     for index in chosen:
         tag = block.tags[index]
         if tag.partner in nodes:
-            nodes[tag.partner].closing = tag.raw
+            nodes[tag.partner].closing = tag
             continue
-        node = nodes[index] = _Node(index, tag.place, tag.place, tag.raw)
+        node = nodes[index] = _Node(index, tag.place, tag.place, tag)
         if tag.partner in members:
             node.end = block.tags[tag.partner].place
         node.has_text = bool(block.text[node.start : node.end].strip())
@@ -268,7 +310,7 @@ def _gains(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
     return gains
 
 
-def _written(words: Sequence[Word], root: _Node) -> Iterator[str | Word]:
+def _written(words: Sequence[Word], root: _Node) -> Iterator[_Part]:
     """The words and tags in order, and the white space between them."""
     place, is_spaced, is_apart = 0, False, False
     """The next word; whether the white space before it is written; whether there must be some."""
@@ -280,25 +322,25 @@ def _written(words: Sequence[Word], root: _Node) -> Iterator[str | Word]:
         is_edge = is_apart if not place else place == len(words) or LETTER.fullmatch(words[place - 1].text[-1:])
         return own or (" " if is_edge and (is_wanted or not place) else "")
 
-    waiting: list[_Node | str | int] = [root]
+    waiting: list[_Node | tuple[_Node, bool] | int] = [root]
     while waiting:
         part = waiting.pop()
         if isinstance(part, int):
             yield space()
             yield words[part]
             place, is_spaced, is_apart = part + 1, False, False
-        elif isinstance(part, str):
+        elif isinstance(part, tuple):
             yield part
         else:
             if part.has_text or part.after_space:
                 yield space(is_wanted=part.after_space)
                 is_spaced = place > 0 or part.has_text
-            yield part.opening
+            yield part, False
             if part.before_space:
                 is_spaced, is_apart = False, True
-            inner: list[_Node | str | int] = []
+            inner: list[_Node | tuple[_Node, bool] | int] = []
             after = part.first
             for child in sorted(part.children, key=lambda child: (child.first, child.last, child.order)):
                 inner += [*range(after, child.first), child]
                 after = child.last
-            waiting += reversed([*inner, *range(after, part.last), part.closing])
+            waiting += reversed([*inner, *range(after, part.last), (part, True)])
