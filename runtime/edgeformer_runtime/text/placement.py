@@ -45,7 +45,9 @@ class _Node:
     closing: Tag | None = None
     has_text: bool = False
     is_begun: bool = False
-    """Whether it is the tag of an element that ends in another sentence."""
+    """Whether it begins an element that ends in another sentence."""
+    is_ended: bool = False
+    """Whether it ends an element that begins in another sentence."""
     after_space: bool = False
     """Whether it has no text, and white space comes before it."""
     before_space: bool = False
@@ -69,22 +71,28 @@ def inner_tags(block: Block, start: int, end: int) -> set[int]:
     """Choose the tags that go with the words of a sentence. Others stay before or after it.
 
     These are the tags of elements that begin and end in the sentence but do not contain all of it, tags inside such
-    elements, and single tags between its words.
+    elements, and single tags between its words. White space around the sentence does not count as other text.
 
     Args:
         block: the block.
         start: first character of the sentence.
         end: the one after its last.
     """
+    before, after = start, end
+    while before and block.text[before - 1].isspace():
+        before -= 1
+    while block.text[after : after + 1].isspace():
+        after += 1
     chosen: set[int] = set()
-    first_tag = bisect_left(block.tags, start, key=_place_of)
-    for index in range(first_tag, bisect_right(block.tags, end, key=_place_of)):
+    first_tag = bisect_left(block.tags, before, key=_place_of)
+    for index in range(first_tag, bisect_right(block.tags, after, key=_place_of)):
         tag = block.tags[index]
         first, last = tag.place, tag.place
         if tag.partner is not None:
             other = block.tags[tag.partner].place
             first, last = min(first, other), max(last, other)
-        within = start <= first < last <= end and (first, last) != (start, end)
+        inner = max(first, start), min(last, end)
+        within = before <= first and last <= after and inner[0] < inner[1] and inner != (start, end)
         if within or start < tag.place < end or tag.parent in chosen:
             chosen.add(index)
     return chosen
@@ -185,17 +193,17 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
         if tag.partner in members:
             node.end = block.tags[tag.partner].place
         node.has_text = bool(block.text[node.start : node.end].strip())
-        if not node.has_text:
-            close = tag.partner if tag.partner in members else index
+        close = index if tag.partner is None or tag.partner not in members else tag.partner
+        if close == index and not tag.is_alone:
+            node.is_ended = tag.raw.startswith("</") if tag.partner is None else tag.partner < index
+            node.is_begun = not node.is_ended
+        elif not node.has_text:
             is_first = not index or block.tags[index - 1].place < node.start
             is_last = close + 1 == len(block.tags) or block.tags[close + 1].place > node.end
-            node.is_begun = tag.partner is not None and tag.partner > index and close == index
             node.after_space = is_first and (not node.start or block.text[node.start - 1].isspace())
             node.before_space = is_last and block.text[node.end : node.end + 1].isspace()
-        parent = tag.parent
-        while parent is not None and (parent not in nodes or block.tags[parent].partner not in members):
-            parent = block.tags[parent].parent
-        (root if parent is None else nodes[parent]).children.append(node)
+        is_inner = tag.parent in nodes and block.tags[tag.parent].partner in members
+        (nodes[tag.parent] if is_inner else root).children.append(node)
     return root
 
 
@@ -248,6 +256,8 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
             wordless.append(children[child])
         else:
             owners[word] = child
+    for word in np.flatnonzero(sentence.is_elided[first:last][1:] & (owners[1:] == _FREE)):
+        owners[word + 1] = owners[word]  # an article that has lost its vowel goes with its word
     if is_stray.any():
         sentence, owners = _gathered(sentence, first, owners, is_stray)
     is_gap = np.ones(last - first + 1, dtype=bool)
@@ -258,11 +268,20 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
             is_gap[own[1:]] = False
     is_gap[1:-1] &= ~sentence.is_elided[first:last][1:]
     gaps = first + np.flatnonzero(is_gap)
+    own_items = sentence.placeholders[slice(*np.searchsorted(sentence.placeholders, (first, last)))].tolist()
+    placed = [(sentence.words[index].origin or (0, 0), index, index + 1) for index in own_items]
+    placed += [((node.start, node.end), node.first, node.last) for node in children if node.first < node.last]
+    sources, lefts, rights = (np.array([part[k] for part in placed]) for k in range(3)) if placed else (np.zeros((0, 2)), np.zeros(0), np.zeros(0))
+    words = np.flatnonzero(sentence.is_word[first:last]) + first
     for node in (child for child in parent.children if not child.has_text):
         free = gaps
-        if node.is_begun:  # its element has text in this sentence
-            words = first + np.flatnonzero(sentence.is_word[first:last])
-            free = gaps[gaps <= words[-1]] if len(words) and gaps[0] <= words[-1] else gaps
+        if node.is_begun:  # its element has the words, elements and placeholders that follow
+            behind = lefts[sources[:, 0] >= node.start]
+            free = gaps[gaps <= min(behind.min(initial=last), words.max(initial=first))]
+        elif node.is_ended:
+            ahead = rights[sources[:, 1] <= node.start]
+            free = gaps[gaps >= max(ahead.max(initial=first), words.min(initial=last - 1) + 1)]
+        free = free if len(free) else gaps[:1]
         node.first = node.last = best_gap(sentence, node.start, free)
         gaps = gaps[np.searchsorted(gaps, node.first) :]
     return sentence, wordless
@@ -332,9 +351,9 @@ def _written(words: Sequence[Word], root: _Node) -> Iterator[_Part]:
         elif isinstance(part, tuple):
             yield part
         else:
-            if part.has_text or part.after_space:
+            if part.has_text or part.is_begun or part.after_space:
                 yield space(is_wanted=part.after_space)
-                is_spaced = place > 0 or part.has_text
+                is_spaced = place > 0 or not part.after_space
             yield part, False
             if part.before_space:
                 is_spaced, is_apart = False, True

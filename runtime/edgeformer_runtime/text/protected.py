@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from edgeformer_runtime.text.block import Block, Item, overlapping
 
@@ -34,17 +35,21 @@ _SENTENCE_END = ".,;:!?)]}'\"»”’…。"
 
 
 def protected_items(block: Block) -> list[Item]:
-    """Find what is not translated inside the sentences of a block, outside the items that it has already."""
+    """Find what is not translated inside the sentences of a block, outside the items that it has already. It is neither
+    begun in one element nor ended in another."""
+    edges = {tag.place for tag in block.tags if tag.partner is not None}
+    edges.update(edge for item in block.items for edge in (item.start, item.end))
     return [
         Item(start, end, block.text[start:end], "".join(block.raw[start:end]))
-        for start, end in protected_spans(block.text)
-        if not overlapping(block.items, start, end)
+        for first, last in pairwise(sorted({0, len(block.text), *edges}))
+        if not overlapping(block.items, first, last)
+        for start, end in protected_spans(block.text, first, last)
     ]
 
 
-def protected_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Find what is not translated in a text: begin and end of each part."""
-    for match in _PROTECTED.finditer(text):
+def protected_spans(text: str, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
+    """Find what is not translated in a text, or in some of its characters: begin and end of each part."""
+    for match in _PROTECTED.finditer(text, first, len(text) if last is None else last):
         start, end = match.span()
         if "://" in match[0] or match[0].startswith("www."):
             end -= _unlinked(match[0])
@@ -52,13 +57,12 @@ def protected_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _unlinked(url: str) -> int:
-    """The number of punctuation marks behind a URL; a parenthesis that closes one of the URL belongs to it."""
-    kept, surplus = len(url), url.count(")") - url.count("(")
-    while kept > 1 and url[kept - 1] in _SENTENCE_END:
-        if url[kept - 1] == ")":
-            if surplus <= 0:
-                break
-            surplus -= 1
+    """The number of punctuation marks behind a URL; a parenthesis or the like that closes one of the URL belongs to
+    it."""
+    kept, surplus = len(url), {close: url.count(close) - url.count(begin) for begin, close in ("()", "[]", "{}")}
+    while kept > 1 and (last := url[kept - 1]) in _SENTENCE_END and surplus.get(last, 1) > 0:
+        if last in surplus:
+            surplus[last] -= 1
         kept -= 1
     return len(url) - kept
 

@@ -130,7 +130,8 @@ def finish(source: str, text: str, language: str, *, is_upper: bool, match: bool
     if not match or not text.strip():
         return Finish(keep, is_upper=is_upper, names=names)
     code = re.split("[-_]", language)[0]
-    keep, added = _punctuation(source, text[:keep], code)
+    keep, added = _punctuation(source, text[:keep].rstrip(), code)
+    keep = len(text[:keep].rstrip())
     return Finish(keep, added, is_upper, _first_letter(source, text, code), names)
 
 

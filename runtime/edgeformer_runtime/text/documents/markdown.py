@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from edgeformer_runtime.text.block import Block, Item, Parts
@@ -66,8 +67,6 @@ _TAGS = {
     "~~": ("<del>", "</del>"),
 }
 """How marks are written where they would not be read."""
-_MAX_DEPTH = 50
-"""Marks that may be open at a time; others are text."""
 _ESCAPED = frozenset("\\`*_{}[]<>#+|~&$")
 """Characters that are escaped in a translation if they are in its source."""
 
@@ -175,8 +174,10 @@ def _paragraph(text: str, labels: frozenset[str], *, is_row: bool = False) -> It
     start = prefix.end() if prefix else 0
     end = max(start, len(text.rstrip()))
     yield text[:start]
-    builder, place, is_row = _Builder(labels=labels), start, is_row or text.lstrip().startswith("|")
-    for match in _INLINE.finditer(text, start, end):
+    matches = list(_INLINE.finditer(text, start, end))
+    pairs, is_row = _pairs(matches, labels), is_row or text.lstrip().startswith("|")
+    builder, place = _Builder(labels=labels, pairs=pairs), start
+    for match in matches:
         builder.plain(text[place : match.start()])
         place = match.end()
         is_cell = is_row and match["cell"] is not None
@@ -184,12 +185,56 @@ def _paragraph(text: str, labels: frozenset[str], *, is_row: bool = False) -> It
         if is_cell or is_block_tag or match["break"] is not None:
             yield from builder.block()
             yield match[0]
-            builder = _Builder(labels=labels)
+            builder = _Builder(labels=labels, pairs=pairs)
         else:
             builder.inline(match)
     builder.plain(text[place:end])
     yield from builder.block()
     yield text[end:]
+
+
+def _pairs(matches: Sequence[re.Match[str]], labels: frozenset[str]) -> dict[int, tuple[str, bool]]:
+    """Find the marks of emphasis and the brackets of links; others are text.
+
+    Returns:
+        How each is written, and whether it is an end, by its offset. A link whose text is its label gets its label
+        behind it, since its text will be another one.
+    """
+    pairs: dict[int, tuple[str, bool]] = {}
+    opened: list[re.Match[str]] = []
+    brackets: list[int] = []  # positions among those opened
+    waiting: Counter[str] = Counter()
+
+    def close(start: int, end: int, written: str) -> None:
+        pairs[opened[start].start()], pairs[end] = (opened[start][0], False), (written, True)
+        waiting.subtract(match[0] for match in opened[start:])
+        del opened[start:]
+        while brackets and brackets[-1] >= start:
+            brackets.pop()
+
+    for match in matches:
+        text, mark = match.string, match[0]
+        if match["open"] is not None:
+            brackets.append(len(opened))
+            opened.append(match)
+        elif match["mark"] is not None:
+            before, after = text[: match.start()][-1:], text[match.end() : match.end() + 1]
+            in_word = mark[0] == "_" and before.isalnum() and after.isalnum()
+            if before.strip() and not in_word and waiting[mark] > 0:
+                start = len(opened) - 1
+                while opened[start][0] != mark:
+                    start -= 1
+                close(start, match.start(), mark)
+            elif after.strip() and not in_word:
+                opened.append(match)
+                waiting[mark] += 1
+        elif brackets and (match["close"] is not None or match["end"] is not None):
+            start = brackets.pop()
+            own = text[opened[start].end() : match.start()]
+            label = own if mark in ("]", "][]") else mark[2:-1]
+            if mark.startswith("](") or _label(label) in labels:
+                close(start, match.start(), mark if mark.startswith("](") else f"][{label}]")
+    return pairs
 
 
 @dataclass
@@ -199,8 +244,8 @@ class _Builder(BlockBuilder):
     escapes: dict[int, str] = field(default_factory=dict)
     labels: frozenset[str] = frozenset()
     """Labels of links that are defined elsewhere."""
-    link_starts: dict[int, int] = field(default_factory=dict)
-    """Where the text of each opened link begins."""
+    pairs: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    """What :func:`_pairs` returns."""
 
     def plain(self, text: str) -> None:
         """Add text."""
@@ -218,14 +263,12 @@ class _Builder(BlockBuilder):
             start = len(self.characters)
             self.add(raw, [raw, *[""] * (len(raw) - 1)])
             self.items.append(Item(start, len(self.characters), raw, raw))
-        elif match["mark"] is not None:
-            self._mark(match)
-        elif match["open"] is not None and len(self.opened) < _MAX_DEPTH:
-            self.link_starts[len(self.tags)] = match.end()
-            self.tag(Token(raw, "["))
-        elif match["close"] is not None or match["end"] is not None:
-            titled = _title_parts(raw[1:])
-            self.tag(Token(self._link_end(match), "[", is_end=True), ("]", *titled) if titled else ())
+        elif match.start() in self.pairs:
+            raw, is_end = self.pairs[match.start()]
+            name = match["mark"] or "["
+            titled = _title_parts(raw[1:]) if is_end and name == "[" else ()
+            spare = _TAGS[name.replace("_", "*")][is_end] if match["mark"] else ""
+            self.tag(Token(raw, name, is_end), ("]", *titled) if titled else (), spare)
         elif match["image"] is not None:
             self._image(raw)
         elif match["html"] is not None:
@@ -234,27 +277,6 @@ class _Builder(BlockBuilder):
             self.tag(Token(raw, is_void=True))
         else:
             self.add(raw, raw)
-
-    def _link_end(self, match: re.Match[str]) -> str:
-        """The end of a link, with its label if that is its text, which will be another one."""
-        start = next((index for index in reversed(self.opened) if self.names[index] == "["), None)
-        if start is None or match[0] not in ("]", "][]"):
-            return match[0]
-        label = match.string[self.link_starts[start] : match.start()]
-        return f"][{label}]" if _label(label) in self.labels else match[0]
-
-    def _mark(self, match: re.Match[str]) -> None:
-        """Add asterisks or the like, which open or close emphasis, or are text."""
-        mark, before = match[0], match.string[match.start() - 1 : match.start()]
-        after = match.string[match.end() : match.end() + 1]
-        in_word = mark[0] == "_" and before.isalnum() and after.isalnum()
-        start, end = _TAGS[mark.replace("_", "*")]
-        if before and not before.isspace() and not in_word and self.waiting[mark]:
-            self.tag(Token(mark, mark, is_end=True), spare=end)
-        elif after and not after.isspace() and not in_word and len(self.opened) < _MAX_DEPTH:
-            self.tag(Token(mark, mark), spare=start)
-        else:
-            self.add(mark, mark)
 
     def _image(self, raw: str) -> None:
         """Add an image, whose description is translated."""

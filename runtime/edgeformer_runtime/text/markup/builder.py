@@ -50,7 +50,7 @@ class BlockBuilder:
         text = html.unescape(text)
         if not text.strip():
             parent = self.opened[-1] if self.opened else None
-            self.tags.append(Tag(len(self.characters), raw, None, parent, attributes))
+            self.tags.append(Tag(len(self.characters), raw, None, parent, attributes, is_alone=True))
             self.names.append("")
             return
         start = len(self.characters)
@@ -66,10 +66,11 @@ class BlockBuilder:
                 self.waiting[self.names[start]] -= 1
             self.waiting[token.name] -= 1
             self.tags[start] = replace(self.tags[start], partner=index)
-            self.tags.append(Tag(place, token.raw, start, self.tags[start].parent, attributes, spare))
+            self.tags.append(Tag(place, token.raw, start, self.tags[start].parent, attributes, spare=spare))
         else:
-            self.tags.append(Tag(place, token.raw, None, parent, attributes, spare))
-            if not (token.is_end or token.is_void or token.name == "!"):
+            is_alone = token.is_void or token.name == "!"
+            self.tags.append(Tag(place, token.raw, None, parent, attributes, is_alone, spare))
+            if not (token.is_end or is_alone):
                 self.opened.append(index)
                 self.waiting[token.name] += 1
         self.names.append(token.name)
