@@ -83,7 +83,7 @@ def inner_tags(block: Block, start: int, end: int) -> set[int]:
         before -= 1
     while block.text[after : after + 1].isspace():
         after += 1
-    chosen: set[int] = set()
+    chosen, whole = set[int](), set[int]()
     first_tag = bisect_left(block.tags, before, key=_place_of)
     for index in range(first_tag, bisect_right(block.tags, after, key=_place_of)):
         tag = block.tags[index]
@@ -92,10 +92,12 @@ def inner_tags(block: Block, start: int, end: int) -> set[int]:
             other = block.tags[tag.partner].place
             first, last = min(first, other), max(last, other)
         inner = max(first, start), min(last, end)
-        within = before <= first and last <= after and inner[0] < inner[1] and inner != (start, end)
-        if within or start < tag.place < end or tag.parent in chosen:
+        is_part = before <= first and last <= after and inner[0] < inner[1] and inner != (start, end)
+        if is_part or tag.parent in whole:
+            whole.add(index)
+        elif start < tag.place < end:
             chosen.add(index)
-    return chosen
+    return chosen | whole
 
 
 def with_tags(
@@ -119,7 +121,7 @@ def with_tags(
         sentence, wordless = _place(sentence, block.text, root)
         if not wordless:
             break
-        kept = [_source(block, node) for node in wordless]
+        kept = [_source(block, node, *span) for node in wordless]
         sentence = restored(sentence, kept, block.text, span[0], is_bare=True)
         inner = {tag for node in wordless for tag in range(node.order + 1, block.tags[node.order].partner or 0)}
         tags = [tag for tag in tags if tag not in inner]
@@ -170,13 +172,13 @@ def _is_edge(part: _Part, *, is_end: bool) -> bool:
     return isinstance(part, tuple) and bool(part[0].opening.spare) and part[1] == is_end
 
 
-def _source(block: Block, node: _Node) -> Item:
-    """The text of an element in the source, with the tags in it."""
-    written, place = "", node.start
+def _source(block: Block, node: _Node, start: int, end: int) -> Item:
+    """The text that an element has in a sentence of the source, with the tags in it."""
+    written, place = "", max(start, node.start)
     for tag in block.tags[node.order + 1 : block.tags[node.order].partner]:
-        written += "".join(block.raw[place : tag.place]) + tag.raw
-        place = tag.place
-    written += "".join(block.raw[place : node.end])
+        written += "".join(block.raw[place : min(tag.place, end)]) + tag.raw
+        place = max(place, tag.place)
+    written += "".join(block.raw[place : min(node.end, end)])
     return Item(node.start, node.end, block.text[node.start : node.end].strip(), written.strip())
 
 
@@ -198,8 +200,9 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
             node.is_ended = tag.raw.startswith("</") if tag.partner is None else tag.partner < index
             node.is_begun = not node.is_ended
         elif not node.has_text:
-            is_first = not index or block.tags[index - 1].place < node.start
-            is_last = close + 1 == len(block.tags) or block.tags[close + 1].place > node.end
+            # White space before the first word of the sentence or behind its last is written around it.
+            is_first = node.start <= end and (not index or block.tags[index - 1].place < node.start)
+            is_last = node.end >= start and (close + 1 == len(block.tags) or block.tags[close + 1].place > node.end)
             node.after_space = is_first and (not node.start or block.text[node.start - 1].isspace())
             node.before_space = is_last and block.text[node.end : node.end + 1].isspace()
         is_inner = tag.parent in nodes and block.tags[tag.parent].partner in members
@@ -352,11 +355,12 @@ def _written(words: Sequence[Word], root: _Node) -> Iterator[_Part]:
             yield part
         else:
             if part.has_text or part.is_begun or part.after_space:
-                yield space(is_wanted=part.after_space)
-                is_spaced = place > 0 or not part.after_space
+                before = space(is_wanted=part.after_space and part.opening.is_alone)
+                is_spaced = is_spaced or bool(before)
+                yield before
             yield part, False
             if part.before_space:
-                is_spaced, is_apart = False, True
+                is_spaced, is_apart = False, is_apart or part.opening.is_alone
             inner: list[_Node | tuple[_Node, bool] | int] = []
             after = part.first
             for child in sorted(part.children, key=lambda child: (child.first, child.last, child.order)):

@@ -17,7 +17,7 @@ from edgeformer_runtime.text.segmentation import trimmed
 from edgeformer_runtime.text.text_translator import TextTranslator
 from tests.runtime.text.attended import ReversingTranslator, UnfaithfulTranslator, attended
 
-ELEMENTS = ("b", "i", "a", "u")
+ELEMENTS = ("b", "s", "a", "u")
 Node = str | tuple[str, list[Any]]
 NODES: st.SearchStrategy[list[Node]] = st.recursive(
     st.lists(st.just("w"), min_size=1, max_size=3),
@@ -57,7 +57,7 @@ def test_tags_of_a_sentence_are_those_inside_it(nodes: list[Node], one: int, two
     one, two = (min(place, len(block.text)) for place in sorted((one, two)))
     start, end = next(iter(trimmed(block.text, one, two)), (0, 1))
 
-    def is_inner(tag: Tag) -> bool:
+    def is_whole(tag: Tag) -> bool:
         partner = tag if tag.partner is None else block.tags[tag.partner]
         first, last = sorted((tag.place, partner.place))
         if not block.text[first:start].strip():
@@ -65,10 +65,10 @@ def test_tags_of_a_sentence_are_those_inside_it(nodes: list[Node], one: int, two
         if not block.text[end:last].strip():
             last = min(last, end)
         is_part = start <= first < last <= end and (first, last) != (start, end)
-        parent = None if tag.parent is None else block.tags[tag.parent]
-        is_near = not block.text[tag.place : start].strip() and not block.text[end : tag.place].strip()
-        within = parent is not None and is_near and is_inner(parent)
-        return is_part or start < tag.place < end or within
+        return is_part or (tag.parent is not None and is_whole(block.tags[tag.parent]))
+
+    def is_inner(tag: Tag) -> bool:
+        return start < tag.place < end or is_whole(tag)
 
     assert inner_tags(block, start, end) == {number for number, tag in enumerate(block.tags) if is_inner(tag)}
 
@@ -85,7 +85,7 @@ def test_elements_in_more_others_than_are_followed_are_kept() -> None:
         assert depth >= 0
 
 
-PIECES = ("the dog", " ", ", ", ". ", "{x}", "https://a.b/z", "l'", "7", "<img>", "<code>x</code>", "\n", "a", "<br>")
+PIECES = ("the dog", " ", ", ", ". ", "{x}", "https://a.b/z", "l'", "7", "the <img> dog", "<code>x</code>", "\n", "a", "<br>")
 CONTENT: st.SearchStrategy[list[Node]] = st.recursive(
     st.lists(st.sampled_from(PIECES), min_size=1, max_size=4),
     lambda inner: st.lists(
@@ -114,7 +114,7 @@ def elements_around(document: str) -> dict[str, list[str]]:
     around: dict[str, list[str]] = {}
     opened: list[tuple[str, int]] = []
     texts: list[str] = []
-    for part in re.findall(r"<[^<>]*>|\{[^}]*\}|https://a\.b/z\d+|[^<>{}]", document):
+    for part in re.findall(r"<[^<>]*>|\{x\d+\}|https://a\.b/z\d+|[^<>{}]", document):
         if part.startswith("</"):
             start, length = opened.pop()
             assert start.split(" ")[0][1:] == part[2:-1]
@@ -134,7 +134,7 @@ def elements_around(document: str) -> dict[str, list[str]]:
 
 def borders(document: str) -> list[tuple[str, str]]:
     """White space at the beginning and end of each block."""
-    blocks = [re.sub("<[^<>]*>", "", block.replace("<img>", "img")) for block in re.split("</?p[^<>]*>|<br>", document)]
+    blocks = [re.sub("</?[^<>i]*>", "", block) for block in re.split("</?p[^<>]*>|<br>", document)]
     return [(block[: len(block) - len(block.lstrip())], block[len(block.rstrip()) :]) for block in blocks]
 
 
@@ -146,7 +146,6 @@ def test_whatever_the_model_writes_elements_keep_text_and_placeholders(nodes: li
     tags = re.compile(r"<[^<>]*>")
     assert sorted(tags.findall(translated)) == sorted(tags.findall(document)), (document, translated)
     found, wanted = elements_around(translated), elements_around(document)
-    assert not wanted.keys() - found.keys(), (document, translated)
     if not re.search(r"<br>|\. ", document):  # no element has more than one sentence
-        assert {name: around for name, around in wanted.items() if found[name] != around} == {}, (document, translated)
+        assert {name: around for name, around in wanted.items() if found.get(name) != around} == {}, (document, translated)
     assert borders(translated) == borders(document), (document, translated)
