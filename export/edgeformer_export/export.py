@@ -128,7 +128,8 @@ def export_run(
             golden, cost = _examples(model_graphs, translator, shortlist, progress)
             period = measure_period(translator, [pair.text for pair in model_graphs.pairs])
         with Translator.open(folder) as listing:  # with its shortlist, as texts are translated
-            traits = Traits(min_confidence=min_confidence(listing, golden_texts(model_graphs.pairs)))
+            least = min_confidence(listing, golden_texts(model_graphs.pairs))
+        traits = Traits(min_confidence=least, needs_period=period is not None and period.is_needed)
         golden = _with_inner(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
         report = msgspec.structs.replace(
@@ -138,8 +139,7 @@ def export_run(
             shortlist=cost,
             period=period,
         )
-        text = msgspec.structs.replace(manifest.text, needs_period=period is not None and period.is_needed)
-        manifest = msgspec.structs.replace(manifest, report=report, text=text, traits=traits)
+        manifest = msgspec.structs.replace(manifest, report=report, traits=traits)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
         nbytes = open_bundle(folder).nbytes

@@ -72,7 +72,7 @@ def test_manifest_tells_what_is_in_the_bundle(fp32: Path, run: Run) -> None:
     assert manifest.provenance.recipe["model"]["family"] == "transformer"
     assert manifest.report.parity is not None
     assert manifest.report.period is not None
-    assert manifest.text.needs_period == manifest.report.period.is_needed
+    assert manifest.traits.needs_period == manifest.report.period.is_needed
     assert manifest.report.parity.logits.max_difference <= 1e-4
     with Translator.open(fp32) as translator:
         assert manifest.traits.min_confidence == min_confidence(translator, golden_texts(sample_pairs(run, model)))

@@ -112,6 +112,9 @@ class Traits(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
 
     min_confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     """Confidence below which the translation of a sentence is doubtful; ``None`` if that could not be measured."""
+    needs_period: bool = False
+    """Whether the model translates a sentence without final punctuation better with a period, which whole texts get for
+    it."""
 
 
 class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

@@ -46,9 +46,6 @@ class TextFormat(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """Tokens after a source."""
     target_prefix: Tokens = ()
     """Tokens that every target begins with, after the start token."""
-    needs_period: bool = False
-    """Whether the model translates a sentence without final punctuation better with a period, which whole texts get for
-    it."""
     languages: Annotated[dict[Text, Text], msgspec.Meta(max_length=MAX_LANGUAGES)] = {}
     """Token of each language, by its code."""
 

@@ -36,6 +36,7 @@ def restored(
         start: place in the block where the sentence begins.
         without: those of the items that the model did not read, so that the translation has none of them.
     """
+    sentence = sentence.with_tokens((item.start, item.end) for item in items)
     target = joined(sentence.words, "")
     read = [item for item in items if item not in without]
     found = max(_found(read, target, sentence), _found(read, target), key=len)
@@ -44,9 +45,10 @@ def restored(
         text_found = target[first:last] if item.is_term else item.text  # a term keeps its capital
         sentence = put_over(sentence, item, text_found, first, last)
     for item in reversed(missing):  # of several that belong between the same words, the last one put there is the first
-        gains = sentence.shares(item.start, item.end) - 0.5
-        gains[[word.is_item for word in sentence.words]] = -np.inf
-        span = best_run(gains) if item.is_term else None
+        span = None
+        if item.is_term:
+            gains = sentence.shares(item.start, item.end) - 0.5
+            span = best_run(np.where([word.is_item for word in sentence.words], -np.inf, gains))
         if span is None:
             sentence = _inserted(sentence, item, text, start)
         else:
@@ -112,8 +114,8 @@ def _attention(sentence: AlignedSentence, item: Item, span: Span) -> float:
 
 
 def _word(sentence: AlignedSentence, item: Item, text: str, space: str) -> Word:
-    raw = None if item.is_term else item.raw
-    return Word(text, space, sentence.on(item.start, item.end), raw=raw, is_item=True)
+    raw, origin = (None, None) if item.is_term else (item.raw, (item.start, item.end))
+    return Word(text, space, sentence.on(item.start, item.end), raw=raw, is_item=True, origin=origin)
 
 
 def put_over(sentence: AlignedSentence, item: Item, text: str, first: int, last: int) -> AlignedSentence:

@@ -1,19 +1,36 @@
-"""Puts the tags of a sentence into its translation: elements around the words that were translated from theirs."""
+"""Puts the tags of a sentence into its translation: elements around the words that were translated from theirs.
+
+Whatever the model writes, every tag is there once, elements are inside each other as before, an element that had text
+has text, and a placeholder stays in its elements:
+
+1. The tags become a tree, whose nodes are spans of the source.
+2. From the outermost node to the innermost, those inside another one divide its words among themselves. Each gets the
+   placeholders that it has in the source, then the run of words with most of their attention in it, or those that
+   attend to one of its words most, or else, if its words were lost, a word next to where they would be. A placeholder
+   that the model put elsewhere moves to the words of its element.
+3. A node without text goes between words.
+4. Where there are fewer words than elements, those that got none keep the text of the source: it is put into the
+   translation as placeholders are, and all is placed again.
+5. The words and tags are written in order. White space goes outside elements; a single tag has it on the sides on which
+   it has it in the source.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edgeformer_runtime.text.block import Block, Span, Tag
-from edgeformer_runtime.text.items import best_gap, best_run
-from edgeformer_runtime.text.words import AlignedSentence, Shares, Word
+from edgeformer_runtime.text.block import Block, Item, Span, Tag
+from edgeformer_runtime.text.items import best_gap, best_run, restored
+from edgeformer_runtime.text.words import LETTER, AlignedSentence, Shares, Word
 
-_MAX_DEPTH = 100
-"""Elements inside each other; deeper ones are put side by side."""
+_FREE, _FIXED = -1, -2
+"""Owners of words that no node has, and of placeholders between the nodes."""
 
 
 @dataclass
@@ -21,15 +38,20 @@ class _Node:
     """An element, or a tag that stands for itself."""
 
     order: int
+    """Position of its tag in the block."""
     start: int
     end: int
-    opening: str = ""
-    closing: str = ""
-    depth: int = 0
-    after_space: bool = True
-    """Whether white space at its place comes before it."""
+    opening: Tag = Tag(0, "")
+    closing: Tag | None = None
+    has_text: bool = False
+    is_begun: bool = False
+    """Whether it begins an element that ends in another sentence."""
+    is_ended: bool = False
+    """Whether it ends an element that begins in another sentence."""
+    after_space: bool = False
+    """Whether it has no text, and white space comes before it."""
     before_space: bool = False
-    """Whether more comes after it."""
+    """Whether it has no text, and white space follows it."""
     children: list[_Node] = field(default_factory=list)
     first: int = 0
     """Its first word in the translation."""
@@ -41,34 +63,46 @@ def _place_of(tag: Tag) -> int:
     return tag.place
 
 
+_Part = str | Word | tuple[_Node, bool]
+"""What is written: white space, a word, or the beginning or end of a node."""
+
+
 def inner_tags(block: Block, start: int, end: int) -> set[int]:
     """Choose the tags that go with the words of a sentence. Others stay before or after it.
 
     These are the tags of elements that begin and end in the sentence but do not contain all of it, tags inside such
-    elements, and single tags between its words.
+    elements, and single tags between its words. White space around the sentence does not count as other text.
 
     Args:
         block: the block.
         start: first character of the sentence.
         end: the one after its last.
     """
-    chosen: set[int] = set()
-    first_tag = bisect_left(block.tags, start, key=_place_of)
-    for index in range(first_tag, bisect_right(block.tags, end, key=_place_of)):
+    before, after = start, end
+    while before and block.text[before - 1].isspace():
+        before -= 1
+    while block.text[after : after + 1].isspace():
+        after += 1
+    chosen, whole = set[int](), set[int]()
+    first_tag = bisect_left(block.tags, before, key=_place_of)
+    for index in range(first_tag, bisect_right(block.tags, after, key=_place_of)):
         tag = block.tags[index]
         first, last = tag.place, tag.place
         if tag.partner is not None:
             other = block.tags[tag.partner].place
             first, last = min(first, other), max(last, other)
-        within = start <= first < last <= end and (first, last) != (start, end)
-        if within or start < tag.place < end or tag.parent in chosen:
+        inner = max(first, start), min(last, end)
+        is_part = before <= first and last <= after and inner[0] < inner[1] and inner != (start, end)
+        if is_part or tag.parent in whole:
+            whole.add(index)
+        elif start < tag.place < end:
             chosen.add(index)
-    return chosen
+    return chosen | whole
 
 
 def with_tags(
-    sentence: AlignedSentence, block: Block, chosen: Iterable[int], span: tuple[int, int]
-) -> tuple[str, list[Span]]:
+    sentence: AlignedSentence, block: Block, chosen: Iterable[int], span: Span
+) -> tuple[str, AlignedSentence, list[Span]]:
     """Write a translation with tags.
 
     Args:
@@ -78,88 +112,217 @@ def with_tags(
         span: characters of the sentence in the block.
 
     Returns:
-        What is written, and the characters of each word in it.
+        What is written, the translation with its words in that order, and the characters of each word.
     """
-    root = _tree(block, sorted(chosen), *span)
-    root.last = len(sentence.words)
-    _place(sentence, block.text, root)
-    written, length, spans = [], 0, []
-    for part in _written(sentence, root):
-        text = part if isinstance(part, str) else block.escape(part.text) if part.raw is None else part.raw
-        if isinstance(part, Word):
-            spans.append((length, length + len(text)))
-        written.append(text)
-        length += len(text)
-    return "".join(written) + sentence.end, spans
+    tags = sorted(chosen)
+    while True:
+        root = _tree(block, tags, *span)
+        root.last = len(sentence.words)
+        sentence, wordless = _place(sentence, block.text, root)
+        if not wordless:
+            break
+        kept = [_source(block, node, *span) for node in wordless]
+        sentence = restored(sentence, kept, block.text, span[0], is_bare=True)
+        inner = {tag for node in wordless for tag in range(node.order + 1, block.tags[node.order].partner or 0)}
+        tags = [tag for tag in tags if tag not in inner]
+    parts = list(_written(sentence.words, root))
+    texts = [_text(part, block) for part in parts]
+    _write_spares(parts, texts)
+    ends = [0, *accumulate(map(len, texts))]
+    spans = [span for span, part in zip(pairwise(ends), parts, strict=True) if isinstance(part, Word)]
+    return "".join(texts) + sentence.end, sentence, spans
+
+
+def _text(part: _Part, block: Block) -> str:
+    if isinstance(part, Word):
+        return block.escape(part.text) if part.raw is None else part.raw
+    if isinstance(part, str):
+        return part
+    tag = part[0].closing if part[1] else part[0].opening
+    return "" if tag is None else tag.raw
+
+
+def _write_spares(parts: Sequence[_Part], texts: list[str]) -> None:
+    """Write the tags of elements in the other way where they would not be read as tags; the innermost first."""
+    begun: dict[int, int] = {}
+    for end, part in enumerate(parts):
+        if not isinstance(part, tuple) or not part[0].opening.spare or part[0].closing is None:
+            continue
+        (node, is_end), closing = part, part[0].closing
+        if not is_end:
+            begun[node.order] = end
+        elif not all(_is_read(parts, texts, *edge) for edge in ((begun[node.order], -1), (end, 1))):
+            texts[begun[node.order]], texts[end] = node.opening.spare, closing.spare
+
+
+def _is_read(parts: Sequence[_Part], texts: Sequence[str], index: int, outward: int) -> bool:
+    """Return whether a mark such as ``**`` is read as the edge of emphasis: letters inside it, or none outside."""
+    mark, beside = texts[index][0], []
+    for step in (outward, -outward):
+        place = index + step
+        while 0 <= place < len(texts) and (not texts[place] or _is_edge(parts[place], is_end=outward > 0)):
+            place += step
+        beside.append(texts[place][(step - 1) // 2] if 0 <= place < len(texts) else "")
+    outer, inner = beside
+    is_inside_word = outer.isalnum() and (mark == "_" or not inner.isalnum())
+    return bool(inner.strip()) and mark not in beside and not is_inside_word
+
+
+def _is_edge(part: _Part, *, is_end: bool) -> bool:
+    return isinstance(part, tuple) and bool(part[0].opening.spare) and part[1] == is_end
+
+
+def _source(block: Block, node: _Node, start: int, end: int) -> Item:
+    """The text that an element has in a sentence of the source, with the tags in it."""
+    written, place = "", max(start, node.start)
+    for tag in block.tags[node.order + 1 : block.tags[node.order].partner]:
+        written += "".join(block.raw[place : min(tag.place, end)]) + tag.raw
+        place = max(place, tag.place)
+    written += "".join(block.raw[place : min(node.end, end)])
+    return Item(node.start, node.end, block.text[node.start : node.end].strip(), written.strip())
 
 
 def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
     root = _Node(-1, start, end)
     nodes: dict[int, _Node] = {}
-    around: dict[int, _Node] = {}
     members = frozenset(chosen)
     for index in chosen:
         tag = block.tags[index]
         if tag.partner in nodes:
-            nodes[tag.partner].closing = tag.raw
+            nodes[tag.partner].closing = tag
             continue
-        node = nodes[index] = _Node(index, tag.place, tag.place, tag.raw)
-        if tag.partner is not None and tag.partner > index and tag.partner in members:
+        node = nodes[index] = _Node(index, tag.place, tag.place, tag)
+        if tag.partner in members:
             node.end = block.tags[tag.partner].place
-        else:
-            node.after_space = block.text[tag.place - 1 : tag.place].isspace() or not tag.place
-            node.before_space = node.after_space and block.text[tag.place : tag.place + 1].isspace()
-        parent = (nodes.get(tag.parent) if tag.parent is not None else None) or root
-        if parent.depth == _MAX_DEPTH:
-            parent = around[parent.order]
-        node.depth, around[index] = parent.depth + 1, parent
-        parent.children.append(node)
+        node.has_text = bool(block.text[node.start : node.end].strip())
+        close = index if tag.partner is None or tag.partner not in members else tag.partner
+        if close == index and not tag.is_alone:
+            node.is_ended = tag.raw.startswith("</") if tag.partner is None else tag.partner < index
+            node.is_begun = not node.is_ended
+        elif not node.has_text:
+            # White space before the first word of the sentence or behind its last is written around it.
+            is_first = node.start <= end and (not index or block.tags[index - 1].place < node.start)
+            is_last = node.end >= start and (close + 1 == len(block.tags) or block.tags[close + 1].place > node.end)
+            node.after_space = is_first and (not node.start or block.text[node.start - 1].isspace())
+            node.before_space = is_last and block.text[node.end : node.end + 1].isspace()
+        is_inner = tag.parent in nodes and block.tags[tag.parent].partner in members
+        (nodes[tag.parent] if is_inner else root).children.append(node)
     return root
 
 
-def _place(sentence: AlignedSentence, source: str, root: _Node) -> None:
+def _place(sentence: AlignedSentence, source: str, root: _Node) -> tuple[AlignedSentence, list[_Node]]:
     """Give the nodes inside another one their words, all among those of the node around, no two of which are the same
-    for nodes side by side."""
-    parents = [root]
+    for nodes side by side.
+
+    Returns:
+        The translation, perhaps with placeholders elsewhere, and the nodes that have text but no words.
+    """
+    parents, wordless = [root], list[_Node]()
     while parents:
         parent = parents.pop()
-        _place_children(sentence, source, parent)
-        parents += parent.children
+        sentence, found = _place_children(sentence, source, parent)
+        wordless += found
+        parents += (child for child in parent.children if child.first < child.last or not child.has_text)
+    return sentence, wordless
 
 
-def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> None:
+def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tuple[AlignedSentence, list[_Node]]:
     first, last = parent.first, parent.last
-    is_free = np.ones(last - first, dtype=bool)
-    waiting = sorted(parent.children, key=lambda child: (child.start - child.end, child.order))
-    # Where no word has most of its attention in an element, those that attend to one of its words most.
+    children = [child for child in parent.children if child.has_text]
+    owners, starts = np.full(last - first, _FREE), [child.start for child in children]  # of each word, the child
+    for index in sentence.placeholders[slice(*np.searchsorted(sentence.placeholders, (first, last)))]:
+        start, end = sentence.words[index].origin or (0, 0)
+        child = bisect_right(starts, start) - 1
+        owners[index - first] = child if child >= 0 and end <= children[child].end else _FIXED
+    is_stray = np.zeros(last - first, dtype=bool)  # placeholders that are not among the words of their child
+    waiting = sorted(range(len(children)), key=lambda child: children[child].start - children[child].end)
     for measured in (_gains, _preferences):
         left = []
         for child in waiting:
-            run = None
-            if child.start < child.end:
-                run = best_run(np.where(is_free, measured(sentence, source, child)[first:last], -np.inf))
+            gains = measured(sentence, source, children[child])[first:last]
+            is_own = owners == child
+            run = best_run(np.where(is_own, 0.5, np.where(owners == _FREE, gains, -np.inf)))
             if run is None:
                 left.append(child)
                 continue
-            child.first, child.last = first + run[0], first + run[1]
-            is_free[run[0] : run[1]] = False
+            owners[slice(*run)] = child
+            is_stray |= is_own
+            is_stray[slice(*run)] = False
         waiting = left
+    wordless = []
+    for child in sorted(waiting):
+        word = None
+        if any(map(str.isalpha, source[children[child].start : children[child].end])):
+            gap = best_gap(sentence, children[child].start, np.arange(first, last + 1)) - first
+            word = _nearest(gap, sentence.is_word[first:last], owners)
+        if word is None:
+            wordless.append(children[child])
+        else:
+            owners[word] = child
+    for word in np.flatnonzero(sentence.is_elided[first:last][1:] & (owners[1:] == _FREE)):
+        owners[word + 1] = owners[word]  # an article that has lost its vowel goes with its word
+    if is_stray.any():
+        sentence, owners = _gathered(sentence, first, owners, is_stray)
     is_gap = np.ones(last - first + 1, dtype=bool)
-    for child in parent.children:
-        if child.first < child.last:
-            is_gap[child.first + 1 - first : child.last - first] = False
+    for child, node in enumerate(children):
+        own = np.flatnonzero(owners == child)
+        if len(own):
+            node.first, node.last = first + int(own[0]), first + int(own[-1]) + 1
+            is_gap[own[1:]] = False
+    is_gap[1:-1] &= ~sentence.is_elided[first:last][1:]
     gaps = first + np.flatnonzero(is_gap)
-    for child in sorted(waiting, key=lambda child: child.order):
-        child.first = child.last = best_gap(sentence, child.start, gaps)
-        gaps = gaps[np.searchsorted(gaps, child.first) :]
+    own_items = sentence.placeholders[slice(*np.searchsorted(sentence.placeholders, (first, last)))].tolist()
+    placed = [(sentence.words[index].origin or (0, 0), index, index + 1) for index in own_items]
+    placed += [((node.start, node.end), node.first, node.last) for node in children if node.first < node.last]
+    sources, lefts, rights = (
+        (np.array([part[k] for part in placed]) for k in range(3))
+        if placed
+        else (np.zeros((0, 2)), np.zeros(0), np.zeros(0))
+    )
+    words = np.flatnonzero(sentence.is_word[first:last]) + first
+    for node in (child for child in parent.children if not child.has_text):
+        free = gaps
+        if node.is_begun:  # its element has the words, elements and placeholders that follow
+            behind = lefts[sources[:, 0] >= node.start]
+            free = gaps[gaps <= min(behind.min(initial=last), words.max(initial=first))]
+        elif node.is_ended:
+            ahead = rights[sources[:, 1] <= node.start]
+            free = gaps[gaps >= max(ahead.max(initial=first), words.min(initial=last - 1) + 1)]
+        free = free if len(free) else gaps[:1]
+        node.first = node.last = best_gap(sentence, node.start, free)
+        gaps = gaps[np.searchsorted(gaps, node.first) :]
+    return sentence, wordless
+
+
+def _nearest(gap: int, is_word: NDArray[np.bool_], owners: NDArray[np.intp]) -> int | None:
+    """The word nearest to a gap that no child has, or else the first or last of several of a child; ``None`` if there
+    is none."""
+    candidates = is_word & (owners == _FREE)
+    if not candidates.any():
+        is_owned = is_word & (owners >= 0)
+        counts = np.bincount(owners[is_owned], minlength=1)
+        is_edge = np.diff(owners, prepend=_FIXED - 1, append=_FIXED - 1) != 0
+        candidates = is_owned & (is_edge[:-1] | is_edge[1:]) & (counts[owners * is_owned] > 1)
+    (places,) = np.nonzero(candidates)
+    return int(places[np.abs(places + 0.5 - gap).argmin()]) if len(places) else None
+
+
+def _gathered(
+    sentence: AlignedSentence, first: int, owners: NDArray[np.intp], is_stray: NDArray[np.bool_]
+) -> tuple[AlignedSentence, NDArray[np.intp]]:
+    """Move placeholders to the nearer end of the other words of their owner."""
+    keys = np.arange(len(owners), dtype=np.float64)
+    for place in np.flatnonzero(is_stray):
+        own = np.flatnonzero((owners == owners[place]) & ~is_stray)
+        keys[place] = own[0] - 0.25 if place < own[0] else own[-1] + 0.25
+    order = np.argsort(keys, kind="stable")
+    return sentence.reordered(first, order.tolist()), owners[order]
 
 
 def _preferences(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
     """How much each word attends to an element; negative if the source word that it attends to most is elsewhere."""
-    is_inner = [
-        span is not None and word.text[:1].isalnum() and node.start <= span[0] and span[1] <= node.end
-        for word, span in zip(sentence.words, sentence.sources, strict=True)
-    ]
+    starts, ends = sentence.source_edges
+    is_inner = sentence.is_word & (node.start <= starts) & (ends <= node.end)
     return np.where(is_inner, sentence.shares(node.start, node.end), -1.0)
 
 
@@ -173,28 +336,38 @@ def _gains(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
     return gains
 
 
-def _written(sentence: AlignedSentence, node: _Node) -> Iterable[str | Word]:
-    """What is between the tags of a node, words in their order. White space before its first word is left to what is
-    around it."""
-    place = node.first
-    spaced = node.order >= 0
-    for child in sorted(node.children, key=lambda child: (child.first, child.last, child.order)):
-        for word in sentence.words[place : child.first]:
-            yield "" if spaced else word.space
-            yield word
-            spaced = False
-        place = child.first
-        if place < node.last and not spaced and (child.first < child.last or child.after_space):
-            yield sentence.words[place].space
-            spaced = True
-        yield child.opening
-        yield from _written(sentence, child)
-        yield child.closing
-        if child.first < child.last:
-            place, spaced = child.last, False
-        elif child.before_space:
-            spaced = False
-    for word in sentence.words[place : node.last]:
-        yield "" if spaced else word.space
-        yield word
-        spaced = False
+def _written(words: Sequence[Word], root: _Node) -> Iterator[_Part]:
+    """The words and tags in order, and the white space between them."""
+    place, is_spaced, is_apart = 0, False, False
+    """The next word; whether the white space before it is written; whether there must be some."""
+
+    def space(*, is_wanted: bool = False) -> str:
+        if is_spaced:
+            return ""
+        own = words[place].space if place < len(words) else ""
+        is_edge = is_apart if not place else place == len(words) or LETTER.fullmatch(words[place - 1].text[-1:])
+        return own or (" " if is_edge and (is_wanted or not place) else "")
+
+    waiting: list[_Node | tuple[_Node, bool] | int] = [root]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, int):
+            yield space()
+            yield words[part]
+            place, is_spaced, is_apart = part + 1, False, False
+        elif isinstance(part, tuple):
+            yield part
+        else:
+            if part.has_text or part.is_begun or part.after_space:
+                before = space(is_wanted=part.after_space and part.opening.is_alone)
+                is_spaced = is_spaced or bool(before)
+                yield before
+            yield part, False
+            if part.before_space:
+                is_spaced, is_apart = False, is_apart or part.opening.is_alone
+            inner: list[_Node | tuple[_Node, bool] | int] = []
+            after = part.first
+            for child in sorted(part.children, key=lambda child: (child.first, child.last, child.order)):
+                inner += [*range(after, child.first), child]
+                after = child.last
+            waiting += reversed([*inner, *range(after, part.last), (part, True)])

@@ -276,31 +276,29 @@ class _Writer:
             chosen = sentence.tags if isinstance(sentence, PlannedSentence) else frozenset[int]()
             first = next((t for t in range(tag, len(block.tags)) if block.tags[t].place > span[0] or t in chosen), None)
             tag = self._copy(block, place, span[0], tag, first)
-            start, place = self._length, span[1]
-            if isinstance(sentence, PlannedSentence):
-                self._translated(sentence, block, attributes, start)
+            start, place, note = self._length, span[1], tuple[Any, ...]()
+            outcome = next(self._results) if isinstance(sentence, PlannedSentence) else None
+            if outcome is not None:
+                note = outcome.translation, outcome.best.confidence
+            if outcome is not None and outcome.best.text.strip():
+                note = *note, self._translated(outcome, block, attributes), outcome.wrong.groups
                 tag = max(chosen, default=tag - 1) + 1
-            else:
+            else:  # what has no words, and sentences that the model leaves out: their elements would be empty
                 first = next((t for t in range(tag, len(block.tags)) if block.tags[t].place >= place), None)
                 tag = self._copy(block, *span, tag, first)
-                self._note(block, span, start)
+            self._note(block, span, start, *note)
         self._copy(block, place, len(block.text), tag, None)
 
-    def _translated(self, planned: PlannedSentence, block: Block, attributes: Mapping[str, str], start: int) -> None:
-        outcome = next(self._results)
-        sentence = outcome.sentence
+    def _translated(self, outcome: _Outcome, block: Block, attributes: Mapping[str, str]) -> tuple[TranslatedWord, ...]:
+        """Write a sentence with its tags, and return its words if they were requested."""
+        planned, sentence = outcome.planned, outcome.sentence
         if sentence is None:
             self._write(block.escape(outcome.finish.apply(outcome.best.text)))
-        else:
-            shown = [replace(word, raw=attributes.get(word.raw or "", word.raw)) for word in sentence.words]
-            text, spans = with_tags(replace(sentence, words=shown), block, planned.tags, planned.span)
-            self._write(text)
-        words: tuple[TranslatedWord, ...] = ()
-        if self._options.word_details and sentence is not None:
-            words = _details(sentence, planned.block, planned.span[0], spans)
-        self._note(
-            block, planned.span, start, outcome.translation, outcome.best.confidence, words, outcome.wrong.groups
-        )
+            return ()
+        shown = [replace(word, raw=attributes.get(word.raw or "", word.raw)) for word in sentence.words]
+        text, sentence, spans = with_tags(replace(sentence, words=shown), block, planned.tags, planned.span)
+        self._write(text)
+        return _details(sentence, planned.block, planned.span[0], spans) if self._options.word_details else ()
 
     def _note(self, block: Block, span: Span, start: int, *translated: Any) -> None:
         source = block.origin(span[0]), block.origin(span[1])

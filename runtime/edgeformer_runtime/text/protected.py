@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from edgeformer_runtime.text.block import Block, Item, overlapping
 
 _EMOJI = r"\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _EMOJI_PARTS = r"\ufe0f\u200d\u20e3\U000e0020-\U000e007f"  # selectors, joiners, tags
 # Lengths are limited so that searching takes linear time.
+FORMULA = r"(?<![\w$\\])(?:\$\$[^$]{1,1000}\$\$|\$(?=[^\s$])(?=[^$\n]?\$|[^$\n]{0,200}[\\^_=<>{}+*/])[^$\n]{1,200}(?<!\s)\$)(?![\w$])"
+"""``$x^2$`` and ``$$…$$``, but no prices: what is between the signs is a letter, or has a sign of mathematics."""
 _PATTERNS = (
+    FORMULA,
     r"(?:https?|ftp)://[^\s<>\"]+|www\.[^\s<>\"]+",
     r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+",  # john@example.com
     r"\{\{[^{}\n]{0,80}\}\}|\{%[^{}\n]{0,200}%\}",  # {{x}}, {% x %}
@@ -31,17 +35,21 @@ _SENTENCE_END = ".,;:!?)]}'\"»”’…。"
 
 
 def protected_items(block: Block) -> list[Item]:
-    """Find what is not translated inside the sentences of a block, outside the items that it has already."""
+    """Find what is not translated inside the sentences of a block, outside the items that it has already. It is neither
+    begun in one element nor ended in another."""
+    edges = {tag.place for tag in block.tags if tag.partner is not None}
+    edges.update(edge for item in block.items for edge in (item.start, item.end))
     return [
         Item(start, end, block.text[start:end], "".join(block.raw[start:end]))
-        for start, end in protected_spans(block.text)
-        if not overlapping(block.items, start, end)
+        for first, last in pairwise(sorted({0, len(block.text), *edges}))
+        if not overlapping(block.items, first, last)
+        for start, end in protected_spans(block.text, first, last)
     ]
 
 
-def protected_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Find what is not translated in a text: begin and end of each part."""
-    for match in _PROTECTED.finditer(text):
+def protected_spans(text: str, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
+    """Find what is not translated in a text, or in some of its characters: begin and end of each part."""
+    for match in _PROTECTED.finditer(text, first, len(text) if last is None else last):
         start, end = match.span()
         if "://" in match[0] or match[0].startswith("www."):
             end -= _unlinked(match[0])
@@ -49,13 +57,12 @@ def protected_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _unlinked(url: str) -> int:
-    """The number of punctuation marks behind a URL; a parenthesis that closes one of the URL belongs to it."""
-    kept, surplus = len(url), url.count(")") - url.count("(")
-    while kept > 1 and url[kept - 1] in _SENTENCE_END:
-        if url[kept - 1] == ")":
-            if surplus <= 0:
-                break
-            surplus -= 1
+    """The number of punctuation marks behind a URL; a parenthesis or the like that closes one of the URL belongs to
+    it."""
+    kept, surplus = len(url), {close: url.count(close) - url.count(begin) for begin, close in ("()", "[]", "{}")}
+    while kept > 1 and (last := url[kept - 1]) in _SENTENCE_END and surplus.get(last, 1) > 0:
+        if last in surplus:
+            surplus[last] -= 1
         kept -= 1
     return len(url) - kept
 

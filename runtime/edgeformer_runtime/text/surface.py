@@ -154,7 +154,8 @@ def finish(
     if not match or not text.strip():
         keep = _punctuation(source, text[:keep], code, is_marked=True)[0] if is_marked else keep
         return Finish(keep, is_upper=is_upper, names=names)
-    keep, added = _punctuation(source, text[:keep], code, is_marked=is_marked)
+    keep, added = _punctuation(source, text[:keep].rstrip(), code, is_marked=is_marked)
+    keep = len(text[:keep].rstrip())
     return Finish(keep, added, is_upper, _first_letter(source, text, code), names)
 
 

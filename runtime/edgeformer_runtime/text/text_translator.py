@@ -68,7 +68,7 @@ class TextTranslator:
         limit = min(session.max_source_length, max(2, session.max_target_length * 3 // 4))
         self._limit = min(session.max_source_length, options.max_sentence_tokens or limit)
         self._period = ""
-        if options.add_period and isinstance(session, OnnxSession) and session.bundle.manifest.text.needs_period:
+        if options.add_period and isinstance(session, OnnxSession) and session.bundle.manifest.traits.needs_period:
             self._period = period(translator.languages[0])
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -47,6 +47,8 @@ class Word:
     """How it is written, if not as its text."""
     is_item: bool = False
     """Whether it is a placeholder or a term of a glossary."""
+    origin: Span | None = None
+    """Characters of the block that it stands for, if it is a placeholder."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,47 @@ class AlignedSentence:
         firsts, lasts = (np.searchsorted(self._centers, edges) for edges in zip(*spans, strict=True))
         shares = (self._sums[:, lasts] - self._sums[:, firsts]).round(6)
         return [spans[best] if row[best] else None for best, row in zip(shares.argmax(1), shares, strict=True)]
+
+    @cached_property
+    def source_edges(self) -> NDArray[np.intp]:
+        """The first character of each of :attr:`sources`, and the one after its last; none are inside another
+        span if there is no such word, ``(2, W)``."""
+        return np.array([(-1, 2**62) if span is None else span for span in self.sources], np.intp).reshape(-1, 2).T
+
+    @cached_property
+    def placeholders(self) -> NDArray[np.intp]:
+        """Which words are placeholders."""
+        return np.flatnonzero([word.origin is not None for word in self.words])
+
+    @cached_property
+    def is_word(self) -> NDArray[np.bool_]:
+        """Whether each word is neither a placeholder nor a punctuation mark, ``(W,)``."""
+        return np.array([word.origin is None and word.text[:1].isalnum() for word in self.words], dtype=bool)
+
+    @cached_property
+    def is_elided(self) -> NDArray[np.bool_]:
+        """Whether an article that has lost its vowel is joined to each word, ``(W,)``."""
+        before = ["", *(word.text for word in self.words)]
+        pairs = zip(self.words, before, strict=False)
+        return np.array([not word.space and text.endswith(("'", "’")) for word, text in pairs], dtype=bool)
+
+    def reordered(self, first: int, order: Sequence[int]) -> AlignedSentence:
+        """The sentence with words from ``first`` on in another order; white space before the first one stays there."""
+        words = self.words.copy()
+        words[first : first + len(order)] = [self.words[first + place] for place in order]
+        if words[0] is not self.words[0]:
+            space = self.words[0].space
+            words = [replace(word, space=" ") if word is self.words[0] else word for word in words]
+            words[0] = replace(words[0], space=space)
+        return replace(self, words=words)
+
+    def with_tokens(self, spans: Iterable[Span]) -> AlignedSentence:
+        """The sentence with a source token, to which no word attends, for each span of which the model read nothing."""
+        unread = [span for span in spans if not self.on(*span).any()]
+        if not unread:
+            return self
+        words = [replace(word, shares=np.pad(word.shares, (0, len(unread)))) for word in self.words]
+        return replace(self, words=words, tokens=[*self.tokens, *unread])
 
     def on(self, start: int, end: int) -> FloatArray:
         """Shares of a word that was translated from certain characters, ``(S,)``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,12 +59,17 @@ class WordTranslator:
     def translate(self, texts: Iterable[str], options: object = None, **limits: object) -> list[Translation]:
         return [self.translation(text) for text in texts]
 
-    def translation(self, text: str) -> Translation:
-        words = self.source_tokenizer.pieces(text)
+    def order(self, words: Sequence[str]) -> list[int]:
+        """Positions of the source words that are translated, in the order of their translations."""
         order = list(range(len(words)))
         for place in range(len(words) - 1):
             if words[place] == "red":
                 order[place], order[place + 1] = order[place + 1], order[place]
+        return order
+
+    def translation(self, text: str) -> Translation:
+        words = self.source_tokenizer.pieces(text)
+        order = self.order(words)
         target = [WORDS.get(words[place], words[place]) for place in order]
         ids = tuple(map(self.target_tokenizer.id, target))
         weights = np.zeros((len(target) + 1, len(words) + 1), np.float32)
@@ -90,13 +96,17 @@ def text_translator(**options: Any) -> TextTranslator:
 class ReversingTranslator(WordTranslator):
     """Writes the words of a sentence in reverse order."""
 
-    def translation(self, text: str) -> Translation:
-        words = self.source_tokenizer.pieces(text)
-        ids = tuple(map(self.target_tokenizer.id, reversed(words)))
-        weights = np.zeros((len(words) + 1, len(words) + 1), np.float32)
-        weights[range(len(words)), range(len(words) - 1, -1, -1)] = 0.8
-        weights[:, -1] = 0.2
-        target = tuple(reversed(words))
-        attention = Attention((*words, "</s>"), (*target, "</s>"), weights, True)
-        hypothesis = TextHypothesis(self.target_tokenizer.decode(ids), target, ids, 0.0, True, None, attention)
-        return Translation(Source(text, tuple(map(self.source_tokenizer.id, words))), (hypothesis,))
+    def order(self, words: Sequence[str]) -> list[int]:
+        return list(reversed(range(len(words))))
+
+
+class UnfaithfulTranslator(WordTranslator):
+    """Drops, repeats and reorders words, at random."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.random = Random(seed)
+
+    def order(self, words: Sequence[str]) -> list[int]:
+        self.share = self.random.choice((0.2, 0.5, 0.8))
+        return self.random.choices(range(len(words)), k=self.random.randrange(2 * len(words))) if words else []

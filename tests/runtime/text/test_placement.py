@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import given
@@ -12,10 +13,11 @@ from edgeformer_runtime.text.block import Block, Tag
 from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.placement import inner_tags
+from edgeformer_runtime.text.segmentation import trimmed
 from edgeformer_runtime.text.text_translator import TextTranslator
-from tests.runtime.text.attended import ReversingTranslator, attended
+from tests.runtime.text.attended import ReversingTranslator, UnfaithfulTranslator, attended
 
-ELEMENTS = ("b", "i", "a", "u")
+ELEMENTS = ("b", "s", "a", "u")
 Node = str | tuple[str, list[Any]]
 NODES: st.SearchStrategy[list[Node]] = st.recursive(
     st.lists(st.just("w"), min_size=1, max_size=3),
@@ -52,15 +54,21 @@ def test_elements_are_around_the_same_words(nodes: list[Node]) -> None:
 def test_tags_of_a_sentence_are_those_inside_it(nodes: list[Node], one: int, two: int) -> None:
     """All tags between its words, the tags of elements that it has but is not, and all within those."""
     (block,) = (part for part in html_parts(f"{written(nodes, iter(range(99)))}<img> x") if isinstance(part, Block))
-    start, end = (min(place, len(block.text)) for place in sorted((one, two)))
+    one, two = (min(place, len(block.text)) for place in sorted((one, two)))
+    start, end = next(iter(trimmed(block.text, one, two)), (0, 1))
 
-    def is_inner(tag: Tag) -> bool:
+    def is_whole(tag: Tag) -> bool:
         partner = tag if tag.partner is None else block.tags[tag.partner]
         first, last = sorted((tag.place, partner.place))
+        if not block.text[first:start].strip():
+            first = max(first, start)
+        if not block.text[end:last].strip():
+            last = min(last, end)
         is_part = start <= first < last <= end and (first, last) != (start, end)
-        parent = None if tag.parent is None else block.tags[tag.parent]
-        within = parent is not None and start <= tag.place <= end and is_inner(parent)
-        return is_part or start < tag.place < end or within
+        return is_part or (tag.parent is not None and is_whole(block.tags[tag.parent]))
+
+    def is_inner(tag: Tag) -> bool:
+        return start < tag.place < end or is_whole(tag)
 
     assert inner_tags(block, start, end) == {number for number, tag in enumerate(block.tags) if is_inner(tag)}
 
@@ -75,3 +83,88 @@ def test_elements_in_more_others_than_are_followed_are_kept() -> None:
     for tag in re.findall(r"<(/?)b>", found):
         depth += -1 if tag else 1
         assert depth >= 0
+
+
+PIECES = (
+    "the dog",
+    " ",
+    ", ",
+    ". ",
+    "{x}",
+    "https://a.b/z",
+    "l'",
+    "7",
+    "the <img> dog",
+    "<code>x</code>",
+    "\n",
+    "a",
+    "<br>",
+)
+CONTENT: st.SearchStrategy[list[Node]] = st.recursive(
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=4),
+    lambda inner: st.lists(
+        st.sampled_from(PIECES) | st.tuples(st.sampled_from((*ELEMENTS, "p")), inner), min_size=1, max_size=4
+    ),
+    max_leaves=12,
+)
+
+
+def numbered(nodes: list[Node], numbers: Iterator[int], *, in_block: bool = False) -> str:
+    """A document whose elements and placeholders have numbers; paragraphs are outside other elements."""
+    written = ""
+    for node in nodes:
+        number = next(numbers)
+        if isinstance(node, str):
+            written += (
+                node.replace("<code", f"<code n={number}").replace("x", f"x{number}").replace("/z", f"/z{number}")
+            )
+        elif node[0] == "p" and in_block:
+            written += numbered(node[1], numbers, in_block=True)
+        else:
+            written += f"<{node[0]} n={number}>{numbered(node[1], numbers, in_block=True)}</{node[0]}>"
+    return written
+
+
+def elements_around(document: str) -> dict[str, list[str]]:
+    """The elements around each placeholder, and around each element that has text, whose tags must balance."""
+    around: dict[str, list[str]] = {}
+    opened: list[tuple[str, int]] = []
+    texts: list[str] = []
+    for part in re.findall(r"<[^<>]*>|\{x\d+\}|https://a\.b/z\d+|[^<>{}]", document):
+        if part.startswith("</"):
+            start, length = opened.pop()
+            assert start.split(" ")[0][1:] == part[2:-1]
+            if "".join(texts[length:]).strip():
+                around[start] = [name for name, _ in opened]
+        elif part.startswith(("<img", "<br")):
+            continue
+        elif part.startswith("<"):
+            opened.append((part, len(texts)))
+        else:
+            texts.append(part)
+            if len(part) > 1:
+                around[part] = [name for name, _ in opened]
+    assert not opened
+    return around
+
+
+def borders(document: str) -> list[tuple[str, str]]:
+    """White space at the beginning and end of each block."""
+    blocks = [re.sub("</?[^<>i]*>", "", block) for block in re.split("</?p[^<>]*>|<br>", document)]
+    return [(block[: len(block) - len(block.lstrip())], block[len(block.rstrip()) :]) for block in blocks]
+
+
+@given(CONTENT, st.integers(0, 10**6))
+def test_whatever_the_model_writes_elements_keep_text_and_placeholders(nodes: list[Node], seed: int) -> None:
+    document = numbered(nodes, iter(range(10**6)))
+    translator: Any = UnfaithfulTranslator(seed)
+    translated = TextTranslator(translator).translate([document], format="html")[0].text
+    tags = re.compile(r"<[^<>]*>")
+    assert sorted(tags.findall(translated)) == sorted(tags.findall(document)), (document, translated)
+    found, wanted = elements_around(translated), elements_around(document)
+    if not re.search(r"<br>|\. ", document):  # no element has more than one sentence
+        assert {name: around for name, around in wanted.items() if found.get(name) != around} == {}, (
+            document,
+            translated,
+        )
+    assert borders(translated) == borders(document), (document, translated)

@@ -110,7 +110,7 @@ class TestPeriod:
 
     @pytest.fixture
     def needy(self, small_bundle: Path, tmp_path: Path, device: str) -> Translator:
-        bundle = edit_manifest(copy_of(small_bundle, tmp_path), lambda tree: tree["text"].update(needs_period=True))
+        bundle = edit_manifest(copy_of(small_bundle, tmp_path), lambda tree: tree.update(traits={"needs_period": True}))
         return Translator.open(bundle, device=device, threads=1)
 
     def test_the_model_reads_a_period_where_none_is(self, needy: Translator, translator: Translator) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
-from edgeformer_runtime.text.block import Block, Item, Parts, Tag
-from edgeformer_runtime.text.markup import INLINE
+from edgeformer_runtime.text.block import Block, Item, Parts
+from edgeformer_runtime.text.markup.builder import BlockBuilder
+from edgeformer_runtime.text.markup.tokens import INLINE, Token, html_tokens
+from edgeformer_runtime.text.protected import FORMULA
 
 _FENCE = re.compile(
     r"(?P<prefix>(?:[ \t]*+(?:>|[-*+][ \t]++|\d{1,9}[.)][ \t]++))*+)[ \t]*+(?P<fence>`{3,}(?![^\n]*`)|~{3,})"
@@ -42,9 +45,11 @@ _TABLE_DELIMITER = re.compile(r"\s*+\|?\s*+:?-++:?\s*+\|[\s:|-]*$")
 _PREFIX = re.compile(r"\s*(?:(?:>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,9}[.)]\s+|#{1,6}\s+|:\s+|\[\^[^\]]+\]:\s+)\s*)*")
 _STARTS_BLOCK = re.compile(r"\s*(?:>|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|:\s|\||\[\^[^\]]+\]:)")
 _INLINE = re.compile(
-    r"(?P<code>(?<!`)(?P<ticks>`{1,8})(?!`)(?:[^`]|(?<!`)(?!(?P=ticks)(?!`))`+){1,1000}?(?P=ticks)(?!`))"
+    r"(?P<copied>(?<!`)(?P<ticks>`{1,8})(?!`)(?:[^`]|(?<!`)(?!(?P=ticks)(?!`))`+){1,1000}?(?P=ticks)(?!`)"
+    r"|<(?:https?://|mailto:)[^<>\s]*>|<(?P<element>code|kbd|samp|tt|var)\b[^<>]*>[^<>]{0,1000}</(?P=element)>"
+    rf"|{FORMULA})"
     r"|(?P<image>!\[[^\]\n]{0,1000}\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\])?)"
-    r"|(?P<link><(?:https?://|mailto:)[^<>\s]*>)|(?P<note>\[\^[^\]\n]{1,200}\])"
+    r"|(?P<note>\[\^[^\]\n]{1,200}\])"
     r"|(?P<close>\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))|(?P<open>\[)|(?P<end>\])"
     r"|(?P<break>(?:[ ]{2,1000}|\\)\r?\n)"
     r"|(?P<html></?(?P<name>[a-zA-Z][a-zA-Z0-9-]*)[^<>]*>|<!--.{0,2000}?-->)|(?P<escape>\\[!-/:-@\[-`{-~])"
@@ -55,8 +60,13 @@ _INLINE = re.compile(
 _IMAGE = re.compile(r"!\[(?P<text>[^\]]*)\](?P<end>.*)", re.DOTALL)
 _TITLE = re.compile(r"""\(\s*(?:<[^<>]*>|[^<\s]\S*)\s+(?P<quote>["'])(?P<text>.*)(?P=quote)\s*\)""", re.DOTALL)
 """What follows the text of a link or an image, if it has a title."""
-_MAX_DEPTH = 50
-"""Marks that may be open at a time; others are text."""
+_TAGS = {
+    "*": ("<em>", "</em>"),
+    "**": ("<strong>", "</strong>"),
+    "***": ("<strong><em>", "</em></strong>"),
+    "~~": ("<del>", "</del>"),
+}
+"""How marks are written where they would not be read."""
 _ESCAPED = frozenset("\\`*_{}[]<>#+|~&$")
 """Characters that are escaped in a translation if they are in its source."""
 
@@ -164,121 +174,109 @@ def _paragraph(text: str, labels: frozenset[str], *, is_row: bool = False) -> It
     start = prefix.end() if prefix else 0
     end = max(start, len(text.rstrip()))
     yield text[:start]
-    builder, place, is_row = _Builder(labels), start, is_row or text.lstrip().startswith("|")
-    for match in _INLINE.finditer(text, start, end):
-        builder.text(text[place : match.start()])
+    matches = list(_INLINE.finditer(text, start, end))
+    pairs, is_row = _pairs(matches, labels), is_row or text.lstrip().startswith("|")
+    builder, place = _Builder(labels=labels, pairs=pairs), start
+    for match in matches:
+        builder.plain(text[place : match.start()])
         place = match.end()
         is_cell = is_row and match["cell"] is not None
         is_block_tag = match["name"] is not None and match["name"].lower() not in INLINE
         if is_cell or is_block_tag or match["break"] is not None:
-            yield builder.block()
+            yield from builder.block()
             yield match[0]
-            builder = _Builder(labels)
+            builder = _Builder(labels=labels, pairs=pairs)
         else:
             builder.inline(match)
-    builder.text(text[place:end])
-    yield builder.block()
+    builder.plain(text[place:end])
+    yield from builder.block()
     yield text[end:]
 
 
+def _pairs(matches: Sequence[re.Match[str]], labels: frozenset[str]) -> dict[int, tuple[str, bool]]:
+    """Find the marks of emphasis and the brackets of links; others are text.
+
+    Returns:
+        How each is written, and whether it is an end, by its offset. A link whose text is its label gets its label
+        behind it, since its text will be another one.
+    """
+    pairs: dict[int, tuple[str, bool]] = {}
+    opened: list[re.Match[str]] = []
+    brackets: list[int] = []  # positions among those opened
+    waiting: Counter[str] = Counter()
+
+    def close(start: int, end: int, written: str) -> None:
+        pairs[opened[start].start()], pairs[end] = (opened[start][0], False), (written, True)
+        waiting.subtract(match[0] for match in opened[start:])
+        del opened[start:]
+        while brackets and brackets[-1] >= start:
+            brackets.pop()
+
+    for match in matches:
+        text, mark = match.string, match[0]
+        if match["open"] is not None:
+            brackets.append(len(opened))
+            opened.append(match)
+        elif match["mark"] is not None:
+            before, after = text[: match.start()][-1:], text[match.end() : match.end() + 1]
+            in_word = mark[0] == "_" and before.isalnum() and after.isalnum()
+            if before.strip() and not in_word and waiting[mark] > 0:
+                start = len(opened) - 1
+                while opened[start][0] != mark:
+                    start -= 1
+                close(start, match.start(), mark)
+            elif after.strip() and not in_word:
+                opened.append(match)
+                waiting[mark] += 1
+        elif brackets and (match["close"] is not None or match["end"] is not None):
+            start = brackets.pop()
+            own = text[opened[start].end() : match.start()]
+            label = own if mark in ("]", "][]") else mark[2:-1]
+            if mark.startswith("](") or _label(label) in labels:
+                close(start, match.start(), mark if mark.startswith("](") else f"][{label}]")
+    return pairs
+
+
 @dataclass
-class _Builder:
+class _Builder(BlockBuilder):
     """Collects the text and marks of a block."""
 
-    labels: frozenset[str]
+    escapes: dict[int, str] = field(default_factory=dict)
+    labels: frozenset[str] = frozenset()
     """Labels of links that are defined elsewhere."""
-    characters: list[str] = field(default_factory=list)
-    raw: list[str] = field(default_factory=list)
-    tags: list[Tag] = field(default_factory=list)
-    items: list[Item] = field(default_factory=list)
-    opened: list[int] = field(default_factory=list)
-    link_starts: dict[int, int] = field(default_factory=dict)
-    """Where the text of each opened link begins."""
-    escapes: dict[str, str] = field(default_factory=dict)
-    """How characters are written that are not written as themselves."""
+    pairs: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    """What :func:`_pairs` returns."""
 
-    def text(self, text: str) -> None:
+    def plain(self, text: str) -> None:
         """Add text."""
-        self.characters += text
-        self.raw += text
+        self.add(text, text)
 
     def inline(self, match: re.Match[str]) -> None:
         """Add what is not text."""
-        if match["escape"] is not None:
-            self._escaped(match[0][1], match[0])
-        elif match["entity"] is not None:
-            character = html.unescape(match[0])
-            if len(character) == 1:
-                self._escaped(character, match[0])
-            else:
-                self.text(match[0])
-        elif match["code"] is not None or match["link"] is not None:
+        raw = match[0]
+        if match["escape"] is not None or (match["entity"] is not None and len(html.unescape(raw)) == 1):
+            character = raw[1] if match["escape"] is not None else html.unescape(raw)
+            self.add(character, [raw])
+            if character in _ESCAPED or raw.startswith("&"):
+                self.escapes[ord(character)] = raw
+        elif match["copied"] is not None:
             start = len(self.characters)
-            self.characters += match[0]
-            self.raw += [match[0], *[""] * (len(match[0]) - 1)]
-            self.items.append(Item(start, len(self.characters), match[0], match[0]))
-        elif match["mark"] is not None:
-            self._mark(match)
-        elif match["open"] is not None:
-            if len(self.opened) < _MAX_DEPTH:
-                self.link_starts[len(self.tags)] = match.end()
-                self._tag("[", opens=True)
-            else:
-                self.text("[")
-        elif match["close"] is not None or match["end"] is not None:
-            self._close("[", self._link_end(match))
-        elif match["cell"] is not None:
-            self.text(match[0])
+            self.add(raw, [raw, *[""] * (len(raw) - 1)])
+            self.items.append(Item(start, len(self.characters), raw, raw))
+        elif match.start() in self.pairs:
+            raw, is_end = self.pairs[match.start()]
+            name = match["mark"] or "["
+            titled = _title_parts(raw[1:]) if is_end and name == "[" else ()
+            spare = _TAGS[name.replace("_", "*")][is_end] if match["mark"] else ""
+            self.tag(Token(raw, name, is_end), ("]", *titled) if titled else (), spare)
         elif match["image"] is not None:
-            self._image(match[0])
+            self._image(raw)
+        elif match["html"] is not None:
+            self.tag(next(html_tokens(raw)))
+        elif match["note"] is not None:
+            self.tag(Token(raw, is_void=True))
         else:
-            self._tag(match[0])
-
-    def block(self) -> Block:
-        """Return the block."""
-        text = "".join(self.characters)
-        tags = [replace(tag, parent=self._closed_parent(tag.parent)) for tag in self.tags]
-        return Block(
-            text,
-            self.raw,
-            (),
-            tuple(tags),
-            tuple(self.items),
-            is_markup=True,
-            escapes=str.maketrans(self.escapes),
-        )
-
-    def _closed_parent(self, parent: int | None) -> int | None:
-        while parent is not None and self.tags[parent].partner is None:
-            parent = self.tags[parent].parent
-        return parent
-
-    def _escaped(self, character: str, raw: str) -> None:
-        self.characters.append(character)
-        self.raw.append(raw)
-        if character in _ESCAPED or raw.startswith("&"):
-            self.escapes[character] = raw
-
-    def _link_end(self, match: re.Match[str]) -> str:
-        """The end of a link, with its label if that is its text, which will be another one."""
-        start = next((index for index in reversed(self.opened) if self.tags[index].raw == "["), None)
-        if start is None or match[0] not in ("]", "][]"):
-            return match[0]
-        label = match.string[self.link_starts[start] : match.start()]
-        return f"][{label}]" if _label(label) in self.labels else match[0]
-
-    def _mark(self, match: re.Match[str]) -> None:
-        """Add asterisks or the like, which open or close emphasis, or are text."""
-        before = match.string[match.start() - 1 : match.start()]
-        after = match.string[match.end() : match.end() + 1]
-        in_word = match[0][0] == "_" and before.isalnum() and after.isalnum()
-        closes = bool(before) and not before.isspace() and not in_word
-        if closes and any(self.tags[index].raw == match[0] for index in self.opened):
-            self._close(match[0], match[0])
-        elif after and not after.isspace() and not in_word and len(self.opened) < _MAX_DEPTH:
-            self._tag(match[0], opens=True)
-        else:
-            self.text(match[0])
+            self.add(raw, raw)
 
     def _image(self, raw: str) -> None:
         """Add an image, whose description is translated."""
@@ -287,25 +285,8 @@ class _Builder:
         text, end = image["text"], image["end"]
         if end in ("", "[]") and _label(text) in self.labels:
             end = f"[{text}]"
-        self._tag(raw, attributes=("![", _attribute(text, "[]"), "]", *(_title_parts(end) or (end,))))
-
-    def _tag(self, raw: str, *, opens: bool = False, attributes: Parts = ()) -> None:
-        parent = self.opened[-1] if self.opened else None
-        self.tags.append(Tag(len(self.characters), raw, None, parent, attributes))
-        if opens:
-            self.opened.append(len(self.tags) - 1)
-
-    def _close(self, opening: str, raw: str) -> None:
-        start = next((index for index in reversed(self.opened) if self.tags[index].raw == opening), None)
-        if start is None:
-            self._tag(raw)
-            return
-        while self.opened.pop() != start:
-            pass
-        self.tags[start] = replace(self.tags[start], partner=len(self.tags))
-        titled = _title_parts(raw[1:])
-        attributes = ("]", *titled) if titled else ()
-        self.tags.append(Tag(len(self.characters), raw, start, self.tags[start].parent, attributes))
+        parts = ("![", *_attribute(text, "[]"), "]", *(_title_parts(end) or (end,)))
+        self.tag(Token(raw, is_void=True), parts)
 
 
 def _title_parts(end: str) -> Parts:
@@ -314,21 +295,21 @@ def _title_parts(end: str) -> Parts:
     if match is None:
         return ()
     start, stop = match.span("text")
-    return end[:start], _attribute(match["text"], match["quote"]), end[stop:]
+    return (end[:start], *_attribute(match["text"], match["quote"]), end[stop:])
 
 
-def _attribute(text: str, delimiters: str) -> Block:
+def _attribute(text: str, delimiters: str) -> Parts:
     """A title or the description of an image.
 
     Args:
         text: the text.
         delimiters: characters that would end it.
     """
-    builder, place = _Builder(frozenset()), 0
+    builder, place = _Builder(), 0
     for match in _INLINE.finditer(text):
-        builder.text(text[place : match.start()])
+        builder.plain(text[place : match.start()])
         builder.inline(match)
         place = match.end()
-    builder.text(text[place:])
-    builder.escapes |= {character: f"\\{character}" for character in delimiters}
+    builder.plain(text[place:])
+    builder.escapes |= {ord(character): f"\\{character}" for character in delimiters}
     return builder.block()

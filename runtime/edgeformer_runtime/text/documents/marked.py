@@ -34,7 +34,7 @@ class MarkedText:
             self.characters.append(character)
             self.raw.append(f"\x01{number}\x02")
         else:
-            self._tag(f"\x01{number}\x02")
+            self._tag(f"\x01{number}\x02", is_alone=True)
 
     def item(self, number: int, text: str) -> None:
         """Add an element whose text is read but not translated."""
@@ -64,8 +64,9 @@ class MarkedText:
         text = "".join(self.characters)
         return Block(text, self.raw, (), tuple(self.tags), tuple(self.items), escapes=_CONTROLS)
 
-    def _tag(self, raw: str) -> None:
-        self.tags.append(Tag(len(self.characters), raw, None, self.opened[-1][0] if self.opened else None))
+    def _tag(self, raw: str, *, is_alone: bool = False) -> None:
+        parent = self.opened[-1][0] if self.opened else None
+        self.tags.append(Tag(len(self.characters), raw, None, parent, is_alone=is_alone))
 
 
 def events(marked: str) -> Iterator[tuple[str, str | int]]:

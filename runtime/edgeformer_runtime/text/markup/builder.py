@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from edgeformer_runtime.text.block import Block, Item, Parts, Tag
@@ -40,24 +40,24 @@ class BlockBuilder:
         for match in _ENTITY.finditer(raw) if self.escapes else ():
             character = html.unescape(match[0])
             if len(character) == 1 and character != "\ufffd":
-                self._add(raw[place : match.start()], raw[place : match.start()], offset + place)
-                self._add(character, [match[0]], offset + match.start())
+                self.add(raw[place : match.start()], raw[place : match.start()], offset + place)
+                self.add(character, [match[0]], offset + match.start())
                 place = match.end()
-        self._add(raw[place:], raw[place:], offset + place)
+        self.add(raw[place:], raw[place:], offset + place)
 
     def item(self, text: str, raw: str, offset: int, attributes: Parts = ()) -> None:
         """Add an element that is copied."""
         text = html.unescape(text)
         if not text.strip():
             parent = self.opened[-1] if self.opened else None
-            self.tags.append(Tag(len(self.characters), raw, None, parent, attributes))
+            self.tags.append(Tag(len(self.characters), raw, None, parent, attributes, is_alone=True))
             self.names.append("")
             return
         start = len(self.characters)
-        self._add(text, [raw, *[""] * (len(text) - 1)], offset)
+        self.add(text, [raw, *[""] * (len(text) - 1)], offset)
         self.items.append(Item(start, start + len(text), text, raw, attributes=attributes))
 
-    def tag(self, token: Token, attributes: Parts = ()) -> None:
+    def tag(self, token: Token, attributes: Parts = (), spare: str = "") -> None:
         """Add a tag, as the end of an element if it is one."""
         parent = self.opened[-1] if self.opened else None
         index, place = len(self.tags), len(self.characters)
@@ -66,23 +66,29 @@ class BlockBuilder:
                 self.waiting[self.names[start]] -= 1
             self.waiting[token.name] -= 1
             self.tags[start] = replace(self.tags[start], partner=index)
-            self.tags.append(Tag(place, token.raw, start, self.tags[start].parent))
+            self.tags.append(Tag(place, token.raw, start, self.tags[start].parent, attributes, spare=spare))
         else:
-            self.tags.append(Tag(place, token.raw, None, parent, attributes))
-            if not (token.is_end or token.is_void or token.name == "!"):
+            is_alone = token.is_void or token.name == "!"
+            self.tags.append(Tag(place, token.raw, None, parent, attributes, is_alone, spare))
+            if not (token.is_end or is_alone):
                 self.opened.append(index)
                 self.waiting[token.name] += 1
         self.names.append(token.name)
 
-    def block(self, offset: int) -> Iterator[str | Block]:
-        """Return the block, if there is one, and begin another."""
-        if self.characters or self.tags:
-            text, origins = "".join(self.characters), (*self.origins, offset)
-            tags = _without_unclosed(self.tags)
-            yield Block(text, self.raw, origins, tags, tuple(self.items), is_markup=True, escapes=self.escapes)
-        self.__init__(self.escapes)  # type: ignore[misc]  # begins with nothing again
+    def block(self, offset: int | None = None) -> tuple[Block, ...]:
+        """Return the block, if there is one.
 
-    def _add(self, text: str, raw: str | list[str], offset: int) -> None:
+        Args:
+            offset: place of its end in the document; ``None`` if places are those in the block.
+        """
+        if not self.characters and not self.tags:
+            return ()
+        origins = () if offset is None else (*self.origins, offset)
+        text, tags = "".join(self.characters), _without_unclosed(self.tags)
+        return (Block(text, self.raw, origins, tags, tuple(self.items), is_markup=True, escapes=self.escapes),)
+
+    def add(self, text: str, raw: str | list[str], offset: int = 0) -> None:
+        """Add characters, and how each is written."""
         self.characters += text
         self.raw += raw
         self.origins += range(offset, offset + len(text)) if isinstance(raw, str) else [offset] * len(text)

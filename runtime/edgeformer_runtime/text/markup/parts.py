@@ -27,7 +27,8 @@ def html_parts(
         is_cue: whether the text is a subtitle, in which tags do not end a sentence and may have classes (``<c.red>``).
         is_message: whether the text is a message of a program, in which tags of unknown elements do not end a sentence.
     """
-    builder = BlockBuilder(ESCAPES if entities else {})
+    escapes = ESCAPES if entities else {}
+    builder = BlockBuilder(escapes)
     tokens = list(html_tokens(text))
     if is_cue:
         tokens = [replace(token, name=token.name.partition(".")[0]) for token in tokens]
@@ -46,6 +47,7 @@ def html_parts(
             builder.text(raw, offset)
         elif not inline:
             yield from builder.block(offset)
+            builder = BlockBuilder(escapes)
             yield Block("", "", (offset,), (Tag(0, raw, attributes=attributes),)) if attributes else raw
         elif end > index + 1:
             content = "".join(part.raw for part in tokens[index:end] if not part.name)
