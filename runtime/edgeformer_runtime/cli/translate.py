@@ -62,7 +62,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     "--input",
     "input_file",
     type=click.Path(path_type=Path),
-    help="UTF-8 text, plain or gzip, one sentence per line; - is standard input.",
+    help="A document, or UTF-8 text, plain or gzip; - is standard input.",
 )
 @click.option(
     "-o", "--output", "output_file", type=click.Path(path_type=Path), help="Output file, written only on success."
@@ -90,7 +90,8 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     "--json",
     "as_json",
     is_flag=True,
-    help="Print one JSON object per line: the source, and text, tokens, ids and score of each hypothesis.",
+    help="One JSON object per line: the source, its translation, and its sentences with confidence and words; with "
+    "--lines, the source, and text, tokens, ids and score of each hypothesis.",
 )
 @click.option(
     "--attention",
