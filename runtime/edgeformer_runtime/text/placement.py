@@ -9,8 +9,8 @@ has text, and a placeholder stays in its elements:
    attend to one of its words most, or else, if its words were lost, a word next to where they would be. A placeholder
    that the model put elsewhere moves to the words of its element.
 3. A node without text goes between words.
-4. Where there are fewer words than elements, those that got none keep the text of the source: it is put into the
-   translation as placeholders are, and all is placed again.
+4. Where there are fewer words than elements, those that got none keep the text of the source, unless it is a part of a
+   word: it is put into the translation as placeholders are, and all is placed again.
 5. The words and tags are written in order. White space goes outside elements; a single tag has it on the sides on which
    it has it in the source.
 """
@@ -33,6 +33,9 @@ _FREE, _FIXED = -1, -2
 """Owners of words that no node has, and of placeholders between the nodes."""
 
 
+_NO_TAG = Tag(0, "")
+
+
 @dataclass
 class _Node:
     """An element, or a tag that stands for itself."""
@@ -41,7 +44,7 @@ class _Node:
     """Position of its tag in the block."""
     start: int
     end: int
-    opening: Tag = Tag(0, "")
+    opening: Tag = _NO_TAG
     closing: Tag | None = None
     has_text: bool = False
     is_begun: bool = False
@@ -122,7 +125,7 @@ def with_tags(
         if not wordless:
             break
         kept = [_source(block, node, *span) for node in wordless]
-        sentence = restored(sentence, kept, block.text, span[0], is_bare=True)
+        sentence = restored(sentence, kept, block.text, span[0], without=kept)
         inner = {tag for node in wordless for tag in range(node.order + 1, block.tags[node.order].partner or 0)}
         tags = [tag for tag in tags if tag not in inner]
     parts = list(_written(sentence.words, root))
@@ -188,7 +191,7 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
     members = frozenset(chosen)
     for index in chosen:
         tag = block.tags[index]
-        if tag.partner in nodes:
+        if tag.partner is not None and tag.partner in nodes:
             nodes[tag.partner].closing = tag
             continue
         node = nodes[index] = _Node(index, tag.place, tag.place, tag)
@@ -255,12 +258,14 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
         if any(map(str.isalpha, source[children[child].start : children[child].end])):
             gap = best_gap(sentence, children[child].start, np.arange(first, last + 1)) - first
             word = _nearest(gap, sentence.is_word[first:last], owners)
-        if word is None:
-            wordless.append(children[child])
-        else:
+        if word is not None:
             owners[word] = child
-    for word in np.flatnonzero(sentence.is_elided[first:last][1:] & (owners[1:] == _FREE)):
-        owners[word + 1] = owners[word]  # an article that has lost its vowel goes with its word
+        elif _divides_word(source, children[child]):
+            children[child].has_text = False  # the word that it is part of is in the translation
+        else:
+            wordless.append(children[child])
+    for elided in np.flatnonzero(sentence.is_elided[first:last][1:] & (owners[1:] == _FREE)):
+        owners[elided + 1] = owners[elided]  # an article that has lost its vowel goes with its word
     if is_stray.any():
         sentence, owners = _gathered(sentence, first, owners, is_stray)
     is_gap = np.ones(last - first + 1, dtype=bool)
@@ -292,6 +297,12 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
         node.first = node.last = best_gap(sentence, node.start, free)
         gaps = gaps[np.searchsorted(gaps, node.first) :]
     return sentence, wordless
+
+
+def _divides_word(source: str, node: _Node) -> bool:
+    return any(
+        source[edge - 1 : edge].isalnum() and source[edge : edge + 1].isalnum() for edge in (node.start, node.end)
+    )
 
 
 def _nearest(gap: int, is_word: NDArray[np.bool_], owners: NDArray[np.intp]) -> int | None:

@@ -11,7 +11,10 @@ from edgeformer_runtime.text.block import Block, Item, overlapping
 _EMOJI = r"\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _EMOJI_PARTS = r"\ufe0f\u200d\u20e3\U000e0020-\U000e007f"  # selectors, joiners, tags
 # Lengths are limited so that searching takes linear time.
-FORMULA = r"(?<![\w$\\])(?:\$\$[^$]{1,1000}\$\$|\$(?=[^\s$])(?=[^$\n]?\$|[^$\n]{0,200}[\\^_=<>{}+*/])[^$\n]{1,200}(?<!\s)\$)(?![\w$])"
+FORMULA = (
+    r"(?<![\w$\\])(?:\$\$[^$]{1,1000}\$\$"
+    r"|\$(?=[^\s$])(?=[^$\n]?\$|[^$\n]{0,200}[\\^_=<>{}+*/])[^$\n]{1,200}(?<!\s)\$)(?![\w$])"
+)
 """``$x^2$`` and ``$$…$$``, but no prices: what is between the signs is a letter, or has a sign of mathematics."""
 _PATTERNS = (
     FORMULA,

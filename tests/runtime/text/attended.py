@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +49,7 @@ class WordTranslator:
 
     share = 0.8
     """Attention of a word on the one that it comes from."""
+    dictionary: Mapping[str, str] = WORDS
 
     def __init__(self) -> None:
         self.session = SimpleNamespace(max_source_length=100, max_target_length=200)
@@ -70,7 +71,7 @@ class WordTranslator:
     def translation(self, text: str) -> Translation:
         words = self.source_tokenizer.pieces(text)
         order = self.order(words)
-        target = [WORDS.get(words[place], words[place]) for place in order]
+        target = [self.dictionary.get(words[place], words[place]) for place in order]
         ids = tuple(map(self.target_tokenizer.id, target))
         weights = np.zeros((len(target) + 1, len(words) + 1), np.float32)
         weights[:, :-1] = (0.8 - self.share) / max(1, len(words) - 1)
@@ -95,6 +96,8 @@ def text_translator(**options: Any) -> TextTranslator:
 
 class ReversingTranslator(WordTranslator):
     """Writes the words of a sentence in reverse order."""
+
+    dictionary: Mapping[str, str] = {}
 
     def order(self, words: Sequence[str]) -> list[int]:
         return list(reversed(range(len(words))))

@@ -112,7 +112,7 @@ def test_json_has_confidence_and_alignment(small_bundle: Path, text_translator: 
 def test_json_says_which_numbers_are_wrong(small_bundle: Path, text_translator: TextTranslator) -> None:
     text = "The machine 5 and 6."
     (expected,) = text_translator.translate([text])
-    record = json.loads(run("translate", small_bundle, "--split", "--json", text).stdout)
+    record = json.loads(run("translate", small_bundle, "--json", text).stdout)
     assert [sentence["wrong_numbers"] for sentence in record["sentences"]] == [["14"]]
     assert expected.sentences[0].wrong_numbers == ("14",)
 

@@ -277,7 +277,7 @@ def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> 
         ("[![a dog](x.png)](dog 'a car')\n", "[![une chien](x.png)](dog 'une voiture')\n"),
         ("![a dog][dog] ![dog][] ![dog]\n\n[dog]: x\n", "![une chien][dog] ![chien][dog] ![chien][dog]\n\n[dog]: x\n"),
         ("![dog][] ![dog] ![](dog) ![12](dog)\n", "![chien][] ![chien] ![](dog) ![12](dog)\n"),
-        ("a [dog] runs [car]\n\n[dog]: x\n", "une [chien][dog] court [voiture]\n\n[dog]: x\n"),
+        ("a [dog] runs [car]\n\n[dog]: x\n", "une [chien][dog] court [ voiture ]\n\n[dog]: x\n"),
     ],
 )
 def test_constructs_of_markdown_stay(content: str, expected: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ def field(instruction: str, result: str) -> str:
 
 def reversing() -> TextTranslator:
     translator: Any = ReversingTranslator()
-    return TextTranslator(translator, TextOptions(match_surface=False, max_repeats=0))
+    return TextTranslator(translator, TextOptions(match_surface=False, max_repeats=0, check_numbers=False))
 
 
 def translated(body: str, translator: TextTranslator | None = None) -> str:
@@ -193,7 +194,8 @@ def test_documents_stay_whole_in_any_order_of_words(body: str) -> None:
     assert sorted(marks_of(found)) == sorted(marks_of(body))
     for name in ("bookmarkStart", "bookmarkEnd", "commentRangeStart", "commentRangeEnd"):
         assert found.count(f"<w:{name}") == body.count(f"<w:{name}")
-    assert sorted(shown(found).replace(" ", "")) == sorted(shown(body).replace(" ", ""))
+    lost = Counter(shown(body).replace(" ", "")) - Counter(shown(found).replace(" ", ""))
+    assert not lost  # elements that get no word of the translation keep those of the source
 
 
 class TestRanges:

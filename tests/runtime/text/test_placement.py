@@ -86,18 +86,18 @@ def test_elements_in_more_others_than_are_followed_are_kept() -> None:
 
 
 PIECES = (
-    "the dog",
+    " the dog ",
     " ",
     ", ",
     ". ",
     "{x}",
     "https://a.b/z",
     "l'",
-    "7",
-    "the <img> dog",
+    " 7 ",
+    " the <img> dog ",
     "<code>x</code>",
     "\n",
-    "a",
+    " a ",
     "<br>",
 )
 CONTENT: st.SearchStrategy[list[Node]] = st.recursive(

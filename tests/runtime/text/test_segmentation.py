@@ -157,7 +157,7 @@ def test_wrong_arguments_are_named(text_translator: TextTranslator, translator: 
         text_translator.translate(["dog", "\ud800"])
     with pytest.raises(InputError, match="Text 1 must be a string"):
         text_translator.translate([3])  # type: ignore[list-item]
-    with pytest.raises(OptionError, match="must be a list of strings, but is str"):
+    with pytest.raises(OptionError, match="must be a list of strings, but is a string"):
         text_translator.translate("dog")
     with pytest.raises(OptionError, match="`format` must be one of text, html, but is 'xml'"):
         text_translator.split("dog", format="xml")  # type: ignore[arg-type]

@@ -145,8 +145,8 @@ class TestPeriod:
         (sentence,) = result.sentences
         assert not result.text.endswith(".")
         for word in sentence.words:
-            assert result.text[slice(*word.target)] == word.text
-            assert word.source is None or 0 <= word.source[0] < word.source[1] <= len(text)
+            assert result.text[slice(*word.target_span)] == word.text
+            assert word.source_span is None or 0 <= word.source_span[0] < word.source_span[1] <= len(text)
 
 
 class TestCapitals:

@@ -305,8 +305,9 @@ def _attribute(text: str, delimiters: str) -> Parts:
         text: the text.
         delimiters: characters that would end it.
     """
-    builder, place = _Builder(), 0
-    for match in _INLINE.finditer(text):
+    matches = list(_INLINE.finditer(text))
+    builder, place = _Builder(pairs=_pairs(matches, frozenset())), 0
+    for match in matches:
         builder.plain(text[place : match.start()])
         builder.inline(match)
         place = match.end()
