@@ -20,7 +20,6 @@ from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
 from edgeformer_export.card import model_card
 from edgeformer_export.choice import Choice
-from edgeformer_export.confidence import min_confidence
 from edgeformer_export.model_graphs import ModelGraphs, Passes
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
@@ -28,7 +27,6 @@ from edgeformer_export.parity.locate import match_modules, record_inner
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.strip import Strip
 from edgeformer_export.passes.structure import operator_counts
-from edgeformer_export.period import measure_period
 from edgeformer_export.quantize.assignment import assign, tensor_reports
 from edgeformer_export.sample import SamplePair, spread
 from edgeformer_export.shortlist.graphs import output_projection, restricted
@@ -36,6 +34,8 @@ from edgeformer_export.shortlist.lists import MadeShortlist
 from edgeformer_export.shortlist.measure import measure
 from edgeformer_export.stages import COMPARE, EXAMPLES, QUANTIZE, WRITE, StageProgress, silent
 from edgeformer_export.tracing.to_onnx import Graphs, split_attention
+from edgeformer_export.traits.confidence import min_confidence
+from edgeformer_export.traits.period import measure_period
 from edgeformer_export.weights import write_weights
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
@@ -43,7 +43,7 @@ from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialT
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.bundle.provenance import Provenance, TrainingRecord
-from edgeformer_runtime.bundle.report import PassRecord, QuantizationReport, Report, ShortlistReport
+from edgeformer_runtime.bundle.report import PassRecord, PeriodReport, QuantizationReport, Report, ShortlistReport
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, Precision
@@ -113,23 +113,17 @@ def export_run(
     """
     _check_settings(precision, target, with_shortlist=shortlist is not None)
     with atomic_folder(out, overwrite=overwrite) as folder:
-        for_cuda = PRECISIONS[precision].optimized_for == "cuda"
-        model_graphs = model_graphs or ModelGraphs(
-            run,
-            target,
-            for_cuda=for_cuda,
-            shortlist=None if shortlist is None else shortlist.shortlist,
-            progress=progress,
+        for_cuda, lists = (
+            PRECISIONS[precision].optimized_for == "cuda",
+            None if shortlist is None else shortlist.shortlist,
         )
+        model_graphs = model_graphs or ModelGraphs(run, target, for_cuda=for_cuda, shortlist=lists, progress=progress)
         manifest = write_graphs(model_graphs, folder, precision, progress)
         # Only examples, card and measurements are missing now; the bundle itself can be run to produce them.
         with Translator.open(folder, shortlist=False) as translator:
             parity = _compare(model_graphs, translator, precision, progress, force=force)
             golden, cost = _examples(model_graphs, translator, shortlist, progress)
-            period = measure_period(translator, [pair.text for pair in model_graphs.pairs])
-        with Translator.open(folder) as listing:  # with its shortlist, as texts are translated
-            least = min_confidence(listing, golden_texts(model_graphs.pairs))
-        traits = Traits(min_confidence=least, needs_period=period is not None and period.is_needed)
+        period, traits = _measured(folder, model_graphs)
         golden = _with_inner(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
         report = msgspec.structs.replace(
@@ -144,6 +138,14 @@ def export_run(
         write_manifest(folder, manifest)
         nbytes = open_bundle(folder).nbytes
     return ExportReport(bundle=out, passes=report.passes, parity=parity, shortlist=report.shortlist, nbytes=nbytes)
+
+
+def _measured(folder: Path, model_graphs: ModelGraphs) -> tuple[PeriodReport | None, Traits]:
+    """Measure what texts are translated with, with the bundle's shortlist."""
+    with Translator.open(folder) as translator:
+        period = measure_period(translator, [pair.text for pair in model_graphs.pairs])
+        least = min_confidence(translator, golden_texts(model_graphs.pairs))
+    return period, Traits(min_confidence=least, needs_period=period is not None and period.is_needed)
 
 
 def _check_settings(precision: Precision, target: Target, *, with_shortlist: bool) -> None:

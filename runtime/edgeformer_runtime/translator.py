@@ -698,7 +698,7 @@ def _listed(texts: Iterable[str]) -> list[str]:
 
 
 def refuse_string(texts: object) -> None:
-    """Raise an ``OptionError`` for texts that are no list, such as a single string."""
+    """Raise an ``OptionError`` if texts are not a list, but a single string, say."""
     if isinstance(texts, str):
         raise OptionError("`texts` must be a list of strings, but is a string; write translate([text]).")
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):

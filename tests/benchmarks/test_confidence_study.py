@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgeformer.errors import ConfigError
-from edgeformer_bench.studies.confidence import main, ranks, usefulness
+from edgeformer_bench.text.confidence import main, ranks, usefulness
 from edgeformer_runtime.translator import Translator
 
 REFERENCES = ["the old dog runs near the sea", "two men play chess in the park", "a green river", "the machine turns"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from edgeformer_bench.studies.glossary import main, realized
+from edgeformer_bench.text.glossary import main, realized
 
 
 def test_terms_count_as_often_as_they_are_wanted() -> None:

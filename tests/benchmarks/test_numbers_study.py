@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgeformer_bench.studies.numbers import has_same_digits, main
+from edgeformer_bench.text.numbers import has_same_digits, main
 
 
 @pytest.mark.parametrize(

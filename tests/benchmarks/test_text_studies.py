@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgeformer_bench.studies import alternatives, period
+from edgeformer_bench.text import alternatives, period
 
 TEXTS = ["The old dog runs near the sea.", "The machine sings.", "A small car.", "Who runs?"]
 

@@ -27,11 +27,11 @@ from edgeformer.model.base import State
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run
-from edgeformer_export.confidence import min_confidence
 from edgeformer_export.export import ParityError, export_run, golden_texts
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.sample import grouped, sample_pairs, spread
 from edgeformer_export.tracing import kernels
+from edgeformer_export.traits.confidence import min_confidence
 from edgeformer_export.weights import ALIGNMENT, write_weights
 from edgeformer_export.writer import ExportError, atomic_folder
 from edgeformer_runtime import contract
@@ -239,7 +239,7 @@ def test_a_quantized_bundle_outside_its_bounds_is_written_on_demand_and_says_so(
     for name, traits in with_agreement(1.1).items():
         monkeypatch.setitem(PRECISIONS, name, traits)
     model_graphs = store.model_graphs()
-    with pytest.raises(ExportError, match=r"In int4, the model is too far .* such as int8-block, or add --force"):
+    with pytest.raises(ExportError, match=r"In int4, the model is too far .* a higher precision, or add --force"):
         export_run(run, tmp_path / "bundle", precision="int4", model_graphs=model_graphs)
     assert list(tmp_path.iterdir()) == []
     report = export_run(run, tmp_path / "bundle", precision="int4", model_graphs=model_graphs, force=True)

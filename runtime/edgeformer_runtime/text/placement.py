@@ -208,8 +208,8 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
             is_last = node.end >= start and (close + 1 == len(block.tags) or block.tags[close + 1].place > node.end)
             node.after_space = is_first and (not node.start or block.text[node.start - 1].isspace())
             node.before_space = is_last and block.text[node.end : node.end + 1].isspace()
-        is_inner = tag.parent in nodes and block.tags[tag.parent].partner in members
-        (nodes[tag.parent] if is_inner else root).children.append(node)
+        parent = nodes.get(tag.parent) if tag.parent is not None else None
+        (root if parent is None or block.tags[parent.order].partner not in members else parent).children.append(node)
     return root
 
 
@@ -279,11 +279,24 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
     own_items = sentence.placeholders[slice(*np.searchsorted(sentence.placeholders, (first, last)))].tolist()
     placed = [(sentence.words[index].origin or (0, 0), index, index + 1) for index in own_items]
     placed += [((node.start, node.end), node.first, node.last) for node in children if node.first < node.last]
-    sources, lefts, rights = (
-        (np.array([part[k] for part in placed]) for k in range(3))
-        if placed
-        else (np.zeros((0, 2)), np.zeros(0), np.zeros(0))
-    )
+    _place_between(sentence, parent, gaps, placed)
+    return sentence, wordless
+
+
+def _place_between(
+    sentence: AlignedSentence, parent: _Node, gaps: NDArray[np.intp], placed: Sequence[tuple[Span, int, int]]
+) -> None:
+    """Give the nodes without text inside another one their gaps, in order.
+
+    Args:
+        sentence: the translation.
+        parent: the node around them.
+        gaps: gaps between its children and words, in order.
+        placed: characters in the source, and words, of the placeholders and nodes with text inside it.
+    """
+    first, last = parent.first, parent.last
+    sources = np.array([source for source, _, _ in placed]).reshape(-1, 2)
+    lefts, rights = (np.array([part[side] for part in placed]) for side in (1, 2))
     words = np.flatnonzero(sentence.is_word[first:last]) + first
     for node in (child for child in parent.children if not child.has_text):
         free = gaps
@@ -296,7 +309,6 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
         free = free if len(free) else gaps[:1]
         node.first = node.last = best_gap(sentence, node.start, free)
         gaps = gaps[np.searchsorted(gaps, node.first) :]
-    return sentence, wordless
 
 
 def _divides_word(source: str, node: _Node) -> bool:

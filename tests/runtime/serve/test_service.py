@@ -112,14 +112,17 @@ def test_a_rank_of_a_text_has_that_of_each_sentence_or_its_last(counts: list[int
 
     texts = [counts, [1], counts]
     plans: Any = [
-        SimpleNamespace(sentences=list(each), join=lambda chosen, *_: [text.text for text in chosen]) for each in texts
+        SimpleNamespace(
+            sentences=list(each), join=lambda chosen, *_: SimpleNamespace(text=" ".join(text.text for text in chosen))
+        )
+        for each in texts
     ]
     translations = [translation(*pair) for pair in enumerate(count for each in texts for count in each)]
     results: Any = _joined(plans, translations, DecodeOptions(), Stop())
     first = 0
     for each, ranks in zip(texts, results, strict=True):
-        assert ranks == [
-            [f"{first + place}.{min(rank, count - 1)}" for place, count in enumerate(each)]
+        assert [text.text for text in ranks] == [
+            " ".join(f"{first + place}.{min(rank, count - 1)}" for place, count in enumerate(each))
             for rank in range(max(each, default=1))
         ]
         first += len(each)

@@ -36,7 +36,7 @@ whole_texts = options.group(
 
 
 PACKED = (".docx", ".odt")
-"""Kinds of documents that are no text, which are not written on standard output."""
+"""Kinds of documents that are not text, which are not written on standard output."""
 
 
 class Chosen(NamedTuple):

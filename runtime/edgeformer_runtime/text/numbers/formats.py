@@ -57,7 +57,7 @@ def adapted(text: str, languages: tuple[str, str], *, is_amount: bool) -> str:
     Args:
         text: the number, as the source has it.
         languages: language codes of source and target.
-        is_amount: whether it is certain that a single point or comma is no part of a version, a chapter or the like.
+        is_amount: whether a single point or comma is certainly not part of a version, a chapter or the like.
     """
     text, (own, other) = ascii_digits(text), map(base_code, languages)
     if own == other:

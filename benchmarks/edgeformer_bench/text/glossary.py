@@ -1,6 +1,6 @@
 """Measures a glossary: the share of its terms that are realized, without and with it, and what else it changes.
 
-Usage: ``python -m edgeformer_bench.studies.glossary BUNDLE --source FILE --glossary TERMS.tsv``
+Usage: ``python -m edgeformer_bench.text.glossary BUNDLE --source FILE --glossary TERMS.tsv``
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 About as good means a chrF of at most 5 points less. The same by the probability of the first token, in which
 alternatives differ, relative to the most probable one.
 
-Usage: ``python -m edgeformer_bench.studies.alternatives BUNDLE --source FILE --reference FILE``
+Usage: ``python -m edgeformer_bench.text.alternatives BUNDLE --source FILE --reference FILE``
 """
 
 from __future__ import annotations

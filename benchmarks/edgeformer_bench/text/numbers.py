@@ -3,7 +3,7 @@
 Right means here, more strictly than the check: the same groups of digits on both sides, without separators of
 thousands. Numbers in words, as in many references, count as wrong.
 
-Usage: ``python -m edgeformer_bench.studies.numbers BUNDLE --source FILE [--reference FILE]``
+Usage: ``python -m edgeformer_bench.text.numbers BUNDLE --source FILE [--reference FILE]``
 """
 
 from __future__ import annotations

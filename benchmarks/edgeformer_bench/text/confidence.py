@@ -1,6 +1,6 @@
 """Measures what the confidence of a sentence says about the quality of its translation.
 
-Usage: ``python -m edgeformer_bench.studies.confidence BUNDLE --source FILE --reference FILE``
+Usage: ``python -m edgeformer_bench.text.confidence BUNDLE --source FILE --reference FILE``
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures what a period does for statements without theirs: what ``export`` decides by, and BLEU.
 
-Usage: ``python -m edgeformer_bench.studies.period BUNDLE --source FILE --reference FILE``
+Usage: ``python -m edgeformer_bench.text.period BUNDLE --source FILE --reference FILE``
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 from edgeformer.data.text import read_lines
 from edgeformer.quality.scores import score
 from edgeformer_bench.commands import Command
-from edgeformer_export.period import measure_period
+from edgeformer_export.traits.period import measure_period
 from edgeformer_runtime.cli.output import console, table
 from edgeformer_runtime.text.surface import without_final_punctuation
 from edgeformer_runtime.translator import Translator

@@ -1,0 +1,1 @@
+"""Studies of whole texts: numbers, punctuation, markup, glossaries, confidence, alternatives."""

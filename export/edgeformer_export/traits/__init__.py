@@ -1,0 +1,1 @@
+"""What export measures of a model for those who translate texts with it."""
