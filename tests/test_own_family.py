@@ -201,7 +201,7 @@ def test_text_is_torchs_text(stranger: Stranger) -> None:
     texts = {model: (stranger.folder / f"{model}.txt").read_text(encoding="utf-8") for model in ("run", "fp32", "int8")}
     assert texts["fp32"] == texts["run"]
     assert len(set(texts["run"].splitlines())) > len(TEXT) / 2
-    assert stranger.stdout["translate int8 --input dates/test.en"] == texts["int8"]
+    assert stranger.stdout["translate int8 --lines --input dates/test.en"] == texts["int8"]
 
 
 @pytest.mark.slow

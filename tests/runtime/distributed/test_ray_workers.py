@@ -144,7 +144,7 @@ class TestCluster:
         self, small_bundle: Path, source: Path, cluster: Cluster
     ) -> None:
         source.write_text("dog\n" * 600 + "z" * 700 + "\n", encoding="utf-8")
-        options = ("translate", small_bundle, "--input", source, "--output", source.with_name("out"))
+        options = ("translate", small_bundle, "--lines", "--input", source, "--output", source.with_name("out"))
         expected = error(*options)
         done = command(*options, *on(cluster))
         assert done.returncode == 1
