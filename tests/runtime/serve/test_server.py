@@ -26,7 +26,8 @@ import pytest
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE
 from edgeformer_runtime.serve.middleware import JsonLines
-from edgeformer_runtime.serve.settings import BatchLimits
+from edgeformer_runtime.serve.server import Server, _serve_here, bind
+from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import error
 from tests.runtime.serve.http import serving
 from tests.runtime.test_workspace import bundle_between, replace_bundle
@@ -228,6 +229,22 @@ def test_a_process_that_ended_is_not_measured_any_more(tmp_path: Path) -> None:
         workers[0].wait()
         assert values(numbers[0]) == ["5.0", "1.0", "2.0"]
         workers[1].kill()
+
+
+def test_a_thread_that_translates_waits_little_for_others(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    async def serve(self: Server, sockets: list[socket.socket]) -> None:
+        found.append(sys.getswitchinterval())
+
+    monkeypatch.setattr(Server, "serve", serve)
+    before, settings = sys.getswitchinterval(), ServeSettings(bundles=(str(small_bundle),), port=0)
+    try:
+        with bind(settings) as listener:
+            _serve_here(settings, listener)
+    finally:
+        sys.setswitchinterval(before)
+    assert found[0] <= 0.001 < before
 
 
 def test_logs_are_lines_of_json_without_texts(small_bundle: Path, caplog_lines: list[str]) -> None:
