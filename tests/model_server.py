@@ -79,7 +79,7 @@ def serving() -> Iterator[Server]:
             served.sent[path] += len(data)
             if stalled is not None:
                 stalled.set()
-                done.wait()
+                done.wait(300)
             self.close_connection = True
 
         do_HEAD = do_GET  # noqa: N815 - http.server's names
@@ -97,7 +97,7 @@ def serving() -> Iterator[Server]:
         done.set()
         server.shutdown()
         server.server_close()
-        thread.join()
+        thread.join(60)
 
 
 class FirefoxPublisher:

@@ -202,7 +202,7 @@ def fetching(name: str, environment: Mapping[str, str]) -> subprocess.Popen[str]
 def fetched(name: str, environment: Mapping[str, str]) -> tuple[str, str, int, list[str]]:
     """Fetch a model in another process: its folder and revision, bytes that were downloaded, and names of files."""
     process = fetching(name, environment)
-    out, errors = process.communicate()
+    out, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     first, second = out.splitlines()
     folder, revision, nbytes = first.split()
@@ -232,10 +232,10 @@ def test_a_model_of_the_hub_is_fetched_once_and_pinned(server: Server, hub: dict
     assert sum("/resolve/" in request for request in server.requests) == downloads
     without = {**hub, "HF_ENDPOINT": "http://127.0.0.1:9"}  # nothing is there
     assert fetched(f"hf:some/model@{COMMIT}", without)[0] == folder
-    refused = fetching("hf:other/model", without).communicate()[1]
+    refused = fetching("hf:other/model", without).communicate(timeout=120)[1]
     assert "cannot be reached" in refused
     assert "give the folder of a model" in refused
-    assert "has no model `other/model`" in fetching("hf:other/model", hub).communicate()[1]
+    assert "has no model `other/model`" in fetching("hf:other/model", hub).communicate(timeout=120)[1]
 
 
 @pytest.mark.slow
@@ -246,7 +246,7 @@ def test_a_download_from_the_hub_that_was_killed_continues(server: Server, hub: 
     path = f"/some/model/resolve/{COMMIT}/model.npz"
     kill_in_the_middle(server, path, fetching("hf:some/model", hub))
     without = {**hub, "HF_ENDPOINT": "http://127.0.0.1:9"}
-    assert "cannot be reached" in fetching("hf:some/model", without).communicate()[1]
+    assert "cannot be reached" in fetching("hf:some/model", without).communicate(timeout=120)[1]
     folder, _, nbytes, _ = fetched("hf:some/model", hub)
     assert (Path(folder) / "model.npz").read_bytes() == weights
     assert nbytes < 23 << 20
@@ -254,7 +254,7 @@ def test_a_download_from_the_hub_that_was_killed_continues(server: Server, hub: 
     damaged = Path(folder, "model.npz").resolve()
     Path(folder, "model.npz").unlink()
     damaged.rename(damaged.with_name(f"{damaged.name}.part")).write_bytes(bytes(1000))
-    assert "its SHA-256 is not what the hub states" in fetching("hf:some/model", hub).communicate()[1]
+    assert "its SHA-256 is not what the hub states" in fetching("hf:some/model", hub).communicate(timeout=120)[1]
     assert (Path(fetched("hf:some/model", hub)[0]) / "model.npz").read_bytes() == weights
 
 
@@ -267,7 +267,7 @@ def kill_in_the_middle(server: Server, path: str, process: subprocess.Popen[str]
             process.wait(1)  # for it to write what it has
     finally:
         process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.communicate(timeout=120)
         del server.stalled[path]
 
 

@@ -37,6 +37,9 @@ ACCEPTED_AT_ONCE = 64
 """Connections that are accepted before others are looked at, so that old ones can be closed for new ones in time."""
 MOST_DESCRIPTORS = 65536
 """Open files that a process asks the system for at most."""
+SWITCH_SECONDS = 0.0005
+"""Time after which a thread that splits a text lets one that translates go on. A decoder step waits for it several
+times, and Python's own 5 ms are longer than a step."""
 TURNS = BACKLOG // ACCEPTED_AT_ONCE + 4
 """Turns of the event loop after which all that had arrived at the first one has been read. A request on the last new
 connection needs four: to accept it, to set it up, to wait for data and to read them."""
@@ -188,6 +191,7 @@ def _end_at_once() -> None:
 
 def _serve_here(settings: ServeSettings, listener: socket.socket) -> None:
     log_to_stderr()
+    sys.setswitchinterval(SWITCH_SECONDS)
     server = Server(make_context(settings))
     asyncio.run(server.serve(sockets=[listener]))
     if server.watchdog is not None:

@@ -25,6 +25,7 @@ from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTran
 from edgeformer_runtime.text.documents.document import Piece
 from edgeformer_runtime.text.options import Format
 from edgeformer_runtime.text.results import distinct, plausible
+from edgeformer_runtime.text.segmentation import SentenceLimit
 from edgeformer_runtime.translator import Translation, Translator
 from edgeformer_runtime.workspace.workspace import Hop, Workspace
 
@@ -33,7 +34,9 @@ LARGE_TEXT = 20_000
 OPENING_THREADS = 4
 """Requests that open a model, or find it open and unchanged, at a time."""
 TEXT_THREADS = 4
-"""Requests whose texts are split or joined at a time; and as many whose texts are large, so that others do not wait."""
+"""Requests whose texts are split or joined at a time."""
+LARGE_TEXT_THREADS = 1
+"""The same for large texts. As they take long, and Python runs one thread at a time, each slows down the others."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Service:
         self._openers: dict[str, ThreadPoolExecutor] = {}
         """Open each model, so that requests for other models do not wait for it."""
         self._texts = ThreadPoolExecutor(TEXT_THREADS, "texts")
-        self._large_texts = ThreadPoolExecutor(TEXT_THREADS, "large-texts")
+        self._large_texts = ThreadPoolExecutor(LARGE_TEXT_THREADS, "large-texts")
         self._streams = ThreadPoolExecutor(settings.max_streams, "stream")
         self._free_streams = asyncio.Semaphore(settings.max_streams)
 
@@ -234,7 +237,7 @@ class Service:
         gone = threading.Event()
         run = partial(asyncio.get_running_loop().run_in_executor, self._texts if is_small else self._large_texts)
         try:
-            plans = await run(self._split, texts, job)
+            plans = await run(self._split, texts, job, Stop(gone.is_set))
             sentences = [sentence for plan in plans for sentence in plan.sentences]
             setting = Setting(translator, hop.source, hop.target, decoding)
             translations = await asyncio.wrap_future(self._batcher(hop.model).submit(sentences, setting, ticket))
@@ -272,7 +275,7 @@ class Service:
         """Translate token by token."""
         texts = TextTranslator(translator, job.text_options)
         decoding = self._decoding(texts, {"beam_size": 1, **job.changes})
-        for number, plan in enumerate(self._split(texts, job)):
+        for number, plan in enumerate(self._split(texts, job, stop)):
             done = []
             for index, sentence in enumerate(plan.sentences):
                 for step in translator.translate_tokens(sentence, decoding, cancel=stop.is_canceled):
@@ -280,20 +283,20 @@ class Service:
                     done += [step.translation] if step.translation else []
             yield StreamedText(number, plan.join(done, decoding, stop).text)
 
-    def _split(self, translator: TextTranslator, job: Job) -> list[Plan]:
+    def _split(self, translator: TextTranslator, job: Job, stop: Stop) -> list[Plan]:
         """Split texts into sentences.
 
         Raises:
             OptionError: there are too many.
+            StoppedError: nobody waits for them any more.
         """
-        plans = [
-            translator.split(text, format=job.format) if isinstance(text, str) else translator.plan(text)
+        limit = SentenceLimit(self._settings.max_sentences, stop)
+        return [
+            translator.split(text, format=job.format, limit=limit)
+            if isinstance(text, str)
+            else translator.plan(text, limit)
             for text in job.texts
         ]
-        count, limit = sum(len(plan.sentences) for plan in plans), self._settings.max_sentences
-        if count > limit:
-            raise OptionError(f"there are {count:,} sentences, more than this server's limit of {limit:,}.")
-        return plans
 
 
 def _joined(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
+from edgeformer_runtime.decoding.requests import Stop
+from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.text.block import Item, Span, inside, overlapping
 
 Count = Callable[[list[str]], list[int]]
@@ -26,13 +29,43 @@ _NARROWS = (_CLAUSE_END, _CONJUNCTION, _SPACE)
 _ANY_END = re.compile(r"[.!?]\s|[。！？]")
 _INVISIBLE = frozenset("\x00\u200b\u200e\u200f\u2060\ufeff")
 """Null, zero width space, marks of direction, word joiner, byte order mark."""
-MAX_SEGMENTED_CHARACTERS = 16384
+MAX_SEGMENTED_CHARACTERS = 4096
 """Longer lines are divided before their sentences are found."""
 MAX_COUNTED_CHARACTERS = 4096
 """Longer sentences are split without counting their tokens, which would take long."""
 
 
-def sentence_spans(text: str, language: str = "") -> list[Span]:
+class SentenceLimit:
+    """How many more sentences the texts of a request may have, and whether they are wanted at all. It is asked while
+    they are looked for, since that takes long.
+
+    Args:
+        most: sentences of all texts together.
+        stop: gives up looking for them.
+    """
+
+    def __init__(self, most: float = math.inf, stop: Stop | None = None) -> None:
+        self._most = self._left = most
+        self._stop = stop or Stop()
+
+    def check(self, count: int = 0) -> None:
+        """Check whether a text may have a number of sentences.
+
+        Raises:
+            OptionError: it may not.
+            StoppedError: it is not wanted any more.
+        """
+        self._stop.check()
+        if count > self._left:
+            raise OptionError(f"There are more than {self._most:,} sentences; send fewer at a time.")
+
+    def take(self, count: int) -> None:
+        """Check it, and count them."""
+        self.check(count)
+        self._left -= count
+
+
+def sentence_spans(text: str, language: str = "", limit: SentenceLimit | None = None) -> list[Span]:
     """Find the sentences of a text, without the white space and list markers around them.
 
     A line end always ends a sentence. Without sentencex, nothing else does, which a warning says once.
@@ -40,8 +73,13 @@ def sentence_spans(text: str, language: str = "") -> list[Span]:
     Args:
         text: any text.
         language: its language code, for abbreviations; may be empty.
+        limit: how many of them may have letters.
+
+    Raises:
+        OptionError, StoppedError: see :meth:`SentenceLimit.check`.
     """
     spans: list[Span] = []
+    limit, count = limit or SentenceLimit(), 0
     segment = segmenter()
     code = re.split("[-_]", language)[0] or "en"
     for line in _LINE.finditer(text):
@@ -52,6 +90,8 @@ def sentence_spans(text: str, language: str = "") -> list[Span]:
             for part in segment(code, chunk):
                 spans += trimmed(text, start, start + len(part))
                 start += len(part)
+                count += any(map(str.isalpha, part))
+            limit.check(count)
     return spans
 
 

@@ -23,7 +23,14 @@ from edgeformer_runtime.text.placement import inner_tags
 from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedParts, PlannedSentence
 from edgeformer_runtime.text.protected import has_words, protected_items
 from edgeformer_runtime.text.results import TextTranslation
-from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, sentence_spans, trimmed, with_whole_items
+from edgeformer_runtime.text.segmentation import (
+    SentenceLimit,
+    fitting_spans,
+    joined_spans,
+    sentence_spans,
+    trimmed,
+    with_whole_items,
+)
 from edgeformer_runtime.text.surface import in_capitals, lacks_period, lowered, period
 from edgeformer_runtime.translator import AnyTranslator, refuse_string
 
@@ -147,10 +154,8 @@ class TextTranslator:
         self, texts: Iterable[tuple[int, str]], format: Format, decoding: DecodeOptions, stop: Stop
     ) -> list[TextTranslation]:
         """Translate texts, each with its position."""
-        plans = []
-        for index, text in texts:
-            plans.append(self.split(text, format=format, index=index))
-            stop.check()
+        limit = SentenceLimit(stop=stop)
+        plans = [self.split(text, format=format, index=index, limit=limit) for index, text in texts]
         return self.translate_plans(plans, decoding, stop)
 
     def translate_plans(
@@ -164,20 +169,22 @@ class TextTranslator:
         )
         return [plan.join([next(translated) for _ in plan.sentences], options, stop) for plan in plans]
 
-    def split(self, text: str, *, format: Format = "text", index: int = 0) -> Plan:
+    def split(self, text: str, *, format: Format = "text", index: int = 0, limit: SentenceLimit | None = None) -> Plan:
         """Split a text into the sentences that must be translated.
 
         Args:
             text: plain text or HTML.
             format: what it is written in.
             index: position of the text in the call, for errors.
+            limit: how many sentences it may have, and until when; one may be used for several texts.
 
         Returns:
             A plan: :attr:`Plan.sentences` are to be translated, and :meth:`Plan.join` takes their translations.
 
         Raises:
             InputError: the text is not a string of valid Unicode.
-            OptionError: the format is unknown.
+            OptionError: the format is unknown, or there are too many sentences.
+            StoppedError: the text was given up.
         """
         if format not in get_args(Format):
             raise OptionError(f"`format` must be one of {', '.join(get_args(Format))}, but is {format!r}.")
@@ -189,20 +196,21 @@ class TextTranslator:
             raise InputError(
                 index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
             ) from None
-        return self.plan(html_parts(text) if format == "html" else [Block.plain(text)])
+        return self.plan(html_parts(text) if format == "html" else [Block.plain(text)], limit)
 
-    def plan(self, parts: Iterable[str | Block]) -> Plan:
+    def plan(self, parts: Iterable[str | Block], limit: SentenceLimit | None = None) -> Plan:
         """Split the blocks of a document into sentences; see :meth:`split`.
 
         Args:
             parts: the document in order: text to copy, and blocks to translate.
+            limit: how many sentences they may have, and until when.
         """
-        return Plan(self.translator, self._planned_parts(parts), self.options)
+        return Plan(self.translator, self._planned_parts(parts, limit or SentenceLimit()), self.options)
 
-    def _planned_parts(self, parts: Iterable[str | Block]) -> PlannedParts:
-        return tuple(part if isinstance(part, str) else self._planned(part) for part in parts)
+    def _planned_parts(self, parts: Iterable[str | Block], limit: SentenceLimit) -> PlannedParts:
+        return tuple(part if isinstance(part, str) else self._planned(part, limit) for part in parts)
 
-    def _planned(self, block: Block) -> PlannedBlock:
+    def _planned(self, block: Block, limit: SentenceLimit) -> PlannedBlock:
         if self.options.protect:
             block = with_arguments(block)
         items = list(block.items)
@@ -212,15 +220,21 @@ class TextTranslator:
             items += self.glossary.items(block, items)
         items.sort(key=lambda item: item.start)
         text = _WHITE_SPACE.sub(" ", block.text) if block.is_markup else block.text  # no line ends
-        spans = joined_spans(sentence_spans(text, self.translator.languages[0]), items)
+        spans = joined_spans(sentence_spans(text, self.translator.languages[0], limit), items)
         spans = [part for span in spans for part in self._without_long_items(block.text, span, items)]
-        spans = fitting_spans(block.text, spans, items, self._limit, self._count)
+
+        def count(texts: list[str]) -> list[int]:
+            limit.check()
+            return self._count(texts)
+
+        spans = fitting_spans(block.text, spans, items, self._limit, count)
         spans = [with_whole_items(span, items) for span in spans]
         has_text = [has_words(block.text, *span, items) for span in spans]
         kept_as_is = [item for item in items if not item.is_term]
         texts = [
             without_items(block.text, span, kept_as_is) for span, kept in zip(spans, has_text, strict=True) if kept
         ]
+        limit.take(len(texts))
         lower = iter(self._lowercased(texts))
         marks = iter(
             self._marks(block.text, [span for span, kept in zip(spans, has_text, strict=True) if kept], kept_as_is)
@@ -229,7 +243,7 @@ class TextTranslator:
             _sentence(block, span, items, next(marks), is_upper=next(lower)) if kept else span
             for span, kept in zip(spans, has_text, strict=True)
         ]
-        attributes = {raw: self._planned_parts(parts) for raw, parts in block.attributes.items()}
+        attributes = {raw: self._planned_parts(parts, limit) for raw, parts in block.attributes.items()}
         return PlannedBlock(block, tuple(sentences), attributes)
 
     def _without_long_items(self, text: str, span: Span, items: Sequence[Item]) -> Iterator[Span]:

@@ -6,10 +6,11 @@ import asyncio
 import json
 import socket
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
@@ -91,6 +92,14 @@ class Client:
         head = f'{disposition}"file"; filename="{name}"\r\n\r\n'
         body = "".join(parts).encode() + head.encode() + content + b"\r\n--b--\r\n"
         return self.ask(path, body, content_type="multipart/form-data; boundary=b")
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
+    """Wait for something that comes about, also on a machine that does a lot else."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "this has not come about"
+        time.sleep(0.001)
 
 
 @contextmanager

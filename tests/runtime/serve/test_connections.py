@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.serve.http import Client, serving
+from tests.runtime.serve.http import Client, serving, wait_until
 from tests.runtime.serve.test_server import command, get, wait_until_ready
 from tests.runtime.test_workspace import bundle_between
 
@@ -99,8 +99,7 @@ def test_connections_that_wait_for_their_client_make_room_for_others(bundle: Pat
         content = json.dumps({"texts": ["A dog runs."] * 500, "source": "en", "target": "fr"}).encode()
         busy = stack.enter_context(connect(client))
         busy.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content) + content)
-        while not client.waiting("en-fr"):
-            time.sleep(0.001)
+        wait_until(lambda: client.waiting("en-fr"))
         waiting = []
         for _ in range(60):
             waiting.append(stack.enter_context(connect(client)))

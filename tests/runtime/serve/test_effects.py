@@ -29,7 +29,7 @@ from edgeformer_runtime.cli.serve import serve as serve_command
 from edgeformer_runtime.serve.server import bind
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import run
-from tests.runtime.serve.http import Client, serving
+from tests.runtime.serve.http import Client, serving, wait_until
 from tests.runtime.serve.test_server import command, get, wait_until_ready
 from tests.runtime.serve.test_shutdown import answered, send
 from tests.runtime.test_workspace import bundle_between
@@ -284,8 +284,7 @@ def check_shutdown_seconds(folder: Path) -> None:
         wait_until_ready(url)
         connection = HTTPConnection(url.removeprefix("http://"), timeout=120)
         send(connection, *["A dog runs."] * 500, options={"beam_size": 32, "min_length": 60})
-        while "edgeformer_requests_in_flight 2.0" not in get(url + "/metrics"):
-            time.sleep(0.01)
+        wait_until(lambda: "edgeformer_requests_in_flight 2.0" in get(url + "/metrics"))
         process.send_signal(signal.SIGTERM)
         began = time.monotonic()
         assert answered(connection)[0] == 503

@@ -26,9 +26,10 @@ import pytest
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE
 from edgeformer_runtime.serve.middleware import JsonLines
-from edgeformer_runtime.serve.settings import BatchLimits
+from edgeformer_runtime.serve.server import Server, _serve_here, bind
+from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import error
-from tests.runtime.serve.http import serving
+from tests.runtime.serve.http import serving, wait_until
 from tests.runtime.test_workspace import bundle_between, replace_bundle
 
 TEXT = "The old dog runs."
@@ -65,7 +66,7 @@ def command(*arguments: str | Path, shell: str = "") -> Iterator[tuple[subproces
     finally:
         deadline.cancel()
         process.kill()
-        process.communicate()
+        process.communicate(timeout=60)
 
 
 def post(url: str, content: object) -> Any:
@@ -116,12 +117,11 @@ def test_large_requests_are_refused_before_they_are_read(small_bundle: Path) -> 
 
 def test_a_full_queue_and_slow_requests_are_errors_of_their_own(small_bundle: Path) -> None:
     limits = BatchLimits(max_queue=1, max_sentences=1, delay=0)
-    with serving(small_bundle, batch=limits, request_seconds=30) as client:
+    with serving(small_bundle, batch=limits, request_seconds=600) as client:
         long = body(*["A dog runs."] * 300)
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(client.json, "/v1/translate", long)
-            while not client.waiting(small_bundle.name):
-                time.sleep(0.001)
+            wait_until(lambda: client.waiting(small_bundle.name))
             busy = client.json("/v1/translate", body())
             assert busy.status == 503
             assert re.fullmatch(r"The server is busy; try again in \d+ s\.", busy.error)
@@ -137,16 +137,12 @@ def test_a_full_queue_and_slow_requests_are_errors_of_their_own(small_bundle: Pa
 def test_a_client_that_goes_away_frees_its_place(small_bundle: Path) -> None:
     with serving(small_bundle, batch=BatchLimits(max_sentences=1, delay=0)) as client:
         name = small_bundle.name
-        connection = HTTPConnection(client.url.removeprefix("http://"))
+        connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
         content = json.dumps(body(*["A dog runs."] * 500))
         connection.request("POST", "/v1/translate", content, {"Content-Type": "application/json"})
-        while not client.waiting(name):
-            time.sleep(0.001)
+        wait_until(lambda: client.waiting(name))
         connection.close()
-        deadline = time.monotonic() + 2
-        while client.waiting(name) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert client.waiting(name) == 0
+        wait_until(lambda: not client.waiting(name), 2)
         assert client.json("/v1/translate", body()).status == 200
 
 
@@ -225,9 +221,25 @@ def test_a_process_that_ended_is_not_measured_any_more(tmp_path: Path) -> None:
     assert values() == ["12.0", "2.0", "2.0"]
     with workers[0], workers[1]:
         workers[0].kill()
-        workers[0].wait()
+        workers[0].wait(60)
         assert values(numbers[0]) == ["5.0", "1.0", "2.0"]
         workers[1].kill()
+
+
+def test_a_thread_that_translates_waits_little_for_others(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    async def serve(self: Server, sockets: list[socket.socket]) -> None:
+        found.append(sys.getswitchinterval())
+
+    monkeypatch.setattr(Server, "serve", serve)
+    before, settings = sys.getswitchinterval(), ServeSettings(bundles=(str(small_bundle),), port=0)
+    try:
+        with bind(settings) as listener:
+            _serve_here(settings, listener)
+    finally:
+        sys.setswitchinterval(before)
+    assert found[0] <= 0.001 < before
 
 
 def test_logs_are_lines_of_json_without_texts(small_bundle: Path, caplog_lines: list[str]) -> None:
@@ -264,8 +276,7 @@ def test_sigterm_answers_what_was_accepted(small_bundle: Path) -> None:
         assert lines[-1].startswith(f"  curl {url}/translate")
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(post, url + "/v1/translate", body(*["A dog runs."] * 200))
-            while "edgeformer_requests_in_flight 2.0" not in get(url + "/metrics"):
-                time.sleep(0.005)
+            wait_until(lambda: "edgeformer_requests_in_flight 2.0" in get(url + "/metrics"))
             process.send_signal(signal.SIGTERM)
             assert len(answer.result(120)["translations"]) == 200
         assert process.wait(120) == 0

@@ -14,9 +14,10 @@ from edgeformer_runtime import Translator
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
-from edgeformer_runtime.serve.service import Job, Service, _joined
+from edgeformer_runtime.serve.service import LARGE_TEXT, Job, Service, _joined
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from edgeformer_runtime.source import Source
+from edgeformer_runtime.text import Plan, TextTranslator
 from edgeformer_runtime.translator import TextHypothesis, Translation
 from edgeformer_runtime.workspace.workspace import Workspace
 from tests.runtime.test_workspace import bundle_between
@@ -51,6 +52,35 @@ def test_a_model_that_is_being_opened_keeps_nobody_else_waiting(small_bundle: Pa
         assert not any(task.done() for task in slow)
         may_open.set()
         assert len(await asyncio.gather(*slow)) == 100
+
+    asyncio.run(asyncio.wait_for(ask(), 120))
+    service.close()
+
+
+def test_large_texts_are_split_one_after_the_other_and_small_ones_meanwhile(
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on, is_splitting = threading.Event(), threading.Semaphore(0)
+    split = TextTranslator.split
+
+    def slow(self: TextTranslator, text: str, **options: Any) -> Plan:
+        if len(text) >= LARGE_TEXT:
+            is_splitting.release()
+            assert may_go_on.wait(60)
+        return split(self, text, **options)
+
+    monkeypatch.setattr(TextTranslator, "split", slow)
+    workspace = Workspace(bundles(small_bundle, tmp_path), open_translator=lambda b: Translator.open(b, threads=1))
+    service = Service(workspace, ServeSettings(bundles=(), batch=LIMITS))
+
+    async def ask() -> None:
+        route = service.route("en", "fr")
+        large = [asyncio.create_task(service.translate(Job(["7 " * LARGE_TEXT], route))) for _ in range(6)]
+        assert await asyncio.to_thread(is_splitting.acquire, timeout=60)
+        assert await service.translate(Job(["A dog runs."], route))
+        assert not is_splitting.acquire(blocking=False)
+        may_go_on.set()
+        await asyncio.gather(*large)
 
     asyncio.run(asyncio.wait_for(ask(), 120))
     service.close()

@@ -19,7 +19,7 @@ import pytest
 
 from edgeformer_runtime.serve.server import Server
 from edgeformer_runtime.serve.settings import BatchLimits
-from tests.runtime.serve.http import serving
+from tests.runtime.serve.http import serving, wait_until
 from tests.runtime.serve.test_server import command, get, wait_until_ready
 from tests.runtime.test_workspace import bundle_between
 from tests.store import COMMITTED
@@ -91,8 +91,7 @@ def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -
     with serving(bundle, batch=limits, shutdown_seconds=1, max_beam=32) as client:
         connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
         send(connection, *["The old dog runs near the house."] * 500, options={"beam_size": 32, "min_length": 30})
-        while not client.waiting("bundle"):
-            time.sleep(0.001)
+        wait_until(lambda: client.waiting("bundle"))
         began = time.monotonic()
     assert time.monotonic() - began < 10
     status, response, content = answered(connection)
@@ -142,8 +141,7 @@ def test_nobody_can_connect_to_workers_that_shut_down(bundle: Path) -> None:
         wait_until_ready(url)
         connection = HTTPConnection(url.removeprefix("http://"), timeout=60)
         send(connection, *["The old dog runs near the house."] * 200, options={"beam_size": 16, "min_length": 20})
-        while "edgeformer_requests_in_flight 2.0" not in get(url + "/metrics"):
-            time.sleep(0.005)
+        wait_until(lambda: "edgeformer_requests_in_flight 2.0" in get(url + "/metrics"))
         process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + 20
         refused = False

@@ -72,7 +72,7 @@ def test_a_folder_of_a_killed_server_is_removed_and_that_of_a_living_one_is_not(
             assert (killed / "a.txt").exists()
             assert killed.stat().st_mode & 0o077 == 0
             server.kill()
-            server.wait()
+            server.wait(60)
             with own_folder() as third:
                 assert not killed.exists()
                 assert other.exists()

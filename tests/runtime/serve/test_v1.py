@@ -189,7 +189,7 @@ def test_a_request_has_a_limited_number_of_sentences_and_tokens(limited: Client,
     few = ask(limited, texts=["A dog.\nA dog.\nA dog."], stream=stream, options={"beam_size": 1})
     many = ask(limited, texts=["A dog.\nA dog.", "A dog.\nA dog."], stream=stream, options={"beam_size": 1})
     assert few.status == 200
-    assert (many.status, "there are 4 sentences, more than this server's limit of 3" in many.error) == (400, True)
+    assert (many.status, "There are more than 3 sentences" in many.error) == (400, True)
     long = ask(limited, texts=["The old dog runs."], stream=True, options={"min_length": 20, "beam_size": 1})
     assert len([event for name, event in events(long) if name == "token"]) == 20
 

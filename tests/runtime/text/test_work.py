@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 import edgeformer_runtime
+from edgeformer_runtime.decoding.requests import Stop
+from edgeformer_runtime.errors import CanceledError, OptionError
 from edgeformer_runtime.text.documents.files import translate_content
-from edgeformer_runtime.text.segmentation import fitting_spans, sentence_spans
+from edgeformer_runtime.text.segmentation import SentenceLimit, fitting_spans, sentence_spans
 from tests.runtime.text.attended import text_translator
 
 ROOM = str(edgeformer_runtime.__path__[0])
@@ -120,3 +122,54 @@ def test_splitting_is_linear() -> None:
         )
 
     assert work(500 * GROWTH) < MAX_GROWTH * work(500)
+
+
+MANY = {
+    "lines": lambda count: "A dog runs.\n" * count,
+    "sentences of a line": lambda count: "A dog runs. " * 400 * count,
+    "paragraphs": lambda count: "<p>A dog runs.</p>" * count,
+    "attributes": lambda count: "<img alt='A dog runs.'> runs. " * count,
+}
+
+
+@pytest.mark.parametrize("make", MANY.values(), ids=MANY)
+def test_a_text_with_too_many_sentences_is_not_split_any_further(make: Callable[[int], str]) -> None:
+    checks: list[int] = []
+
+    class Counted(SentenceLimit):
+        def check(self, count: int = 0) -> None:
+            checks[-1] += 1
+            super().check(count)
+
+    for count in (40, 40 * GROWTH):
+        checks.append(0)
+        with pytest.raises(OptionError, match="more than 10 sentences"):
+            text_translator().split(make(count), format="html" if "<" in make(1) else "text", limit=Counted(10))
+    assert checks[0] == checks[1]
+
+
+@pytest.mark.parametrize("make", MANY.values(), ids=MANY)
+@pytest.mark.parametrize("checks", range(4))
+def test_a_text_that_nobody_waits_for_is_not_split_any_further(make: Callable[[int], str], checks: int) -> None:
+    asked = 0
+
+    def is_canceled() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > checks
+
+    with pytest.raises(CanceledError):
+        text_translator().split(
+            make(40), format="html" if "<" in make(1) else "text", limit=SentenceLimit(stop=Stop(is_canceled))
+        )
+    assert asked == checks + 1
+
+
+def test_texts_of_a_request_share_a_limit() -> None:
+    limit = SentenceLimit(3)
+    translator = text_translator()
+    assert len(translator.split("The dog.\n7\nThe sea.", limit=limit).sentences) == 2
+    translator.split("The dog.\n" + "7\n" * 10, limit=limit)
+    translator.split("7", limit=limit)
+    with pytest.raises(OptionError, match="more than 3 sentences"):
+        translator.split("The dog.", limit=limit)
