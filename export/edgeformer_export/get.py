@@ -127,7 +127,7 @@ def _digest(*parts: object) -> str:
 
 def _stamp(path: Path) -> list[tuple[str, int, int]]:
     """What changes if a file, or a file of a folder, does."""
-    files = sorted(file for file in (path, *path.glob("*")) if file.exists())
+    files = sorted(file for file in (path, *path.glob("*"), *path.glob("model/*")) if file.exists())
     return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 

@@ -265,6 +265,15 @@ def test_finished_stages_are_kept(own: Home, fast: list[str], monkeypatch: pytes
     assert fast == []
 
 
+def test_stages_of_files_that_have_changed_are_not_taken(tmp_path: Path) -> None:
+    weights = tmp_path / "model" / "model.bin"  # as in an unpacked package of Argos
+    weights.parent.mkdir()
+    weights.write_bytes(b"weights")
+    before = module._stamp(tmp_path)
+    weights.write_bytes(b"others")
+    assert module._stamp(tmp_path) != before
+
+
 def test_a_bundle_that_fails_here_is_not_kept(own: Home, fast: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = SimpleNamespace(problems=["it is another"])
     monkeypatch.setattr(module, "check_golden", lambda translator: wrong)
