@@ -40,7 +40,7 @@ reading = options.group(
 """How to read a model; see :func:`~edgeformer.importers.read.read_model`."""
 text_option = click.option(
     "--text",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Sentences of the source language, one per line, for calibrating quantization and for examples.",
 )
 

@@ -66,12 +66,19 @@ def download(
                     isinstance(error, HTTPError) and error.response is not None and error.response.status_code < 500
                 )
                 if is_final or attempt == _ATTEMPTS:
-                    reason = f"`{name}` cannot be downloaded from {url}: {error}"
+                    reason = f"`{name}` cannot be downloaded from {url}: {_reason(error)}"
                     raise DataError(f"{reason}. Check the network, or {advice}.") from None
             if part is None:
                 file.truncate(0)
             time.sleep(attempt)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _reason(error: BaseException) -> str:
+    """What failed in the end, without the layers of libraries around it."""
+    while inner := error.__cause__ or error.__context__:
+        error = inner
+    return str(error)
 
 
 def _receive(url: str, file: IO[bytes], progress: Callable[[int, int | None], None]) -> None:

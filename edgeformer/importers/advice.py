@@ -8,6 +8,8 @@ from pathlib import Path
 _CONVERT = "is a model of {}; convert it with `{}`, and import the folder that this writes".format
 _LOAD = "has weights of {} only; load them with transformers 4 and `from_{}=True`, and save the model".format
 _FOREIGN = {
+    "manifest.json": "is a bundle; put it into a folder of models, and `edgeformer models` finds it",
+    "run.json": "is a run; make a bundle of it with `edgeformer export`",
     "adapter_config.json": "is a LoRA adapter; merge it into its base model with peft, and import that",
     "*.gguf": "has a GGUF file, whose weights are quantized for llama.cpp; import the model that it was made of",
     "*.nemo": "is a model of NeMo, which nothing converts to a format that can be imported",
@@ -18,6 +20,9 @@ _FOREIGN = {
     "*.pt": _CONVERT("PyTorch", "ct2-opennmt-py-converter` or `ct2-fairseq-converter"),
     "*.index": _CONVERT("OpenNMT-tf", "ct2-opennmt-tf-converter"),
     "model.*.safetensors": _CONVERT("Eole", "python -m ctranslate2.converters.eole_ct2"),
+    **dict.fromkeys(
+        ("*.tar", "*.tar.?z*", "*.tgz", "*.7z"), "is packed; unpack the archive, and import the folder with its files"
+    ),
     "*.safetensors": "has weights, but nothing says what they are of; give the folder that also has config.json",
 }
 """What a file of this name says about a folder, and what to do; the first that matches counts."""

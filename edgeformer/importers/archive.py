@@ -38,6 +38,8 @@ POINTER = b"version https://git-lfs.github.com/spec/"
 """What a file begins with that git has instead of a large one."""
 NEEDED = {".safetensors", ".bin", ".npz", ".spm", ".model", ".json", ".txt", ".yml", ".gz", ".zip", ".argosmodel"}
 """Suffixes of files that models need."""
+ZIPPED = {".npz", ".argosmodel"}
+"""Suffixes of those that are zip files."""
 
 
 @contextmanager
@@ -129,9 +131,12 @@ def unpacked(path: Path, members: Callable[[zipfile.ZipFile], Mapping[str, str]]
                 streams = {file: partial(archive.open, member) for member, file in members(archive).items()}
                 _write(path, path.stat().st_size, streams, Path(name))
         try:
-            yield Path(name)
+            try:
+                yield Path(name)
+            except (ConfigError, ImporterError):
+                refuse_unusable(Path(name))
+                raise
         except (ConfigError, ImporterError) as error:
-            refuse_pointers(Path(name))
             raise type(error)(str(error).replace(name, str(path))) from error
 
 
@@ -189,15 +194,18 @@ def refuse_pointer(path: Path, data: bytes | None = None) -> None:
         )
 
 
-def refuse_pointers(path: Path) -> None:
-    """Refuse a file, or a folder with a file that a model needs, that is what git has instead of a large file.
+def refuse_unusable(path: Path) -> None:
+    """Refuse a file, or a folder with a file that a model needs, that is what git has instead of a large file, or
+    the beginning of a zip file.
 
     Raises:
-        ImporterError: there is such a pointer.
+        ImporterError: there is such a file.
     """
     for file in (path, *path.glob("*"), *path.glob("model/*")):
         if file.suffix in NEEDED and file.is_file():
             refuse_pointer(file)
+            if file.suffix in ZIPPED and not zipfile.is_zipfile(file):
+                raise ImporterError(f"`{file}` is damaged: it is incomplete, or not a zip file. Download it again.")
 
 
 def parse_yaml(text: str) -> Any:

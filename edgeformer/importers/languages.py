@@ -6,6 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from babel.core import get_global
+from langcodes import standardize_tag, tag_is_valid
+
+from edgeformer.errors import ConfigError
+from edgeformer_runtime.bundle.text_format import public_code
 
 _CODE = re.compile(r"([A-Za-z]{2,3})(?:[_-]([A-Za-z]{4}))?(?:[_-]([A-Za-z]{2}|[0-9]{3}))?")
 MARIAN = re.compile(r">>([^<>\s]+)<<")
@@ -57,6 +61,18 @@ def tags(code: str) -> list[str]:
         script = ""
     forms = (language, script, region), (language, script)
     return list(dict.fromkeys("-".join(filter(None, parts)) for parts in forms))
+
+
+def stated_tag(language: str) -> str:
+    """The BCP 47 tag of a language that a user states, such as ``en-US`` for ``en_us`` and ``fr`` for ``fra``.
+
+    Raises:
+        ConfigError: it is not a language.
+    """
+    tag = public_code(language).replace("_", "-")
+    if language and not tag_is_valid(tag):
+        raise ConfigError(f"`{language}` is not a language; give a BCP 47 tag, such as en or pt-BR.")
+    return standardize_tag(tag) if language else ""
 
 
 def _likely_script(language: str, region: str) -> str:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ConfigError, ImporterError
-from edgeformer.importers.archive import refuse_pointer, refuse_pointers, sha256_of, unpacked
+from edgeformer.importers.archive import refuse_pointer, refuse_unusable, sha256_of, unpacked
 from edgeformer.importers.downloads import Downloaded, download_model, is_model_name
+from edgeformer.importers.languages import stated_tag
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import Given, Importer, choose_importer, importers
 from edgeformer.traceback_summary import describe
@@ -59,7 +60,8 @@ def read_model(
         tokenizers: SentencePiece model of both sides, or one for each; by default, what is in the folder.
 
     Raises:
-        ConfigError: the format is unknown, the name malformed, or a tokenizer not one that the model needs.
+        ConfigError: the format or a language is unknown, the name malformed, or a tokenizer not one that the model
+            needs.
         DataError: the model cannot be downloaded.
         ImporterError: the model is damaged, or has something that the families cannot represent.
     """
@@ -76,10 +78,15 @@ def read_model(
         model = replace(model, hashes=sha256_of([*packed, *tokenizers]))
     else:
         importer, model = _read(path, format_name, given)
+    # A model for many languages has codes of its own.
+    source, target = (
+        language if language in model.text.languages else stated_tag(language)
+        for language in (source_language, target_language)
+    )
     model = replace(
         model,
-        source_language=source_language or model.source_language or downloaded.languages[0],
-        target_language=target_language or model.target_language or downloaded.languages[1],
+        source_language=source or model.source_language or downloaded.languages[0],
+        target_language=target or model.target_language or downloaded.languages[1],
         license=license or model.license or downloaded.license,
     )
     origin = {
@@ -104,9 +111,10 @@ def is_record_of(origin: TextOrigin, downloaded: Downloaded) -> bool:
 
 def _packed(path: Path) -> list[Path]:
     """The files that a model is packed in, as a whole or one by one; empty if an importer recognizes it as it is."""
-    is_gz = path.suffix == ".gz" and path.is_file()
+    is_gz = path.suffix == ".gz" and path.suffixes[-2:-1] != [".tar"] and path.is_file()
     folder = path.parent if is_gz else path
     packed = [path] if path.suffix.lower() == ".zip" and path.is_file() else sorted(folder.glob("*.gz"))
+    packed = [file for file in packed if file.suffixes[-2:-1] != [".tar"]]
     return [] if not packed or (not is_gz and any(known.recognizes(path) for known in importers())) else packed
 
 
@@ -126,12 +134,13 @@ def _read(path: Path, format_name: str | None, given: Given) -> tuple[Importer, 
     try:
         model = importer.read(path, given)
     except Exception as error:  # what a damaged file makes libraries raise
-        refuse_pointers(path)
+        refuse_unusable(path)
         if isinstance(error, ConfigError | ImporterError):  # the message may have names from files
             raise type(error)(shortened(error, MAX_MESSAGE)) from error
         raise ImporterError(
             f"`{path}` is damaged, or not of the format {importer.name}: {shortened(describe(error))}."
         ) from error
-    if unused := [file for file in given.tokenizers if file.name not in model.hashes]:
+    known = sha256_of(given.tokenizers).values()
+    if unused := [file for file in given.tokenizers if model.hashes.get(file.name) not in known]:
         raise ConfigError(f"`--tokenizer {unused[0]}` is not needed: the model has a tokenizer of its own.")
     return importer, model

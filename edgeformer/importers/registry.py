@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgeformer.errors import ConfigError
 from edgeformer.importers.advice import advice
-from edgeformer.importers.archive import refuse_pointers
+from edgeformer.importers.archive import refuse_unusable
 from edgeformer.importers.model import ImportedModel
 from edgeformer.traceback_summary import describe
 
@@ -76,7 +76,7 @@ def choose_importer(path: Path, name: str | None) -> Importer:
 
     Raises:
         ConfigError: the name is unknown, or no importer recognizes the content.
-        ImporterError: the content is what git has instead of large files.
+        ImporterError: the content is what git has instead of large files, or incomplete.
     """
     known = importers()
     names = ", ".join(importer.name for importer in known)
@@ -95,7 +95,7 @@ def choose_importer(path: Path, name: str | None) -> Importer:
     for folder in sorted(path.iterdir()) if path.is_dir() else ():
         if folder.is_dir() and any(importer.recognizes(folder) for importer in known):
             raise ConfigError(f"`{path}` has no model, but `{folder}` has one; import that.")
-    refuse_pointers(path)
+    refuse_unusable(path)
     if words := advice(path):
         raise ConfigError(f"`{path}` {words}.")
     raise ConfigError(f"The format of `{path}` is not recognized. Formats: {names}; insist on one with --from.")

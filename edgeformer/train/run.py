@@ -307,9 +307,8 @@ def refuse_used(path: Path) -> None:
         ConfigError: it is the current folder or a mount point.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise CheckpointError(
-            f"`{path}` is not an empty folder; choose another --out, or continue its run with --resume."
-        )
+        resume = ", or continue its run with --resume" if (path / INFO_FILE).is_file() else ""
+        raise CheckpointError(f"`{path}` is not an empty folder; choose another --out{resume}.")
     if path.exists() and not can_be_replaced(path):
         raise ConfigError(f"`{path}` is the current folder or a mount point; give a folder inside it with --out.")
 

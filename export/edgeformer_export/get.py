@@ -27,6 +27,7 @@ from edgeformer_export.stages import MEASURE, READ, TRANSLATE, VERIFY, StageProg
 from edgeformer_export.writer import ExportError, atomic_folder, require_free
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import TextOrigin
+from edgeformer_runtime.bundle.text_format import matching_code
 from edgeformer_runtime.engine.memory import peak_memory_mb
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.files import locked_folder, staged_folder
@@ -110,11 +111,12 @@ def get_model(wanted: Wanted, progress: StageProgress = silent) -> tuple[workspa
 
 def _known(wanted: Wanted, is_same: Callable[[TextOrigin], bool]) -> workspace.Model | None:
     """A model from the same source that is as wanted."""
-    languages = (wanted.reading.get(f"{side}_language") for side in ("source", "target"))
-    asked = (wanted.name, wanted.precision, *languages)
+    languages = [wanted.reading.get(f"{side}_language") or "" for side in ("source", "target")]
     for model in () if wanted.overwrite else named_models((wanted.folder,) if wanted.folder else None):
-        has = model.name, model.precision, model.manifest.source_language, model.manifest.target_language
-        if all(want in ("", None, own) for want, own in zip(asked, has, strict=True)) and is_same(model.origin):
+        own = model.manifest.source_language, model.manifest.target_language
+        is_meant = all(not want or matching_code(want, [has]) for want, has in zip(languages, own, strict=True))
+        is_meant &= wanted.name in ("", model.name) and wanted.precision in (None, model.precision)
+        if is_meant and is_same(model.origin):
             return model
     return None
 
@@ -125,7 +127,7 @@ def _digest(*parts: object) -> str:
 
 def _stamp(path: Path) -> list[tuple[str, int, int]]:
     """What changes if a file, or a file of a folder, does."""
-    files = sorted(file for file in (path, *path.glob("*")) if file.exists())
+    files = sorted(file for file in (path, *path.glob("*"), *path.glob("model/*")) if file.exists())
     return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 

@@ -18,7 +18,7 @@ PROCESS = 700_000_000
 """Memory of an export of a model without weights, in bytes: libraries, and what tracing needs."""
 COPIES = 4.5
 """Memory at the peak, beyond :data:`PROCESS`, divided by the size of the weights in fp32. Measured; see
-``docs/precision.md``."""
+``docs/import.md``."""
 AUTO_BITS = sum(traits.bits for traits in PRECISIONS.values() if traits.optimized_for == "cpu")
 """Bits per weight of all candidates for the automatic choice of a precision, which are open at the same time."""
 

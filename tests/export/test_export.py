@@ -220,6 +220,25 @@ def test_what_cannot_be_traced_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interruption_that_torch_hides_is_one(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a module of torch is imported, handlers of its own raise what they miss of it."""
+
+    encode = Transformer.encode
+
+    def interrupted(model: Transformer, *inputs: Tensor) -> Any:
+        if not torch.compiler.is_exporting():
+            return encode(model, *inputs)
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise AttributeError("module 'torch._dynamo' has no attribute 'exc'")  # noqa: B904
+
+    monkeypatch.setattr(Transformer, "encode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        export_run(run, tmp_path / "bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_weights_that_are_not_numbers_are_not_exported(tmp_path: Path) -> None:
     run = small_run(tmp_path / "run")
     model = run.load_model()

@@ -167,6 +167,7 @@ def test_a_second_call_finds_it_without_a_network(
     for source in ("firefox:enfr", "firefox:en-fr", tiny, tiny / "model.enfr.intgemm.alphas.bin"):
         assert home.get(source) == {**got, "was_there": True, "cost": None}
     assert len(home.server.requests) == requests
+    assert home.get("firefox:en-fr", "--source-language", "eng", "--target-language", "fr_FR")["was_there"]
     shown = run("get", "firefox:en-fr")
     assert "`en-fr` is there already" in shown.stdout
     assert "MPL-2.0" in shown.stdout
@@ -264,6 +265,15 @@ def test_finished_stages_are_kept(own: Home, fast: list[str], monkeypatch: pytes
     assert fast == []
 
 
+def test_stages_of_files_that_have_changed_are_not_taken(tmp_path: Path) -> None:
+    weights = tmp_path / "model" / "model.bin"  # as in an unpacked package of Argos
+    weights.parent.mkdir()
+    weights.write_bytes(b"weights")
+    before = module._stamp(tmp_path)
+    weights.write_bytes(b"others")
+    assert module._stamp(tmp_path) != before
+
+
 def test_a_bundle_that_fails_here_is_not_kept(own: Home, fast: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = SimpleNamespace(problems=["it is another"])
     monkeypatch.setattr(module, "check_golden", lambda translator: wrong)
@@ -325,7 +335,7 @@ def test_mistakes(own: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "`en-de` does not exist; give the file or folder of a model, firefox:PAIR" in error("get", "en-de")
     assert "It has: en-" in error("get", "firefox:en-xx")
     assert "is not recognized" in error("get", own.folder / "text")
-    assert "text.txt" in error("get", "firefox:en-fr", "--text", "text.txt")
+    assert "text.txt" in error("get", "firefox:en-fr", "--text", "text.txt", code=2)
     monkeypatch.setenv("EDGEFORMER_FIREFOX_SERVER", "http://127.0.0.1:9")
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     assert "Check the network, or give the folder of a model" in error("get", "firefox:en-de")

@@ -155,7 +155,7 @@ def test_a_model_is_fetched_by_one_process_at_a_time(firefox: FirefoxPublisher) 
 
 def test_without_network_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, no_pauses: None) -> None:
     monkeypatch.setenv("EDGEFORMER_FIREFOX_SERVER", "http://127.0.0.1:9")
-    with pytest.raises(DataError, match="Check the network, or give the folder of a model that was downloaded"):
+    with pytest.raises(DataError, match=r"/records: \[Errno \d+\] Connection refused\. Check the network, or give the"):
         download_model("firefox:enfr")
 
 

@@ -290,6 +290,13 @@ def test_t5_has_the_ids_of_its_pieces(folder: Callable[[str], Path], name: str) 
     assert tokenizer.decode([len(pieces), len(pieces) + 127]) == ""
 
 
+def test_the_tokenizer_of_another_model_is_refused(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    path = Path(shutil.copytree(folder("t5"), tmp_path / "t5"))
+    shutil.copy(folder("nllb") / "sentencepiece.bpe.model", path / "spiece.model")
+    with pytest.raises(ImporterError, match="`eos_token_id` is 1, which is `<s>` in the vocabulary, but `</s>` ends"):
+        read_folder(path)
+
+
 def test_madlad_takes_the_language_in_front(folder: Callable[[str], Path]) -> None:
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder("madlad") / "spiece.model"))
     model = read_folder(folder("madlad"))

@@ -51,6 +51,9 @@ FOREIGN = {
     "OpenNMT-py": (["model_step_1000.pt"], "`ct2-opennmt-py-converter` or"),
     "OpenNMT-tf": (["checkpoint", "ckpt-1000.index", "ckpt-1000.data-00000-of-00001"], "`ct2-opennmt-tf-converter`"),
     "Eole": (["config.json", "model.00.safetensors", "vocab.json"], "ctranslate2.converters.eole_ct2`"),
+    "a packed folder": (["model.tar.gz", "notes.md"], "is packed; unpack the archive, and import the folder"),
+    "a bundle": (["manifest.json", "encoder.onnx"], "is a bundle; put it into a folder of models"),
+    "a run": (["run.json", "recipe.toml"], "is a run; make a bundle of it"),
     "weights alone": (["model.safetensors"], "give the folder that also has config.json"),
     "nothing": (["notes.md"], "is not recognized. Formats: argos, bergamot"),
 }
@@ -66,7 +69,7 @@ def test_models_of_others_are_named(name: str, tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps(config))
     assert words in reads(tmp_path)
     single = next((tmp_path / file for file in files if not file.endswith((".json", ".txt", "checkpoint"))), tmp_path)
-    if name in {"GGUF", "NeMo", "Optimum", "TensorFlow", "Flax", "weights alone", "nothing"}:
+    if name in {"GGUF", "NeMo", "Optimum", "TensorFlow", "Flax", "weights alone", "a packed folder", "nothing"}:
         assert words in reads(single)
 
 
@@ -90,6 +93,43 @@ def test_a_pointer_is_named_whatever_its_format(tmp_path: Path, file: str) -> No
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
     assert "is a pointer of git-LFS" in reads(tmp_path)
     assert "is a pointer of git-LFS" in reads(tmp_path / file)
+
+
+@pytest.mark.parametrize("name", ["model.npz", "x.argosmodel"])
+@pytest.mark.parametrize("content", [b"", b"<html>404</html>", (MARIAN / "ssru/model.npz").read_bytes()[:100_000]])
+def test_a_zip_file_that_is_none_is_damaged(model: Path, name: str, content: bytes) -> None:
+    (model / "model.npz").unlink()
+    (model / name).write_bytes(content)
+    for path in (model, model / name):
+        assert f"`{model / name}` is damaged: it is incomplete, or not a zip file. Download it again." in reads(path)
+
+
+def test_messages_name_the_archive_and_not_where_it_is_unpacked(model: Path) -> None:
+    (model / "model.npz").write_bytes(POINTER)
+    archive = Path(shutil.make_archive(str(model), "zip", model))
+    assert reads(archive).startswith(f"`{archive}/model.npz` is a pointer of git-LFS")
+
+
+@pytest.mark.parametrize(
+    ("stated", "tag"),
+    [("en", "en"), ("EN", "en"), ("eng", "en"), ("en_us", "en-US"), ("eng_Latn", "en"), ("zt", "zh-Hant"), ("", "")],
+)
+def test_languages_are_recorded_as_bcp_47_tags(model: Path, stated: str, tag: str) -> None:
+    assert read_model(model, None, source_language=stated).model.source_language == tag
+
+
+@pytest.mark.parametrize("stated", ["English", "en fr", "x", "../.."])
+def test_what_is_not_a_language_is_refused(model: Path, stated: str) -> None:
+    with pytest.raises(ConfigError, match=f"`{stated}` is not a language; give a BCP 47 tag, such as en or pt-BR"):
+        read_model(model, None, target_language=stated)
+
+
+def test_a_tokenizer_is_told_by_its_content(model: Path, tmp_path: Path) -> None:
+    own, other = model / "vocab.spm", tmp_path / "vocab.spm"
+    assert read_model(model, None, tokenizers=[own]).importer == "marian"
+    shutil.copy(MARIAN / "pre-norm/source.spm", other)
+    with pytest.raises(ConfigError, match="is not needed: the model has a tokenizer of its own"):
+        read_model(model, None, tokenizers=[other])
 
 
 def packed(folder: Path) -> Path:

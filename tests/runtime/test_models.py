@@ -183,7 +183,8 @@ def test_a_model_is_removed(folders: tuple[Path, Path], small_bundle: Path) -> N
     run("models", second, "--remove", "de-en", "--remove", "en-fr")
     assert [model.path for model in named_models()] == [first / "en-fr"]
     for name in ("", ".", "..", "../first/en-fr", "notes", "missing"):
-        assert "There is no model" in error("models", first, "--remove", name)
+        assert "There is no model" in (message := error("models", first, "--remove", name))
+        assert message.endswith("see `edgeformer models`.")
     assert (first / "en-fr").is_dir()
 
 

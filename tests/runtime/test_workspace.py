@@ -85,7 +85,7 @@ def test_arguments_name_bundles_or_a_folder_of_them(folder: Path) -> None:
         Workspace.of([str(folder), str(folder.parent)])
     with pytest.raises(BundleError, match="has no bundle"):
         Workspace.of([str(folder.parent)])
-    with pytest.raises(BundleError, match="is not a bundle"):
+    with pytest.raises(BundleError, match=r"`.*missing` does not exist; give what"):
         Workspace.of([str(folder / "missing")])
 
 

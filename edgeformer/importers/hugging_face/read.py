@@ -88,7 +88,7 @@ def text_format(vocabulary: Vocabulary, search: Search) -> TextFormat:
     """Name special tokens, and what is around the tokens of a text.
 
     Raises:
-        ImporterError: a special token is not the same in both vocabularies.
+        ImporterError: a special token is not the same in both vocabularies, or the end token not that of the tokenizer.
     """
     names = vocabulary.target.names
     never = tuple(names[index] for index in search.never)
@@ -98,6 +98,11 @@ def text_format(vocabulary: Vocabulary, search: Search) -> TextFormat:
     for index in (search.pad, search.start, search.end):
         if names[index] not in vocabulary.source.names:
             raise ImporterError(f"The source vocabulary lacks `{names[index]}`, which the target vocabulary has.")
+    if names[search.end] not in vocabulary.suffix:
+        raise ImporterError(
+            f"`eos_token_id` is {search.end}, which is `{names[search.end]}` in the vocabulary, but "
+            f"`{vocabulary.suffix[0]}` ends its texts; the tokenizer is that of another model."
+        )
     return TextFormat(
         pad=names[search.pad],
         unk=vocabulary.unk,

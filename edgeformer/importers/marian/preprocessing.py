@@ -7,6 +7,7 @@ from pathlib import Path
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes
+from edgeformer.importers.languages import stated_tag
 from edgeformer.importers.registry import Given
 
 SCRIPT, TRUECASER = "preprocess.sh", "source.tcmodel"
@@ -43,5 +44,5 @@ def moses_languages(folder: Path, given: Given) -> tuple[str, str]:
             "The BPE codes of the model are applied to words that are split by rules for its languages; state them "
             "with --source-language and --target-language."
         )
-    source, target = (tag.split("-")[0].lower() for tag in (given.source_language, given.target_language))
+    source, target = (stated_tag(tag).split("-")[0] for tag in (given.source_language, given.target_language))
     return source, target

@@ -151,6 +151,11 @@ def _trace(
                 verbose=False,
             )
     except RuntimeError as error:  # OnnxExporterError and torch.export's own among them
+        cause: BaseException = error
+        while inner := cause.__cause__ or cause.__context__:
+            if isinstance(inner, KeyboardInterrupt):  # which fails torch's own handlers while its modules are imported
+                raise inner from None
+            cause = inner
         raise ExportError(f"The model's `{method}` cannot be traced: {why_untraceable(error)}") from error
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")

@@ -112,8 +112,9 @@ def read_model(name: str, path: Path) -> Model:
     """
     mark = mark_of(path)
     if mark is None:
+        problem = f"is not a bundle: it has no `{MANIFEST_FILE}`" if path.exists() else "does not exist"
         raise BundleError(
-            f"`{path}` is not a bundle: it has no `{MANIFEST_FILE}`; give what `edgeformer export` wrote."
+            f"`{path}` {problem}; give what `edgeformer export` wrote, or a name that `edgeformer models` lists."
         )
     try:
         manifest = decode_manifest(read_plain(path / MANIFEST_FILE, MAX_MANIFEST_BYTES))

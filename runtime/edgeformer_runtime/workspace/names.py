@@ -102,8 +102,8 @@ def remove_model(name: str, folders: Sequence[Path] = ()) -> Path:
         if path.parent == folder and is_named(path):
             with temporary(path, create=path.rename):
                 return path
-    elsewhere = find_bundle(name).parent
+    found = find_bundle(name)
     advice = "see `edgeformer models`"
-    if elsewhere != Path():
-        advice = f"it is in `{elsewhere}`: edgeformer models {elsewhere} --remove {name}"
+    if found != Path(name):
+        advice = f"it is in `{found.parent}`: edgeformer models {found.parent} --remove {name}"
     raise ConfigError(f"There is no model `{name}` in {', '.join(f'`{folder}`' for folder in folders)}; {advice}.")
