@@ -1,6 +1,6 @@
 """Damages bundles in thousands of ways, interrupts what is written, and counts what survives.
 
-Usage: ``python -m tests.robustness.attack``, which is ``make attack``
+Usage: ``python -m robustness.attack``, which is ``make attack``
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from edgeformer.errors import ConfigError
 from edgeformer_bench.commands import Command, command_line
 from edgeformer_runtime.cli.output import console, counting, print_json
 from edgeformer_runtime.selfcheck.machine import machine_summary
-from tests.robustness.ext4 import cuts, mount_problem
-from tests.robustness.files import FILES, SIGNED, Bundles, Case, damage
-from tests.robustness.kills import Left, Moment, kills
-from tests.robustness.pool import results
-from tests.robustness.power import power_failures
-from tests.robustness.report import KINDS, Defect, Report, Row, replace_region, tables
-from tests.robustness.strace import strace_problem
-from tests.robustness.texts import TEXT_ATTACK, hostile_text
-from tests.robustness.writing import WRITINGS, Writing, writing_problem
+from robustness.ext4 import cuts, mount_problem
+from robustness.files import FILES, SIGNED, Bundles, Case, damage
+from robustness.kills import Left, Moment, kills
+from robustness.pool import results
+from robustness.power import power_failures
+from robustness.report import KINDS, Defect, Report, Row, replace_region, tables
+from robustness.strace import strace_problem
+from robustness.texts import TEXT_ATTACK, hostile_text
+from robustness.writing import WRITINGS, Writing, writing_problem
 
 CASES = (*FILES, TEXT_ATTACK)
 INTERRUPTIONS = tuple(f"{kind}-{name}" for name in WRITINGS for kind in KINDS)

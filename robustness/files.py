@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 
 from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE, SIGNATURE_FILE
+from robustness import mutations
 from tests.bundles import rehash, write_manifest
-from tests.robustness import mutations
 from tests.store import COMMITTED, CPU_PRECISIONS
 
 FILES = {

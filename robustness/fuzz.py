@@ -1,6 +1,6 @@
 """Sends a server requests that its own description of its API allows and forbids, and checks every answer.
 
-Usage: ``python -m tests.robustness.fuzz``
+Usage: ``python -m robustness.fuzz``
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plants bugs in the runtime and counts those that no test notices: ``python -m tests.robustness.mutants``.
+"""Plants bugs in the runtime and counts those that no test notices: ``python -m robustness.mutants``.
 
 A bug is a small change of one expression or statement: another comparison, another constant, a call that is left out.
 Each is tried in a process of its own, with those tests that call the function it is in. Tests that start processes of
@@ -29,7 +29,7 @@ from typing import Any
 import click
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "runtime" / "edgeformer_runtime"
 TESTS = {
     "decoding": [

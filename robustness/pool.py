@@ -12,12 +12,12 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tests.robustness.files import Case
-from tests.robustness.outcomes import Outcome, Result
-from tests.robustness.worker import serve
+from robustness.files import Case
+from robustness.outcomes import Outcome, Result
+from robustness.worker import serve
 
 Serve = Callable[[Connection, Path, Path, int], None]
-"""The entry point of a worker process; see :func:`~tests.robustness.worker.serve`."""
+"""The entry point of a worker process; see :func:`~robustness.worker.serve`."""
 START_SECONDS = 120.0
 """Time for a process to import and open what it needs, which is not part of a case."""
 CASES_PER_PROCESS = 5000

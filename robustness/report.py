@@ -9,11 +9,11 @@ import msgspec
 from edgeformer.errors import ConfigError
 from edgeformer.markdown import markdown_table
 from edgeformer_runtime.files import write_atomically
-from tests.robustness.files import FILES
-from tests.robustness.kills import Left
-from tests.robustness.outcomes import Outcome
-from tests.robustness.texts import TEXT_ATTACK
-from tests.robustness.writing import WRITINGS
+from robustness.files import FILES
+from robustness.kills import Left
+from robustness.outcomes import Outcome
+from robustness.texts import TEXT_ATTACK
+from robustness.writing import WRITINGS
 
 BEGIN, END = "<!-- made by `make {}`: begin -->", "<!-- made by `make {}`: end -->"
 KINDS = {"kill": "kill", "power": "power failure", "ext4": "power cut of ext4"}

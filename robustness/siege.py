@@ -1,6 +1,6 @@
 """Hostile clients against a server with little memory, and what another client notices of them.
 
-Usage: ``python -m tests.robustness.siege``
+Usage: ``python -m robustness.siege``
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Translates and reopens for hours in one process, and watches whether memory, open files or threads grow.
 
-Usage: ``python -m tests.robustness.soak``, which is ``make soak``
+Usage: ``python -m robustness.soak``, which is ``make soak``
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edgeformer_runtime.errors import SessionError
 from edgeformer_runtime.files import write_atomically
 from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.translator import Translator
-from tests.robustness.report import replace_region
+from robustness.report import replace_region
 from tests.store import COMMITTED, CPU_PRECISIONS
 
 MIB = 2**20

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
 from edgeformer_runtime.translator import Translator
-from tests.robustness.outcomes import Outcome, Result
+from robustness.outcomes import Outcome, Result
 
 if TYPE_CHECKING:
-    from tests.robustness.files import Case
+    from robustness.files import Case
 
 TEXT_ATTACK = "text"
 """Name of the attack by texts."""

@@ -21,9 +21,9 @@ from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.selfcheck.operators import check_operators
 from edgeformer_runtime.translator import Translation, Translator
-from tests.robustness.files import Bundles, Case
-from tests.robustness.outcomes import Outcome, Result
-from tests.robustness.texts import TEXT_ATTACK, hostile_text, translated
+from robustness.files import Bundles, Case
+from robustness.outcomes import Outcome, Result
+from robustness.texts import TEXT_ATTACK, hostile_text, translated
 
 TEXTS = ("The old dog turns 2 times.", "a b")
 STEPS = 4

@@ -16,13 +16,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgeformer_runtime.errors import BundleError
-from tests.robustness import attack, mutations, pool
-from tests.robustness.files import FILES, Bundles, Case
-from tests.robustness.outcomes import Outcome
-from tests.robustness.outcomes import Result as CaseResult
-from tests.robustness.report import replace_region
-from tests.robustness.texts import TEXT_ATTACK, hostile_text
-from tests.robustness.worker import MIB, guarded, measured
+from robustness import attack, mutations, pool
+from robustness.files import FILES, Bundles, Case
+from robustness.outcomes import Outcome
+from robustness.outcomes import Result as CaseResult
+from robustness.report import replace_region
+from robustness.texts import TEXT_ATTACK, hostile_text
+from robustness.worker import MIB, guarded, measured
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux only")
 

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from tests.robustness import soak
-from tests.robustness.soak import Sample, Stage
+from robustness import soak
+from robustness.soak import Sample, Stage
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read on Linux only")
 
