@@ -7,7 +7,7 @@ numbers, names or placeholders are all in the translation, numbers in the format
 
 ::
 
-    python -m edgeformer_bench.quality.skills models/en-fr --data DIR --json skills.json
+    python -m edgeformer_bench.studies.skills models/en-fr --data DIR --json skills.json
 """
 
 from __future__ import annotations

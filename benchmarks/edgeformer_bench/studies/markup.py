@@ -1,6 +1,6 @@
 """Measures what translations of real documents keep of their markup, as parsers read it.
 
-Usage: ``python -m edgeformer_bench.text.markup BUNDLE FOLDER``, with a folder of Markdown and HTML files
+Usage: ``python -m edgeformer_bench.studies.markup BUNDLE FOLDER``, with a folder of Markdown and HTML files
 """
 
 from __future__ import annotations
