@@ -14,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from edgeformer.data.text import read_lines
 from edgeformer.errors import ConfigError
 from edgeformer.train.run import Run, library_versions
-from edgeformer_bench.bandwidth import read_bandwidth
 from edgeformer_bench.commands import Command, command_line
 from edgeformer_bench.grid.measure import Grid
 from edgeformer_bench.grid.models import PRECISIONS
@@ -92,7 +91,7 @@ def main(
     Presets have random weights, and every output has the given length. With --run and --source, a trained model is
     measured from text to text as well.
 
-    Writes OUT/bench.json, saved after each cell, and OUT/bench.md with figures.
+    Writes OUT/bench.json, saved after each cell, and OUT/bench.md.
     """
     if (run_folder is None) != (source is None):
         raise click.UsageError("--run and --source belong together.")
@@ -133,7 +132,7 @@ def _options(out: Path, full: bool, **choices: Any) -> GridOptions:
 
 
 def _report(options: GridOptions, *, resume: bool) -> Report:
-    """Create a report, or load the one to resume, with the machine's bandwidth."""
+    """Create a report, or load the one to resume."""
     report = Report(
         machine=machine_summary(),
         versions=library_versions("onnxruntime", "ctranslate2"),
@@ -142,11 +141,8 @@ def _report(options: GridOptions, *, resume: bool) -> Report:
         commands=[command_line()],
     )
     if resume:
-        report = resumed(options.results, report)
-    else:
-        _clear(options.work)
-    if not report.bandwidth:
-        report.bandwidth = read_bandwidth(sorted({1, *options.threads}))
+        return resumed(options.results, report)
+    _clear(options.work)
     return report
 
 

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 from rich.progress import Progress
 
 from edgeformer.train.run import Run
 from edgeformer_bench.grid.lineup import Lineup
-from edgeformer_bench.grid.models import step_bytes
 from edgeformer_bench.grid.options import WORKLOADS, GridOptions
 from edgeformer_bench.grid.report import Cell, Model, Order, Report, Setting, SystemFacts
-from edgeformer_bench.peers.base import Contender, PeerError
+from edgeformer_bench.peers.base import PeerError
 from edgeformer_bench.rounds import Contest, Workload, random_sources
 from edgeformer_bench.start import measure_start
 from edgeformer_runtime.bundle.manifest import SpecialTokens
@@ -168,7 +166,10 @@ class Grid:
         for contender in contenders:
             if not facts[contender.name].error:
                 self._describe(f"{name}: starting {contender.name}")
-                self._measure_start(name, contender, facts[contender.name], first)
+                try:
+                    facts[contender.name].start = measure_start(contender.specs[0], first, self.options.starts)
+                except PeerError as error:
+                    facts[contender.name].error = str(error)
         parameters = sum(parameter.numel() for parameter in run.load_model().parameters())
         systems = list(facts.values())
         self.report.models.append(
@@ -191,17 +192,6 @@ class Grid:
                         facts[system].identical[search] = same
             for system, error in contest.errors.items():
                 facts[system].error = error
-
-    def _measure_start(self, name: str, contender: Contender, facts: SystemFacts, workload: Workload) -> None:
-        try:
-            facts.start = measure_start(contender.specs[0], workload, self.options.starts)
-        except PeerError as error:
-            facts.error = str(error)
-        fp32 = self._lineup.bundle(name, "fp32")
-        if contender.kind == "bundle":
-            facts.step_bytes = step_bytes(Path(contender.specs[0].model))
-        elif "fp32" in self.options.precisions:
-            facts.step_bytes = step_bytes(fp32) // (4 if contender.weights == "int8" else 1)
 
     def _describe(self, text: str) -> None:
         self._progress.update(self._task, description=text)

@@ -1,12 +1,10 @@
-"""A grid's report as a Markdown page with figures as PNG files."""
+"""A grid's report as a page in Markdown."""
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 
 from edgeformer.markdown import markdown_table
-from edgeformer_bench.grid.figures import pictures
 from edgeformer_bench.grid.report import Report
 from edgeformer_bench.grid.tables import problems, tables
 from edgeformer_bench.peers.systems import REFERENCE
@@ -14,20 +12,8 @@ from edgeformer_runtime.files import write_atomically
 
 
 def write_page(report: Report, path: Path) -> None:
-    """Write the page, and its figures as ``NAME-FIGURE.png`` in the same folder.
-
-    Args:
-        report: results of the grid.
-        path: the Markdown file.
-    """
-    figures = []
-    for picture in pictures(report):
-        file = path.with_name(f"{path.stem}-{picture.name}.png")
-        stream = BytesIO()
-        picture.figure.savefig(stream, format="png", dpi=120, bbox_inches="tight")
-        write_atomically(file, stream.getvalue())
-        figures += [f"## {picture.title}", "", f"![{picture.title}]({file.name})", ""]
-    write_atomically(path, "\n".join([*_introduction(report), *figures, *_tables(report)]).encode())
+    """Write a grid's report as a page in Markdown."""
+    write_atomically(path, "\n".join([*_introduction(report), *_tables(report)]).encode())
 
 
 def _introduction(report: Report) -> list[str]:

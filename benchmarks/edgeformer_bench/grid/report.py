@@ -8,7 +8,6 @@ from typing import Literal
 import msgspec
 
 from edgeformer.errors import ConfigError
-from edgeformer_bench.bandwidth import Bandwidth
 from edgeformer_bench.peers.base import Kind, Weights
 from edgeformer_bench.peers.systems import REFERENCE
 from edgeformer_bench.rounds import Score, Speed, speeds
@@ -116,8 +115,6 @@ class SystemFacts(msgspec.Struct, kw_only=True):
     """The engine and its version."""
     start: Start | None = None
     """Measurements of a fresh process up to its first translation."""
-    step_bytes: int = 0
-    """Bytes of weights that a decoder step reads."""
     identical: dict[str, int] = {}
     """Number of sentences with the same output as the baseline's, by search."""
     error: str = ""
@@ -152,8 +149,6 @@ class Report(msgspec.Struct, kw_only=True):
     """Vocabulary size of the models with random weights."""
     commands: list[str] = []
     """Commands that produced the report, oldest first."""
-    bandwidth: list[Bandwidth] = []
-    """Memory read bandwidth of this machine."""
     models: list[Model] = []
     """Models measured so far."""
     cells: list[Cell] = []

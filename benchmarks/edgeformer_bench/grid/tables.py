@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from edgeformer_bench.bandwidth import bandwidth_at
 from edgeformer_bench.grid.report import Cell, Model, Report
 from edgeformer_bench.rounds import speed_cells
 from edgeformer_runtime.cli.output import plural
@@ -29,19 +28,9 @@ def tables(report: Report) -> Iterator[Rows]:
         yield _cell_table(cell)
     for model in report.models:
         yield _model_table(model)
-    for model in report.models:
-        memory = _memory_table(report, model)
-        if memory.rows:
-            yield memory
     engines = {facts.system: facts.version for model in report.models for facts in model.systems if facts.version}
     if engines:
         yield Rows("Engines", ("system", "engine"), list(engines.items()))
-    if report.bandwidth:
-        rows = [
-            (f"{entry.threads}", f"{entry.bytes / 1e6:.0f}", f"{entry.gigabytes_per_second:.1f}", entry.reduction)
-            for entry in report.bandwidth
-        ]
-        yield Rows("Memory bandwidth", ("threads", "MB", "GB/s", "fastest reduction"), rows)
 
 
 def problems(report: Report) -> list[str]:
@@ -113,38 +102,6 @@ def _model_table(model: Model) -> Rows:
     )
     columns = ("system", "files MB", "start s", "peak MB", *(f"identical, {search}" for search in searches))
     return Rows(title, columns, rows)
-
-
-def _memory_table(report: Report, model: Model) -> Rows:
-    """Compare the bandwidth reached by a step of one row with that of the machine."""
-    rows = []
-    sizes = {facts.system: facts.step_bytes for facts in model.systems}
-    measured = {entry.threads for entry in report.bandwidth}
-    for cell in report.cells:
-        setting = cell.setting
-        if setting.model != model.name or setting.batch * setting.beam_size > 1 or setting.threads not in measured:
-            continue
-        for result in cell.results:
-            step, size = result.step_ms(setting.target_length), sizes.get(result.system, 0)
-            if step is None or not size or step <= 0:
-                continue
-            reached = size / step / 1e6
-            limit = bandwidth_at(report.bandwidth, setting.threads, size).gigabytes_per_second
-            rows.append(
-                (
-                    result.system,
-                    f"{setting.source_length}",
-                    f"{setting.target_length}",
-                    f"{setting.threads}",
-                    f"{size / 1e6:.1f}",
-                    f"{step:.3f}",
-                    f"{reached:.1f}",
-                    f"{limit:.1f}",
-                    f"{100 * reached / limit:.0f}",
-                )
-            )
-    columns = ("system", "source", "target", "threads", "weights MB", "step ms", "GB/s", "limit GB/s", "share %")
-    return Rows(f"{model.name}: weights that a step of one row reads, and the machine's limit", columns, rows)
 
 
 def _number(value: float | None, digits: int) -> str:
