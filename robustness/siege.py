@@ -24,9 +24,9 @@ import click
 import msgspec
 import numpy as np
 
-from edgeformer_bench.commands import Command, command_line
+from edgeformer_bench.commands import Command
+from edgeformer_bench.load.promises import Result, conclude, json_option
 from edgeformer_bench.load.serving import Serving, serving, translation_fields
-from edgeformer_bench.load.verdict import Result, conclude, json_option
 from edgeformer_runtime.cli.output import counting
 from edgeformer_runtime.cli.serve import Size
 from edgeformer_runtime.limits import MIB
@@ -295,7 +295,7 @@ def main(bundle: Path, memory: int, seconds: float, clients: int, documents: Pat
         errors = server.errors()
     for line in errors:
         click.echo(line, err=True)
-    conclude(command_line(), results, as_json=as_json)
+    conclude(results, as_json=as_json)
 
 
 if __name__ == "__main__":

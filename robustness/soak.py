@@ -9,7 +9,6 @@ import ctypes
 import gc
 import os
 import signal
-import statistics
 import sys
 import threading
 import time
@@ -24,7 +23,9 @@ import msgspec
 
 from edgeformer.errors import ConfigError
 from edgeformer.markdown import markdown_table
+from edgeformer_bench import growth
 from edgeformer_bench.commands import Command, command_line
+from edgeformer_bench.growth import Limit
 from edgeformer_runtime.cli.output import console, counting, print_json
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION, OnnxSession
 from edgeformer_runtime.errors import SessionError
@@ -35,16 +36,16 @@ from robustness.report import replace_region
 from tests.store import COMMITTED, CPU_PRECISIONS
 
 MIB = 2**20
-WARM_UP = 0.2
-"""Share of a stage in which memory may still grow: caches are filled, and the allocator gets its arenas."""
 SAMPLES = 200
 """Samples of a stage."""
-BOUNDS = {"memory_mib": ("resident memory", 0.1, 4.0), "allocated_mib": ("allocated memory", 0.01, 0.5)}
-"""How far memory may grow from the first to the last quarter after the warm-up: a share of it, and MiB. Allocated
-memory does not grow unless something is never freed. Resident memory approaches its maximum slowly, since every thread
-has an arena of the allocator."""
-COUNTS = {"descriptors": "open files", "threads": "threads"}
-"""What may not grow at all."""
+LIMITS = {
+    "memory_mib": Limit("resident memory, MiB,", share=0.1, amount=4.0),
+    "allocated_mib": Limit("allocated memory, MiB,", share=0.01, amount=0.5),
+    "files": Limit("open files"),
+    "threads": Limit("threads"),
+}
+"""How far figures may grow. Allocated memory does not grow unless something is never freed. Resident memory approaches
+its maximum slowly, since every thread has an arena of the allocator."""
 BATCHES = (1, 1, 8, 64)
 """Sentences of a call."""
 STEPS = 6
@@ -67,16 +68,11 @@ WORDS = (
 )
 
 
-class Sample(msgspec.Struct, frozen=True):
-    """The state of the process at one moment."""
+class Sample(growth.Sample, frozen=True, kw_only=True):
+    """The state of this process at one moment."""
 
-    memory_mib: float
-    """Resident memory."""
     allocated_mib: float
-    """What is allocated of it, by Python and by libraries: resident memory also has what the allocator keeps."""
-    descriptors: int
-    """Open files."""
-    threads: int
+    """What Python and libraries allocated of the memory, which also has what the allocator keeps."""
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -88,35 +84,9 @@ class Stage(msgspec.Struct, frozen=True):
     samples: list[Sample]
 
     @property
-    def quarters(self) -> tuple[list[Sample], list[Sample]]:
-        """The first and the last quarter of the samples after the warm-up."""
-        warm = self.samples[int(len(self.samples) * WARM_UP) :]
-        size = max(1, len(warm) // 4)
-        return warm[:size], warm[-size:]
-
-    def median(self, name: str) -> tuple[float, float]:
-        """Medians of a figure in the first and in the last quarter."""
-        first, last = (statistics.median(getattr(entry, name) for entry in part) for part in self.quarters)
-        return first, last
-
-    def most(self, name: str) -> tuple[int, int]:
-        """Maxima of a figure in the first and in the last quarter."""
-        first, last = (max(getattr(entry, name) for entry in part) for part in self.quarters)
-        return first, last
-
-    @property
     def problems(self) -> list[str]:
         """What grew."""
-        problems = []
-        for name, (what, share, mib) in BOUNDS.items():
-            first, last = self.median(name)
-            if last - first > share * first + mib:
-                problems.append(f"{self.what}: {what} grew from {first:.1f} to {last:.1f} MiB")
-        for name, what in COUNTS.items():
-            before, after = self.most(name)
-            if after > before:
-                problems.append(f"{self.what}: {what} grew from {before} to {after}")
-        return problems
+        return [f"{self.what}: {problem}" for problem in growth.growth(self.samples, LIMITS)]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -194,13 +164,7 @@ def repeated(
 
 def sample() -> Sample:
     """Look at this process."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-
-    def figure(name: str) -> int:
-        return int(status.partition(f"\n{name}:")[2].split()[0])
-
-    files = len(list(Path("/proc/self/fd").iterdir()))
-    return Sample(figure("VmRSS") / 1024, allocated() / MIB, files, figure("Threads"))
+    return Sample(allocated_mib=allocated() / MIB, **msgspec.structs.asdict(growth.Sample.of(os.getpid())))
 
 
 class _MallInfo(ctypes.Structure):
@@ -279,10 +243,11 @@ def table(report: Report) -> list[str]:
     for stage in report.stages:
         cells = [stage.what, f"{stage.done:,}"]
         for name, digits in (("memory_mib", 0), ("allocated_mib", 2)):
-            first, last = stage.median(name)
+            first, last = growth.quarters(stage.samples, name)
             share = last / first - 1 if first else 0.0
             cells += [f"{first:.{digits}f} → {last:.{digits}f}", f"{share:+.1%}"]
-        rows.append([*cells, *("{} → {}".format(*stage.most(name)) for name in COUNTS)])
+        counts = (growth.quarters(stage.samples, name) for name in ("files", "threads"))
+        rows.append([*cells, *(f"{first:.0f} → {last:.0f}" for first, last in counts)])
     return [
         *markdown_table(columns, rows),
         "",
