@@ -17,11 +17,10 @@ from edgeformer.errors import ConfigError
 from edgeformer.markdown import markdown_table
 from edgeformer.train.run import Run
 from edgeformer_bench.grid import cli, lineup, models
-from edgeformer_bench.grid.page import write_page
 from edgeformer_bench.grid.report import Cell, Model, Report, Setting, SystemFacts, resumed
-from edgeformer_bench.grid.tables import problems, tables
+from edgeformer_bench.grid.start import Start
+from edgeformer_bench.grid.tables import problems, tables, write_page
 from edgeformer_bench.rounds import Score, Speed
-from edgeformer_bench.start import Start
 from edgeformer_runtime.interval import Interval
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests import factory

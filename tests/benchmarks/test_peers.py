@@ -17,12 +17,12 @@ import torch
 
 from edgeformer.quality.translators import run_translator
 from edgeformer.train.run import Run
+from edgeformer_bench.grid.start import measure_start
 from edgeformer_bench.peers.base import Contender, Peer, PeerError, Spec, TextPeer
 from edgeformer_bench.peers.own_loop import LoopPeer
 from edgeformer_bench.peers.process import PeerProcess
 from edgeformer_bench.peers.systems import PeerOptions, ours, peer
 from edgeformer_bench.rounds import Contest, Workload
-from edgeformer_bench.start import measure_start
 from edgeformer_runtime.engine.integer_products import products_saturate
 from tests import factory
 

@@ -18,9 +18,8 @@ from edgeformer_bench.commands import Command, command_line
 from edgeformer_bench.grid.measure import Grid
 from edgeformer_bench.grid.models import PRECISIONS
 from edgeformer_bench.grid.options import LENGTHS, OURS, PRESETS, SLOW, THREADS, WORKLOADS, GridOptions
-from edgeformer_bench.grid.page import write_page
 from edgeformer_bench.grid.report import Report, resumed
-from edgeformer_bench.grid.tables import problems, tables
+from edgeformer_bench.grid.tables import problems, tables, write_page
 from edgeformer_bench.options import peer_pythons
 from edgeformer_bench.peers.base import OF_IMPORTED_MODELS, PEERS
 from edgeformer_runtime.cli.output import console, plural, table

@@ -14,9 +14,9 @@ from edgeformer.train.run import Run
 from edgeformer_bench.grid.lineup import Lineup
 from edgeformer_bench.grid.options import WORKLOADS, GridOptions
 from edgeformer_bench.grid.report import Cell, Model, Order, Report, Setting, SystemFacts
+from edgeformer_bench.grid.start import measure_start
 from edgeformer_bench.peers.base import PeerError
 from edgeformer_bench.rounds import Contest, Workload, random_sources
-from edgeformer_bench.start import measure_start
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.cli.output import plural
 

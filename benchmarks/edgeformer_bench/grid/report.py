@@ -8,10 +8,10 @@ from typing import Literal
 import msgspec
 
 from edgeformer.errors import ConfigError
+from edgeformer_bench.grid.start import Start
 from edgeformer_bench.peers.base import Kind, Weights
 from edgeformer_bench.peers.systems import REFERENCE
 from edgeformer_bench.rounds import Score, Speed, speeds
-from edgeformer_bench.start import Start
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.files import write_atomically
 

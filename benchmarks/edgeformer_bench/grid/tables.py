@@ -1,13 +1,17 @@
-"""Tables of a grid, for the terminal and for Markdown."""
+"""Tables of a grid, for the terminal and for a page in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from edgeformer.markdown import markdown_table
 from edgeformer_bench.grid.report import Cell, Model, Report
+from edgeformer_bench.peers.systems import REFERENCE
 from edgeformer_bench.rounds import speed_cells
 from edgeformer_runtime.cli.output import plural
+from edgeformer_runtime.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,35 @@ def problems(report: Report) -> list[str]:
         for result in cell.results
         if result.error and (cell.setting.model, result.system, result.error) not in reported
     ]
+    return lines
+
+
+def write_page(report: Report, path: Path) -> None:
+    """Write a grid's report as a page in Markdown."""
+    lines = _introduction(report)
+    for table in tables(report):
+        lines += [f"## {table.title}", "", *markdown_table(table.columns, table.rows), ""]
+    write_atomically(path, "\n".join(lines).encode())
+
+
+def _introduction(report: Report) -> list[str]:
+    lines = [
+        "# edgeformer and its peers",
+        "",
+        f"{report.machine}. {', '.join(f'{name} {version}' for name, version in report.versions.items())}.",
+        "",
+        "All systems have the same weights and decode the same sources with the same number of threads. They take "
+        "turns in one run, each in a process of its own; times are medians. Presets have random weights and "
+        f"{report.vocab_size:,} tokens; every output has the given length. Speeds are relative to {REFERENCE}: medians "
+        "of the ratios of times in the same round, with 95 % confidence intervals by bootstrap.",
+        "",
+        "```sh",
+        *report.commands,
+        "```",
+        "",
+    ]
+    if notes := problems(report):
+        lines += [*(f"- {note}" for note in notes), ""]
     return lines
 
 

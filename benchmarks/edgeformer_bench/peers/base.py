@@ -22,8 +22,16 @@ MODULES: dict[Kind, str] = {
     "marian": "edgeformer_bench.peers.marian",
     "bergamot": "edgeformer_bench.peers.bergamot",
 }
-"""The module of each kind. It defines ``open_peer(spec)`` and, if runs must be converted first, ``convert(run, out,
-weights)``."""
+"""The module of each kind, with ``open_peer(spec)``."""
+
+CONVERTERS: dict[Kind, str] = {
+    "ctranslate2": "edgeformer_bench.peers.ctranslate2_model",
+    "optimum": "edgeformer_bench.peers.optimum",
+    "marian": "edgeformer_bench.peers.marian_model",
+    "bergamot": "edgeformer_bench.peers.bergamot_model",
+}
+"""For kinds to whose format runs must be converted, the module with ``convert_run(run, out, weights)``, which raises a
+:class:`PeerError` that names what the peer does not support."""
 
 PEERS = ("ctranslate2", "torch", "torch-compile", "optimum", "marian", "bergamot")
 """Peers that a bundle can be compared with."""

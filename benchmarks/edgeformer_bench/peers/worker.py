@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from edgeformer_bench.peers.base import MODULES, Kind, Peer, PeerError, Spec, TextPeer, Weights
+from edgeformer_bench.peers.base import CONVERTERS, MODULES, Kind, Peer, PeerError, Spec, TextPeer, Weights
 from edgeformer_runtime.engine.memory import peak_memory_mb
 from edgeformer_runtime.errors import EdgeformerError
 
@@ -65,7 +65,9 @@ class Worker:
 
     def convert(self, kind: Kind, run: str, out: str, weights: Weights) -> dict[str, Any]:
         """Convert a run to a peer's own format."""
-        importlib.import_module(MODULES[kind]).convert(Path(run), Path(out), weights)
+        from edgeformer.train.run import Run
+
+        importlib.import_module(CONVERTERS[kind]).convert_run(Run.open(run), Path(out), weights)
         return {}
 
 
