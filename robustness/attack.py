@@ -27,7 +27,7 @@ from robustness.files import FILES, SIGNED, Bundles, Case, damage
 from robustness.kills import Left, Moment, kills
 from robustness.pool import results
 from robustness.power import power_failures
-from robustness.report import KINDS, Defect, Report, Row, replace_region, tables
+from robustness.report import KINDS, Defect, Report, Row, tables
 from robustness.strace import strace_problem
 from robustness.texts import TEXT_ATTACK, hostile_text
 from robustness.writing import WRITINGS, Writing, writing_problem
@@ -60,8 +60,6 @@ ATTACKS = (*CASES, *INTERRUPTIONS)
     "--memory", default=1024, show_default=True, type=click.IntRange(1), help="Limit of memory of a case, in MiB."
 )
 @click.option("--case", "single", metavar="ATTACK:NUMBER", help="Reproduce one case, and keep its bundle.")
-@click.option("--resume", is_flag=True, help="Keep the finished attacks of an earlier run.")
-@click.option("--write", "page", type=click.Path(path_type=Path, dir_okay=False), help="Page to write the tables into.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def main(
     only: tuple[str, ...],
@@ -72,8 +70,6 @@ def main(
     seconds: float,
     memory: int,
     single: str | None,
-    resume: bool,
-    page: Path | None,
     as_json: bool,
 ) -> None:
     """Damage bundles, translate hostile texts and interrupt writing, and count what survives.
@@ -84,7 +80,8 @@ def main(
     system call, and every state that a power failure may leave is created; as root, power cuts of an image of ext4 are
     tried, too.
 
-    Writes OUT/attack.json. Exits with 1 if something else happened, and prints how to reproduce it.
+    Prints tables in Markdown, and writes OUT/attack.json after each attack. Exits with 1 if something else happened,
+    and prints how to reproduce it.
     """
     if not sys.platform.startswith("linux"):
         raise ConfigError("This measures memory and system calls in ways that only Linux has.")
@@ -99,11 +96,9 @@ def main(
         mutations=mutations,
     )
     path = out / "attack.json"
-    if resume:
-        report = report.resumed(path)
     interrupted = False
     try:
-        for name in (name for name in ATTACKS if name in (only or ATTACKS) and name not in report.rows):
+        for name in (name for name in ATTACKS if name in (only or ATTACKS)):
             if problem := _problem(name):
                 report.skipped[name] = problem
                 continue
@@ -116,10 +111,8 @@ def main(
         interrupted = True
     _print(report, as_json=as_json)
     if interrupted:
-        console(stderr=True).print("Interrupted; continue with --resume.")
+        console(stderr=True).print("Interrupted; continue with --only.")
         sys.exit(128 + signal.SIGINT)
-    if page is not None:
-        replace_region(page, "attack", tables(report))
     sys.exit(1 if report.defects else 0)
 
 

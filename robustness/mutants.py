@@ -33,40 +33,17 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "runtime" / "edgeformer_runtime"
 TESTS = {
     "decoding": [
-        *(
-            "alternatives",
-            "any_session",
-            "batching",
-            "best_tokens",
-            "decode",
-            "forced_steps",
-            "limits",
-            "options",
-            "prefixes",
-        ),
-        *("processors", "sampling", "scores", "search", "stopping", "token_stream", "translator"),
+        *("alternatives", "any_session", "batching", "best_tokens", "decode", "forced_steps", "limits", "options"),
+        *("prefixes", "processors", "sampling", "scores", "search", "stopping", "token_stream", "translator"),
     ],
     "serve": [
-        *map(
-            "serve/test_{}".format,
-            [
-                "access",
-                "batching",
-                "connections",
-                "libretranslate",
-                "rates",
-                "service",
-                "settings",
-                "shell",
-                "statuses",
-            ],
-        ),
-        *("serve/test_stored_files", "serve/test_v1"),
+        *("serve/access", "serve/batching", "serve/connections", "serve/libretranslate", "serve/rates"),
+        *("serve/service", "serve/settings", "serve/shell", "serve/statuses", "serve/stored_files", "serve/v1"),
     ],
-    "text": ["text"],
-    "workspace": ["models", "workspace", "serve/test_libretranslate"],
+    "text": ["text/*"],
+    "workspace": ["models", "workspace", "serve/libretranslate"],
 }
-"""What tests a room, below ``tests/runtime``."""
+"""Names of the tests of a room, below ``tests/runtime``, without ``test_``."""
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -257,8 +234,8 @@ def recorded(room: str, folder: Path) -> Calls:
 
     def work() -> int:
         recorder = Recorder()
-        names = [f"tests/runtime/{name if '/' in name or name == 'text' else f'test_{name}'}" for name in TESTS[room]]
-        tests = [name if name.endswith("text") else f"{name}.py" for name in names]
+        paths = [Path("tests/runtime", name) for name in TESTS[room]]
+        tests = sorted(str(file) for path in paths for file in path.parent.glob(f"test_{path.name}.py"))
         pytest.main([*(option for option in PYTEST if option != "-x"), *tests], [recorder])
         path.write_text(json.dumps(recorder.result()), encoding="utf-8")
         return 0

@@ -1,4 +1,4 @@
-"""What the attacks found: a file that a later run continues, and the tables of ``docs/security.md``."""
+"""What the attacks found, and the tables of ``docs/security.md``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 
-from edgeformer.errors import ConfigError
 from edgeformer.markdown import markdown_table
 from edgeformer_runtime.files import write_atomically
 from robustness.files import FILES
@@ -15,7 +14,6 @@ from robustness.outcomes import Outcome
 from robustness.texts import TEXT_ATTACK
 from robustness.writing import WRITINGS
 
-BEGIN, END = "<!-- made by `make {}`: begin -->", "<!-- made by `make {}`: end -->"
 KINDS = {"kill": "kill", "power": "power failure", "ext4": "power cut of ext4"}
 """How writing is interrupted, and the words for readers."""
 
@@ -70,22 +68,6 @@ class Report(msgspec.Struct, kw_only=True):
         """Write the report."""
         write_atomically(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
-    def resumed(self, path: Path) -> Report:
-        """This report with the finished attacks of an earlier one, if that had the same settings.
-
-        Raises:
-            ConfigError: it had others, or cannot be read.
-        """
-        if not path.is_file():
-            return self
-        try:
-            earlier = msgspec.json.decode(path.read_bytes(), type=Report)
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"`{path}` is damaged: {error}; run without --resume.") from None
-        if (earlier.seed, earlier.mutations) != (self.seed, self.mutations):
-            raise ConfigError(f"`{path}` has --seed {earlier.seed} and --mutations {earlier.mutations}; give the same.")
-        return msgspec.structs.replace(self, rows=earlier.rows)
-
 
 def tables(report: Report) -> list[str]:
     """The report in Markdown."""
@@ -117,26 +99,6 @@ def tables(report: Report) -> list[str]:
     lines += [f"Skipped `{name}`: {reason}." for name, reason in report.skipped.items()]
     made = f"`make attack` with {report.mutations:,} cases of each kind, seed {report.seed}"
     return [*lines, f"{made}; {report.machine}; {report.versions}."]
-
-
-def replace_region(page: Path, name: str, lines: list[str]) -> None:
-    """Replace what a command made in a page: the lines between its marks.
-
-    Args:
-        page: a file in Markdown.
-        name: the command, as ``make`` knows it.
-        lines: the new content.
-
-    Raises:
-        ConfigError: the page lacks the marks.
-    """
-    text, begin, end = page.read_text(encoding="utf-8"), BEGIN.format(name), END.format(name)
-    before, found, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
-        raise ConfigError(f"`{page}` lacks the lines `{begin}` and `{end}`, between which the table is written.")
-    content = "\n".join(lines).strip()
-    write_atomically(page, f"{before}{begin}\n\n{content}\n\n{end}{after}".encode())
 
 
 def _what(name: str) -> str:

@@ -14,34 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 CHANGES = (
-    "openat",
-    "creat",
-    "write",
-    "writev",
-    "pwrite64",
-    "sendfile",
-    "copy_file_range",
-    "truncate",
-    "ftruncate",
-    "fallocate",
-    "mkdir",
-    "mkdirat",
-    "link",
-    "linkat",
-    "symlink",
-    "rename",
-    "renameat",
-    "renameat2",
-    "unlink",
-    "unlinkat",
-    "rmdir",
-    "chmod",
-    "fchmod",
-    "fchmodat",
-    "utimensat",
-    "flock",
-    "fsync",
-    "fdatasync",
+    *("openat", "creat", "write", "writev", "pwrite64", "sendfile", "copy_file_range"),
+    *("truncate", "ftruncate", "fallocate", "mkdir", "mkdirat", "link", "linkat", "symlink"),
+    *("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir"),
+    *("chmod", "fchmod", "fchmodat", "utimensat", "flock", "fsync", "fdatasync"),
 )
 """System calls that change files or names, or wait for the disk. A program that is ended at any other call leaves what
 it would have left at the next of these."""
@@ -79,18 +55,7 @@ def traced(program: str, *arguments: Path, inject: Sequence[str] = (), calls: Se
     faults = [word for fault in inject for word in ("-e", f"inject={fault}")]
     with tempfile.TemporaryDirectory(prefix="edgeformer-strace-") as folder:
         output = Path(folder) / "trace"
-        strace: list[str | Path] = [
-            "strace",
-            "-f",
-            "-y",
-            "-qq",
-            "-s",
-            "1",
-            "-o",
-            output,
-            "-e",
-            f"trace={','.join(calls)}",
-        ]
+        strace = ["strace", "-f", "-y", "-qq", "-s", "1", "-o", output, "-e", f"trace={','.join(calls)}"]
         done = subprocess.run(
             [*strace, *faults, sys.executable, "-c", program, *arguments],
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
