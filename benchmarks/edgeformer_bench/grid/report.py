@@ -8,10 +8,11 @@ from typing import Literal
 import msgspec
 
 from edgeformer.errors import ConfigError
+from edgeformer_bench import rounds
 from edgeformer_bench.grid.start import Start
 from edgeformer_bench.peers.base import Kind, Weights
 from edgeformer_bench.peers.systems import REFERENCE
-from edgeformer_bench.rounds import Score, Speed, speeds
+from edgeformer_bench.rounds import Score
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.files import write_atomically
 
@@ -50,21 +51,11 @@ class Setting(msgspec.Struct, kw_only=True, frozen=True):
         return f"batch {self.batch}, {self.search}, {self.source_length} → {self.target_length} tokens"
 
 
-class Result(msgspec.Struct, kw_only=True):
-    """One system in one cell."""
+class Result(rounds.Result, kw_only=True):
+    """One system in one cell, with speeds relative to :data:`~edgeformer_bench.peers.systems.REFERENCE`."""
 
-    system: str
-    """Its name."""
-    timing: Timing | None = None
-    """Times of a call; ``None`` if the system failed."""
     first_token_ms: float | None = None
     """Median time of a call that decodes one token: the encoder and one step."""
-    speed: Speed | None = None
-    """Speed relative to :data:`~edgeformer_bench.peers.systems.REFERENCE`; ``None`` if one of the two failed."""
-    variant: str = ""
-    """The fastest settings, if several were tried."""
-    error: str = ""
-    """Why the system was not measured."""
 
     def step_ms(self, target_length: int) -> float | None:
         """Compute the mean time of a step after the first, from calls that decode ``target_length`` tokens."""
@@ -84,16 +75,11 @@ class Cell(msgspec.Struct, kw_only=True):
     @classmethod
     def of(cls, setting: Setting, scores: dict[str, Score]) -> Cell:
         """Create the cell from the scores of a contest."""
-        results, speed = [], speeds(scores, REFERENCE)
+        results = Result.of(scores, REFERENCE)
         for name, score in scores.items():
-            result = Result(system=name, variant=score.variant, error=score.error)
-            if not score.error:
-                result.timing = Timing.of(score.seconds)
-                result.speed = speed.get(name)
-                if score.first_seconds:
-                    result.first_token_ms = Timing.of(score.first_seconds).median_ms
-            results.append(result)
-        return cls(setting=setting, results=results)
+            if score.first_seconds:
+                results[name].first_token_ms = Timing.of(score.first_seconds).median_ms
+        return cls(setting=setting, results=list(results.values()))
 
     def per_second(self, result: Result) -> float | None:
         """Return target tokens per second, or sentences per second for text."""
