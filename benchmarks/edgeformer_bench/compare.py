@@ -105,7 +105,13 @@ def compare(
     with TemporaryDirectory() as work:
         contenders = ours(_names(bundles), threads, options.device, shortlist=options.shortlist)
         shortlist = bundle_shortlist(opened[0]) if options.shortlist and opened[0].manifest.shortlist else None
-        settings = PeerOptions(threads=threads, device=options.device, shortlist=shortlist, pythons=against.pythons)
+        settings = PeerOptions(
+            threads=threads,
+            device=options.device,
+            forms_batches=text_to_text and options.batch_size > 1,
+            shortlist=shortlist,
+            pythons=against.pythons,
+        )
         for done, name in enumerate(against.peers):
             assert against.run is not None
             progress("convert", done / len(against.peers))

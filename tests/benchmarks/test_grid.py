@@ -23,7 +23,6 @@ from edgeformer_bench.grid.tables import problems, tables, write_page
 from edgeformer_bench.rounds import Score, Speed
 from edgeformer_runtime.interval import Interval
 from edgeformer_runtime.tokenizer import Tokenizer
-from tests import factory
 
 OURS = ("--system", "edgeformer", "--precision", "fp32", "--precision", "int8")
 QUICK = ("--rounds", "1", "--starts", "1")
@@ -39,15 +38,8 @@ def content(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> Path:
-    path = tmp_path / "texts"
-    path.write_text("".join(f"{source}\n" for source, _ in factory.PAIRS[:12]), encoding="utf-8")
-    return path
-
-
-@pytest.fixture
 def report() -> Report:
-    """Two systems in a small grid and with text, and a third that fails."""
+    """Two systems in a small grid, and a third that fails; one system in another cell."""
     cells = []
     for batch, source_length in ((1, 10), (1, 20), (32, 20)):
         setting = Setting(
@@ -59,8 +51,8 @@ def report() -> Report:
             "torch eager": Score(error="it <failed>"),
         }
         cells.append(Cell.of(setting, scores))
-    text = Setting(model="run", threads=1, beam_size=4, batch=1000, order="as given")
-    cells.append(Cell.of(text, {"edgeformer int8": Score([[[2.0]]])}))
+    alone = Setting(model="tiny", threads=2, beam_size=4, batch=1, source_length=10, target_length=31)
+    cells.append(Cell.of(alone, {"edgeformer int8": Score([[[0.062]]])}))
     facts = [
         SystemFacts(
             system="edgeformer int8",
@@ -153,41 +145,12 @@ def test_a_report_comes_back_from_its_file(report: Report, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_text_of_a_trained_run_and_resume(taught_run: Run, texts: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    options = ("--out", out, "--no-grid", "--run", taught_run.path, "--source", texts, *OURS, *QUICK)
-    result = run(*options)
-    assert result.exit_code == 0, result.output
-    first = content(out)
-    settings = [cell["setting"] for cell in first["cells"]]
-    assert [setting["order"] for setting in settings] == ["as given", "sorted by length"]
-    assert {setting["batch"] for setting in settings} == {12}
-    assert [facts["system"] for facts in first["models"][0]["systems"]] == ["edgeformer fp32", "edgeformer int8"]
-    assert first["models"][0]["systems"][0]["identical"] == {"greedy": 12, "beam 4": 12}
-    assert "12 sentences, sorted by length, beam 4" in (out / "bench.md").read_text(encoding="utf-8")
-
-    kept, dropped = first["cells"]
-    (out / "bench.json").write_text(json.dumps({**first, "cells": [kept]}), encoding="utf-8")
-    assert run(*options, "--resume").exit_code == 0
-    again = content(out)
-    assert again["cells"][0] == kept
-    assert again["cells"][1]["setting"] == dropped["setting"]
-    assert again["cells"][1] != dropped
-    assert again["models"] == first["models"]
-    assert len(again["commands"]) == 2
-    assert run(*options, "--resume").exit_code == 0
-    assert content(out)["cells"] == again["cells"]
-    result = run(*options, "--system", "torch", "--resume")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "its `systems` is ['edgeformer']" in result.stderr
-
-
-@pytest.mark.slow
-def test_grid(taught_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grid_and_resume(taught_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lineup, "random_run", lambda path, preset, vocab_size: taught_run)
     sizes = ("--preset", "tiny", "--workload", "1x1", "--workload", "32x1", "--length", "4", "--length", "6")
     out = tmp_path / "out"
-    result = run("--out", out, *sizes, *OURS, "--system", "torch", *QUICK)
+    options = ("--out", out, *sizes, *OURS, "--system", "torch", *QUICK)
+    result = run(*options)
     assert result.exit_code == 0, result.output
     report = content(out)
     shapes = [
@@ -204,19 +167,31 @@ def test_grid(taught_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert int8["start"]["bytes"] < fp32["start"]["bytes"]
     assert "edgeformer int8" in result.stdout
 
+    *kept, dropped = report["cells"]
+    (out / "bench.json").write_text(json.dumps({**report, "cells": kept}), encoding="utf-8")
+    assert run(*options, "--resume").exit_code == 0
+    again = content(out)
+    assert again["cells"][:-1] == kept
+    assert again["cells"][-1]["setting"] == dropped["setting"]
+    assert again["cells"][-1] != dropped
+    assert again["models"] == report["models"]
+    assert len(again["commands"]) == 2
+    assert run(*options, "--resume").exit_code == 0
+    assert content(out)["cells"] == again["cells"]
+    result = run(*options, "--system", "optimum", "--resume")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "its `systems` is ['edgeformer', 'torch']" in result.stderr
 
-def test_errors(tmp_path: Path, texts: Path) -> None:
-    assert "belong together" in run("--run", tmp_path).stderr
+
+def test_errors(tmp_path: Path) -> None:
     assert "must not exceed that" in run("--threads", "9999").stderr
     result = run("--out", tmp_path / "missing", "--resume")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "cannot be resumed" in result.stderr
     (tmp_path / "out" / "models").mkdir(parents=True)
     (tmp_path / "out" / "models" / "mine").touch()
-    assert "choose another --out" in run("--out", tmp_path / "out", "--no-grid").stderr
+    assert "choose another --out" in run("--out", tmp_path / "out").stderr
     assert (tmp_path / "out" / "models" / "mine").exists()
-    out = ("--out", tmp_path / "new", "--no-grid")
-    assert "is not a run folder" in run(*out, "--run", tmp_path, "--source", texts).stderr
 
 
 def test_random_weights_with_a_large_vocabulary(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rich.progress import Progress
 from edgeformer.train.run import Run
 from edgeformer_bench.grid.lineup import Lineup
 from edgeformer_bench.grid.options import WORKLOADS, GridOptions
-from edgeformer_bench.grid.report import Cell, Model, Order, Report, Setting, SystemFacts
+from edgeformer_bench.grid.report import Cell, Model, Report, Setting, SystemFacts
 from edgeformer_bench.grid.start import measure_start
 from edgeformer_bench.peers.base import PeerError
 from edgeformer_bench.rounds import Contest, Workload, random_sources
@@ -25,11 +25,8 @@ EXPANSION = 1.5
 COMPARED = 8
 """Number of random sentences whose outputs are compared before anything is timed."""
 COMPARED_LENGTH = 20
-COMPARED_TEXTS = 64
-"""Number of sentences of a text whose outputs are compared."""
 TURN_SECONDS = 0.05
 """A turn repeats short calls until this many seconds have passed."""
-TEXT_BEAM = 4
 SEARCHES = {"greedy": 1, "beam 4": 4}
 BASELINE = "edgeformer fp32"
 """The system that outputs are compared with."""
@@ -50,8 +47,8 @@ class Grid:
         self._task = progress.add_task("")
         self._lineup = Lineup(options, self._describe)
 
-    def presets(self) -> None:
-        """Measure the presets."""
+    def measure(self) -> None:
+        """Measure what is missing in the report."""
         options = self.options
         missing = self._missing(self._settings())
         random = np.random.default_rng(1)
@@ -76,28 +73,6 @@ class Grid:
                             )
                             self._add_cell(setting, contest, workload)
 
-    def text(self, run: Run, texts: Sequence[str]) -> None:
-        """Measure a trained run from text to text."""
-        name = run.path.name
-        orders: dict[Order, Sequence[str]] = {"as given": texts, "sorted by length": sorted(texts, key=len)}
-        settings = [
-            Setting(model=name, threads=threads, beam_size=TEXT_BEAM, batch=len(texts), order=order)
-            for threads in self.options.threads
-            for order in orders
-        ]
-        missing = self._missing(settings)
-        if missing or self.report.model(name) is None:
-            chosen = texts[:: max(1, len(texts) // COMPARED_TEXTS)]
-            compared = run.source_tokenizer.encode_batch(chosen, special_tokens=True)
-            self._add_model(name, run, compared, None)
-        for threads in self.options.threads:
-            cells = [setting for setting in missing if setting.threads == threads]
-            if cells:
-                with self._contest(name, run, threads, texts=True) as contest:
-                    for setting in cells:
-                        workload = Workload(beam_size=TEXT_BEAM, texts=orders[setting.order])
-                        self._add_cell(setting, contest, workload)
-
     def _settings(self) -> list[Setting]:
         options = self.options
         return [
@@ -120,8 +95,8 @@ class Grid:
         self._progress.update(self._task, total=len(missing), completed=0)
         return missing
 
-    def _contest(self, name: str, run: Run, threads: int, *, texts: bool = False) -> closing[Contest]:
-        contenders, _ = self._lineup.contenders(name, run, threads, texts=texts)
+    def _contest(self, name: str, run: Run, threads: int) -> closing[Contest]:
+        contenders, _ = self._lineup.contenders(name, run, threads)
         prefix = f"{name}, {plural(threads, 'thread')}: opening"
         return closing(Contest(contenders, lambda system: self._describe(f"{prefix} {system}")))
 
@@ -135,7 +110,7 @@ class Grid:
             rounds=self.options.rounds,
             seconds=self.options.seconds,
             turn_seconds=TURN_SECONDS,
-            first_token=not workload.texts,
+            first_token=True,
             progress=lambda fraction: self._progress.update(self._task, completed=finished + fraction),
         )
         self.report.cells.append(Cell.of(setting, scores))
@@ -144,14 +119,14 @@ class Grid:
         if not self._progress.console.is_terminal:
             self._progress.console.print(label)
 
-    def _add_model(self, name: str, run: Run, compared: list[list[int]], length: int | None) -> None:
+    def _add_model(self, name: str, run: Run, compared: list[list[int]], length: int) -> None:
         """Measure and save what does not depend on the cell: size, start, memory, identical outputs.
 
         Args:
             name: name of the model.
             run: run of the model.
             compared: token ids of sentences whose outputs are compared.
-            length: tokens to decode for each sentence; ``None`` decodes up to the end token.
+            length: tokens to decode for each sentence.
         """
         if self.report.model(name) is not None:
             return
@@ -178,7 +153,7 @@ class Grid:
         self.report.write(self.options.results)
 
     def _compare_outputs(
-        self, name: str, run: Run, facts: dict[str, SystemFacts], sources: list[list[int]], length: int | None
+        self, name: str, run: Run, facts: dict[str, SystemFacts], sources: list[list[int]], length: int
     ) -> None:
         """Count outputs that are identical to the baseline's."""
         with self._contest(name, run, self.options.threads[0]) as contest:

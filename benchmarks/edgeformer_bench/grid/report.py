@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -16,27 +15,22 @@ from edgeformer_bench.rounds import Score
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.files import write_atomically
 
-Order = Literal["", "as given", "sorted by length"]
-"""Order in which the systems receive the sentences of a text; empty for random sources."""
-
 
 class Setting(msgspec.Struct, kw_only=True, frozen=True):
-    """One cell of the grid, or one setting for a text; independent of the system."""
+    """One cell of the grid, independent of the system."""
 
     model: str
-    """A preset with random weights, or the name of a run."""
+    """A preset with random weights."""
     threads: int
     """CPU threads per operator."""
     beam_size: int
     """Hypotheses kept; 1 is greedy."""
     batch: int
     """Sentences per call."""
-    source_length: int = 0
-    """Tokens of each source, end token included; 0 for text."""
-    target_length: int = 0
-    """Tokens decoded for each sentence; 0 for text."""
-    order: Order = ""
-    """Order of the text."""
+    source_length: int
+    """Tokens of each source, end token included."""
+    target_length: int
+    """Tokens decoded for each sentence."""
 
     @property
     def search(self) -> str:
@@ -46,8 +40,6 @@ class Setting(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def workload(self) -> str:
         """Describe the setting without model and threads."""
-        if self.order:
-            return f"{self.batch:,} sentences, {self.order}, {self.search}"
         return f"batch {self.batch}, {self.search}, {self.source_length} → {self.target_length} tokens"
 
 
@@ -82,10 +74,10 @@ class Cell(msgspec.Struct, kw_only=True):
         return cls(setting=setting, results=list(results.values()))
 
     def per_second(self, result: Result) -> float | None:
-        """Return target tokens per second, or sentences per second for text."""
+        """Return target tokens per second."""
         if result.timing is None:
             return None
-        return self.setting.batch * (self.setting.target_length or 1) / result.timing.median_ms * 1000
+        return self.setting.batch * self.setting.target_length / result.timing.median_ms * 1000
 
 
 class SystemFacts(msgspec.Struct, kw_only=True):
@@ -111,7 +103,7 @@ class Model(msgspec.Struct, kw_only=True):
     """Information about one model."""
 
     name: str
-    """A preset, or the name of a run."""
+    """A preset."""
     parameters: int
     """Number of trainable parameters; shared parameters count once."""
     compared: int

@@ -92,8 +92,8 @@ def _introduction(report: Report) -> list[str]:
 
 def _cell_table(cell: Cell) -> Rows:
     setting = cell.setting
-    unit = "sentences/s" if setting.order else "tokens/s"
-    columns = ("system", "median ms", "p25 ms", "p75 ms", "first token ms", "step ms", unit, "speed", "95 % interval")
+    times = ("median ms", "p25 ms", "p75 ms", "first token ms", "step ms")
+    columns = ("system", *times, "tokens/s", "speed", "95 % interval")
     rows = []
     for result in cell.results:
         timing = result.timing
