@@ -55,7 +55,7 @@ def traced(program: str, *arguments: Path, inject: Sequence[str] = (), calls: Se
     faults = [word for fault in inject for word in ("-e", f"inject={fault}")]
     with tempfile.TemporaryDirectory(prefix="edgeformer-strace-") as folder:
         output = Path(folder) / "trace"
-        strace = ["strace", "-f", "-y", "-qq", "-s", "1", "-o", output, "-e", f"trace={','.join(calls)}"]
+        strace = ["strace", "-f", "-y", "-qq", "-s", "1", "-o", str(output), "-e", f"trace={','.join(calls)}"]
         done = subprocess.run(
             [*strace, *faults, sys.executable, "-c", program, *arguments],
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},

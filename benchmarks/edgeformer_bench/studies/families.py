@@ -20,7 +20,7 @@ import numpy as np
 from edgeformer.markdown import markdown_table
 from edgeformer_bench.commands import Command, command_line, edgeformer, evaluate
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.cli.output import atomic_text, console, json_text, table
+from edgeformer_runtime.cli.output import atomic_text, console, json_text
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION, OnnxSession
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.machine import machine_summary
@@ -186,9 +186,9 @@ def main(out: Path, names: tuple[str, ...]) -> None:
         except EdgeformerError as error:
             result.problems.append(str(error))
 
-    cells = [result.cells for result in results.values()]
+    lines = markdown_table(COLUMNS, [result.cells for result in results.values()])
     with atomic_text(out / "families.md") as stream:
-        stream.writelines(f"{line}\n" for line in markdown_table(COLUMNS, cells))
+        stream.writelines(f"{line}\n" for line in lines)
     figures = {
         "machine": machine_summary(),
         "versions": {"onnxruntime": ENGINE_VERSION},
@@ -198,14 +198,8 @@ def main(out: Path, names: tuple[str, ...]) -> None:
     }
     with atomic_text(out / "families.json") as stream:
         stream.write(json_text(figures) + "\n")
-    title = "Held-out dates, times and numbers, greedy; one row and one thread"
-    rows = table(title, *map(_stacked, COLUMNS))
-    rows.show_lines = True
-    for row in cells:
-        rows.add_row(*map(_stacked, row))
-    console().print()
-    console().print(rows)
-    console().print(machine_summary())
+    console().print("\nHeld-out dates, times and numbers, greedy; one row and one thread\n")
+    console().print("\n".join([*lines, "", machine_summary()]))
     for name, result in results.items():
         for problem in result.problems:
             console().print(f"{name}: {problem}", style="red")
@@ -239,11 +233,6 @@ def step_ms(bundle: Path) -> dict[int, float]:
 def _growth(times: dict[int, float]) -> float:
     """Ratio of the time of a step at the last position to that at the first."""
     return times[POSITIONS[-1]] / times[POSITIONS[0]]
-
-
-def _stacked(cell: str) -> str:
-    """Stack values vertically, so that the table fits a terminal."""
-    return cell.replace(": ", ":\n").replace(" / ", "\n")
 
 
 if __name__ == "__main__":
