@@ -60,17 +60,17 @@ families: $(READY)
 	$(BIN)/python -m edgeformer_bench.studies.families --out $(FAMILIES)
 
 attack: $(READY)
-	$(BIN)/python -m tests.robustness.attack $(ATTACK_ARGS)
+	$(BIN)/python -m robustness.attack $(ATTACK_ARGS)
 	DAMAGED_MODELS=10000 $(BIN)/python -m pytest --slow -m slow tests/importers/test_damaged_models.py
 
 siege: $(READY)
-	$(BIN)/python -m tests.robustness.siege $(SIEGE_ARGS)
+	$(BIN)/python -m robustness.siege $(SIEGE_ARGS)
 
 mutants: $(READY)
-	$(BIN)/python -m tests.robustness.mutants $(MUTANTS_ARGS)
+	$(BIN)/python -m robustness.mutants $(MUTANTS_ARGS)
 
 soak: $(READY)
-	$(BIN)/python -m tests.robustness.soak $(SOAK_ARGS)
+	$(BIN)/python -m robustness.soak $(SOAK_ARGS)
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

@@ -14,8 +14,7 @@ from edgeformer.errors import ConfigError
 from edgeformer_bench.latency import BenchmarkOptions
 from edgeformer_bench.peers.base import Contender, PeerError
 from edgeformer_bench.peers.systems import PeerOptions, ours, peer
-from edgeformer_bench.rounds import Contest, Speed, Workload, speeds
-from edgeformer_bench.timer import Timing
+from edgeformer_bench.rounds import Contest, Result, Workload
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
@@ -36,25 +35,15 @@ class Against:
     """Python interpreters of peers that have an environment of their own; empty for the current one."""
 
 
-class SystemResult(msgspec.Struct, kw_only=True):
+class SystemResult(Result, kw_only=True):
     """One system of a comparison."""
 
-    system: str
-    """Its name."""
     version: str = ""
     """The engine and its version."""
-    variant: str = ""
-    """The fastest settings, if several were tried."""
-    timing: Timing | None = None
-    """Times of a call with one batch; ``None`` if the system failed."""
     sentences_per_second: float = 0.0
     """Number of sentences divided by the time of all calls."""
-    speed: Speed | None = None
-    """Speed relative to the reference; ``None`` if one of the two failed."""
     identical: int | None = None
     """Number of sentences with the same output as the first bundle's."""
-    error: str = ""
-    """Why the system could not be measured."""
 
 
 class Comparison(msgspec.Struct, kw_only=True):
@@ -116,7 +105,13 @@ def compare(
     with TemporaryDirectory() as work:
         contenders = ours(_names(bundles), threads, options.device, shortlist=options.shortlist)
         shortlist = bundle_shortlist(opened[0]) if options.shortlist and opened[0].manifest.shortlist else None
-        settings = PeerOptions(threads=threads, device=options.device, shortlist=shortlist, pythons=against.pythons)
+        settings = PeerOptions(
+            threads=threads,
+            device=options.device,
+            forms_batches=text_to_text and options.batch_size > 1,
+            shortlist=shortlist,
+            pythons=against.pythons,
+        )
         for done, name in enumerate(against.peers):
             assert against.run is not None
             progress("convert", done / len(against.peers))
@@ -151,29 +146,26 @@ def _measure(
     with closing(Contest(contenders)) as contest:
         scores = contest.run(workloads, rounds=rounds, progress=progress)
         outputs = [contest.outputs(workload) for workload in workloads]
-    speed, sentences = speeds(scores, reference), sum(len(workload.sources or workload.texts) for workload in workloads)
-    results = []
+    sentences = sum(len(workload.sources or workload.texts) for workload in workloads)
+    results = SystemResult.of(scores, reference)
     for contender in contenders:
-        error, score = contest.errors.get(contender.name, ""), scores[contender.name]
-        if error and contender.kind == "bundle":
-            raise PeerError(f"`{contender.name}` failed: {error}")
-        result = SystemResult(
-            system=contender.name,
-            version=contest.versions.get(contender.name, ""),
-            variant=score.variant if len(contender.specs) > 1 else "",
-            error=error,
+        name = contender.name
+        if error := contest.errors.get(name, ""):
+            if contender.kind == "bundle":
+                raise PeerError(f"`{name}` failed: {error}")
+            results[name] = SystemResult(system=name, version=contest.versions.get(name, ""), error=error)
+            continue
+        result = results[name]
+        result.version = contest.versions[name]
+        if len(contender.specs) == 1:
+            result.variant = ""
+        result.sentences_per_second = rounds * sentences / sum(scores[name].seconds)
+        result.identical = sum(
+            mine == first
+            for output in outputs
+            for mine, first in zip(output[name], output[contenders[0].name], strict=True)
         )
-        if not error:
-            result.timing = Timing.of(score.seconds)
-            result.speed = speed.get(contender.name)
-            result.sentences_per_second = rounds * sentences / sum(score.seconds)
-            result.identical = sum(
-                mine == first
-                for output in outputs
-                for mine, first in zip(output[contender.name], output[contenders[0].name], strict=True)
-            )
-        results.append(result)
-    return results
+    return [results[contender.name] for contender in contenders]
 
 
 def _workloads(sources: Sequence[Source], beam_size: int, batch_size: int, *, text_to_text: bool) -> Iterator[Workload]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-NEEDS = {"optimum": "Optimum", "marian": "pymarian"}
-"""Peers that may have an environment of their own, and the package that it must have."""
+from edgeformer_bench.peers.base import ENGINES
+
+NEEDS = {kind: engine.own_environment for kind, engine in ENGINES.items() if engine.own_environment}
 
 
 def peer_pythons(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from edgeformer.quality.bootstrap import median_interval
 from edgeformer_bench.peers.base import Contender, PeerError
 from edgeformer_bench.peers.process import PeerProcess
-from edgeformer_bench.timer import alternate_heats
+from edgeformer_bench.timer import Timing, alternate_heats
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.interval import Interval
 
@@ -81,6 +81,31 @@ class Speed(msgspec.Struct, kw_only=True, frozen=True):
     interval: Interval | None
     """Its confidence interval, by bootstrap over rounds and workloads; ``None`` for the system that others are compared
     with, and if there is only one round of one workload."""
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """A system's figures."""
+
+    system: str
+    """Its name."""
+    variant: str = ""
+    """The fastest settings, if several were tried."""
+    timing: Timing | None = None
+    """Times of a call; ``None`` if the system failed."""
+    speed: Speed | None = None
+    """Speed relative to the reference; ``None`` if one of the two failed."""
+    error: str = ""
+    """Why the system was not measured."""
+
+    @classmethod
+    def of(cls, scores: Mapping[str, Score], reference: str) -> dict[str, Self]:
+        """Create the results of a contest, by system; see :func:`speeds`."""
+        results, speed = {}, speeds(scores, reference)
+        for name, score in scores.items():
+            results[name] = cls(system=name, variant=score.variant, speed=speed.get(name), error=score.error)
+            if not score.error:
+                results[name].timing = Timing.of(score.seconds)
+        return results
 
 
 class Contest:

@@ -30,7 +30,7 @@ from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run
-from edgeformer_bench.peers import bergamot, marian_model
+from edgeformer_bench.peers import bergamot, bergamot_model, marian_model
 from edgeformer_bench.peers.base import PeerError, Spec
 from edgeformer_bench.peers.marian_model import marian_arrays, marian_config
 from edgeformer_bench.peers.own_loop import LoopPeer
@@ -140,7 +140,7 @@ def test_bergamots_own_integers_and_factors_are_written(imported: Callable[[str]
 def test_firefoxs_engine_translates_as_with_the_original_files(imported: Callable[[str], Run], tmp_path: Path) -> None:
     fxtranslate = pytest.importorskip("fxtranslate", reason="Firefox's engine is not installed")
     run = imported("bergamot")
-    bergamot.convert(run.path, tmp_path / "converted", "int8")
+    bergamot_model.convert_run(run, tmp_path / "converted", "int8")
     engine = bergamot.BergamotPeer(tmp_path / "converted")
     folder = run.path.parent / "model"
     vocabulary = next(folder.glob("vocab*")).read_bytes()
@@ -288,7 +288,7 @@ def test_options_that_marian_lacks_are_named(
 ) -> None:
     run = changed(imported("self-attention"), tmp_path / "run", **model)
     with pytest.raises(PeerError, match=message):
-        marian_model.convert_run(run, tmp_path / "model")
+        marian_model.convert_run(run, tmp_path / "model", "float32")
     assert not (tmp_path / "model").exists()
 
 
@@ -296,7 +296,7 @@ def test_options_that_marian_lacks_are_named(
 def test_models_that_are_not_marians_are_refused(variant: str, tmp_path: Path) -> None:
     run = factory.small_run(tmp_path / "run", variant, model={} if variant == "lstm" else {"positions": "table"})
     with pytest.raises(PeerError, match="Of our families" if variant == "lstm" else "`norm_epsilon`"):
-        marian_model.convert_run(run, tmp_path / "model")
+        marian_model.convert_run(run, tmp_path / "model", "float32")
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_other_formats_of_text_are_refused(
     run = changed(imported("ssru"), tmp_path / "run")
     run.update(text=msgspec.structs.replace(run.info.text, **text))
     with pytest.raises(PeerError, match=message):
-        marian_model.convert_run(Run.open(run.path), tmp_path / "model")
+        marian_model.convert_run(Run.open(run.path), tmp_path / "model", "float32")
 
 
 @pytest.mark.parametrize(
@@ -319,11 +319,11 @@ def test_models_that_are_not_bergamots_are_refused(
     name: str, message: str, imported: Callable[[str], Run], tmp_path: Path
 ) -> None:
     with pytest.raises(PeerError, match=message):
-        bergamot.convert(imported(name).path, tmp_path / "model", "int8")
+        bergamot_model.convert_run(imported(name), tmp_path / "model", "int8")
 
 
 def test_a_missing_marian_is_named_with_its_extra(imported: Callable[[str], Run], tmp_path: Path) -> None:
-    marian_model.convert_run(imported("ssru"), tmp_path / "model")
+    marian_model.convert_run(imported("ssru"), tmp_path / "model", "float32")
     spec = Spec(kind="marian", model=str(tmp_path / "model"))
     if find_spec("pymarian") is None:
         with pytest.raises(PeerError, match=r"`pymarian` is not installed: pip install 'edgeformer\[marian\]'"):

@@ -17,13 +17,12 @@ import torch
 
 from edgeformer.quality.translators import run_translator
 from edgeformer.train.run import Run
-from edgeformer_bench.bandwidth import Bandwidth, bandwidth_at, read_bandwidth
+from edgeformer_bench.grid.start import measure_start
 from edgeformer_bench.peers.base import Contender, Peer, PeerError, Spec, TextPeer
 from edgeformer_bench.peers.own_loop import LoopPeer
 from edgeformer_bench.peers.process import PeerProcess
 from edgeformer_bench.peers.systems import PeerOptions, ours, peer
 from edgeformer_bench.rounds import Contest, Workload
-from edgeformer_bench.start import measure_start
 from edgeformer_runtime.engine.integer_products import products_saturate
 from tests import factory
 
@@ -215,12 +214,3 @@ def test_a_start_takes_time_and_memory(small_bundle: Path, taught_run: Run) -> N
     assert run.bytes == taught_run.model_path.stat().st_size + taught_run.source_tokenizer_path.stat().st_size
     if start.peak_mb is not None and run.peak_mb is not None:
         assert run.peak_mb > start.peak_mb  # torch was not loaded for the bundle
-
-
-def test_bandwidth() -> None:
-    measured = read_bandwidth((1, 2), (100_000, 200_000), seconds=0.01)
-    assert [(one.threads, one.bytes) for one in measured] == [(1, 100_000), (1, 200_000), (2, 100_000), (2, 200_000)]
-    assert all(one.gigabytes_per_second > 0.1 and one.reduction for one in measured)
-    assert bandwidth_at(measured, 2, 10**9) == measured[3]
-    assert bandwidth_at(measured, 1, 120_000) == measured[0]
-    assert isinstance(measured[0], Bandwidth)

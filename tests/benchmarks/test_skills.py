@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from edgeformer.data.text import Pair
-from edgeformer_bench.quality import skills as module
-from edgeformer_bench.quality.skills import Skill, skills
+from edgeformer_bench.studies import skills as module
+from edgeformer_bench.studies.skills import Skill, skills
 
 
 @dataclass

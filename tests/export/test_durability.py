@@ -13,9 +13,9 @@ import pytest
 
 from edgeformer_export.writer import ExportError, atomic_folder, require_free
 from edgeformer_runtime.bundle.open import open_bundle
+from robustness.strace import Trace, strace_problem, traced
+from robustness.writing import BUNDLE as OVERWRITE
 from tests.bundles import BUNDLE_FILES, copy_of, edit_manifest
-from tests.robustness.strace import Trace, strace_problem, traced
-from tests.robustness.writing import BUNDLE as OVERWRITE
 
 CALLS = ("mkdir", "flock", "fsync", "renameat2", "rename", "unlinkat", "unlink", "rmdir")
 """System calls that change names, or wait for the disk."""

@@ -26,14 +26,14 @@ from safetensors.torch import load_file
 
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
+from robustness import mutations
+from robustness.outcomes import Outcome, Result
+from robustness.worker import guarded, measured
 from tests.importers import hugging_face_models, test_argos, test_opus_bpe
 from tests.importers.bergamot_models import bergamot_files
 from tests.importers.marian_models import MARIAN
 from tests.importers.test_bergamot import VOCABULARY, shortlist
 from tests.importers.test_hugging_face_vocabularies import saved_again
-from tests.robustness import mutations
-from tests.robustness.outcomes import Outcome, Result
-from tests.robustness.worker import guarded, measured
 
 if not sys.platform.startswith("linux"):
     pytest.skip("limits memory as only Linux can", allow_module_level=True)

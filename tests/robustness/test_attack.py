@@ -16,13 +16,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgeformer_runtime.errors import BundleError
-from tests.robustness import attack, mutations, pool
-from tests.robustness.files import FILES, Bundles, Case
-from tests.robustness.outcomes import Outcome
-from tests.robustness.outcomes import Result as CaseResult
-from tests.robustness.report import replace_region
-from tests.robustness.texts import TEXT_ATTACK, hostile_text
-from tests.robustness.worker import MIB, guarded, measured
+from robustness import attack, mutations, pool
+from robustness.files import FILES, Bundles, Case
+from robustness.outcomes import Outcome
+from robustness.outcomes import Result as CaseResult
+from robustness.texts import TEXT_ATTACK, hostile_text
+from robustness.worker import MIB, guarded, measured
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux only")
 
@@ -92,21 +91,10 @@ def test_a_few_cases_of_an_attack(tmp_path: Path, names: tuple[str, ...]) -> Non
 
 def test_a_defect_fails_and_says_how_to_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attack, "results", lambda cases, **_: ((case, _result(case)) for case in cases))
-    page = tmp_path / "page.md"
-    page.write_text(f"a\n{_mark('begin')}\nold\n{_mark('end')}\nb\n", encoding="utf-8")
     arguments = ("--only", "decoder", "--mutations", "3", "--out", tmp_path)
-    result = run(*arguments, "--seed", "5", "--write", page, code=1)
+    result = run(*arguments, "--seed", "5", code=1)
     assert "DEFECT decoder:2: crash; see it with --case decoder:2 --seed 5\nSIGSEGV" in result.stderr
-    row = "| `decoder.onnx` | 3 | 2 | 0 | 0 | 1 | 7 |"
-    assert row in result.stdout
-    text = page.read_text(encoding="utf-8")
-    assert row in text
-    assert "old" not in text
-    assert text.startswith("a\n<!--")
-    assert text.endswith("-->\nb\n")
-    assert "give the same" in run(*arguments, "--resume", code=1).stderr
-    monkeypatch.setattr(attack, "results", None)  # nothing is left to do
-    assert row in run(*arguments, "--seed", "5", "--resume", code=1).stdout
+    assert "| `decoder.onnx` | 3 | 2 | 0 | 0 | 1 | 7 |" in result.stdout
 
 
 def _result(case: Case) -> CaseResult:
@@ -114,16 +102,12 @@ def _result(case: Case) -> CaseResult:
     return CaseResult(outcome, "SIGSEGV" if case.number == 2 else "", 7.0)
 
 
-def _mark(which: str) -> str:
-    return f"<!-- made by `make attack`: {which} -->"
-
-
 def test_an_interruption_is_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(attack, "results", interrupted)
-    assert "continue with --resume" in run("--only", "decoder", "--out", tmp_path, code=130).stderr
+    assert "continue with --only" in run("--only", "decoder", "--out", tmp_path, code=130).stderr
 
 
 def test_a_case_is_the_same_again_and_is_kept(tmp_path: Path) -> None:
@@ -168,11 +152,3 @@ def test_hostile_texts_have_what_they_should() -> None:
         assert piece in together
     assert any("\ud800" <= char < "\ue000" for char in together)
     assert sum(len(text) > 2**20 - 10 for text in texts) == 2
-
-
-def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("text", encoding="utf-8")
-    with pytest.raises(Exception, match="lacks the lines `<!-- made by `make attack`: begin -->`"):
-        replace_region(page, "attack", ["x"])
-    assert page.read_text(encoding="utf-8") == "text"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgeformer_runtime.serve.service import Service
-from tests.robustness.fuzz import fuzz
+from robustness.fuzz import fuzz
 from tests.runtime.serve.http import Client, serving
 from tests.store import COMMITTED
 

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from tests.robustness import soak
-from tests.robustness.soak import Sample, Stage
+from robustness import soak
+from robustness.soak import Sample, Stage
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read on Linux only")
 
@@ -28,13 +28,13 @@ def test_a_short_run(tmp_path: Path) -> None:
     assert report == json.loads((tmp_path / "soak.json").read_bytes())
     assert [stage["done"] >= least for stage, least in zip(report["stages"], (300, 4, 8), strict=True)] == [True] * 3
     for stage in report["stages"]:
-        assert len({entry["descriptors"] for entry in stage["samples"]}) == 1
+        assert len({entry["files"] for entry in stage["samples"]}) == 1
         assert all(entry["allocated_mib"] > 1 for entry in stage["samples"])
 
 
 def steady(**changes: Callable[[int], float]) -> Stage:
     """A stage in which only the given figures change, by the number of the sample."""
-    figures = {"memory_mib": 100.0, "allocated_mib": 20.0, "descriptors": 6, "threads": 9}
+    figures = {"memory_mib": 100.0, "allocated_mib": 20.0, "files": 6, "threads": 9}
     samples = [
         Sample(**{name: changes[name](number) if name in changes else value for name, value in figures.items()})  # type: ignore[arg-type]  # as the fields are
         for number in range(200)
@@ -52,10 +52,10 @@ def test_a_steady_process_has_no_problem() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"memory_mib": lambda number: 100 + 0.5 * number}, "work: resident memory grew from 129.8 to 189.8 MiB"),
-        ({"allocated_mib": lambda number: 20 + 0.02 * number}, "work: allocated memory grew from 21.2 to 23.6 MiB"),
-        ({"descriptors": lambda number: 6 + number // 100}, "work: open files grew from 6 to 7"),
-        ({"threads": lambda number: 9 + number // 150}, "work: threads grew from 9 to 10"),
+        ({"memory_mib": lambda number: 100 + 0.5 * number}, "work: resident memory, MiB, grew from 129.8 to 189.8"),
+        ({"allocated_mib": lambda number: 20 + 0.02 * number}, "work: allocated memory, MiB, grew from 21.2 to 23.6"),
+        ({"files": lambda number: 6 + number // 100}, "work: open files grew from 6.0 to 7.0"),
+        ({"threads": lambda number: 9 + number // 150}, "work: threads grew from 9.0 to 10.0"),
     ],
 )
 def test_growth_is_reported(change: dict[str, Callable[[int], float]], problem: str) -> None:
@@ -86,7 +86,7 @@ def test_a_planted_leak_is_reported(kind: str) -> None:
         ended.set()
         for descriptor in files:
             os.close(descriptor)
-    assert [problem.partition(" grew")[0] for problem in stage.problems if kind in problem] == [f"leaking: {kind}"]
+    assert [problem for problem in stage.problems if problem.startswith(f"leaking: {kind}")]
 
 
 def test_an_error_of_a_thread_ends_the_run() -> None:

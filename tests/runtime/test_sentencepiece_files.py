@@ -24,8 +24,8 @@ from edgeformer_runtime.tokenizer.charsmap import EMPTY, Charsmap
 from edgeformer_runtime.tokenizer.normalizer import Spaces
 from edgeformer_runtime.tokenizer.sentencepiece_file import decoder, normalizer
 from edgeformer_runtime.translator import Translator
+from robustness.mutations import mutated
 from tests.bundles import copy_of, rehash
-from tests.robustness.mutations import mutated
 from tests.runtime.test_mutated_bundles import CHANGES, FEW, MANY
 
 Tree = dict[str, Any]

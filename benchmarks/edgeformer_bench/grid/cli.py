@@ -11,17 +11,14 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from edgeformer.data.text import read_lines
 from edgeformer.errors import ConfigError
-from edgeformer.train.run import Run, library_versions
-from edgeformer_bench.bandwidth import read_bandwidth
+from edgeformer.train.run import library_versions
 from edgeformer_bench.commands import Command, command_line
 from edgeformer_bench.grid.measure import Grid
 from edgeformer_bench.grid.models import PRECISIONS
 from edgeformer_bench.grid.options import LENGTHS, OURS, PRESETS, SLOW, THREADS, WORKLOADS, GridOptions
-from edgeformer_bench.grid.page import write_page
 from edgeformer_bench.grid.report import Report, resumed
-from edgeformer_bench.grid.tables import problems, tables
+from edgeformer_bench.grid.tables import problems, tables, write_page
 from edgeformer_bench.options import peer_pythons
 from edgeformer_bench.peers.base import OF_IMPORTED_MODELS, PEERS
 from edgeformer_runtime.cli.output import console, plural, table
@@ -54,12 +51,6 @@ def _several(name: str, field: str, kind: click.ParamType[Any], text: str) -> Ca
 @click.option(
     "--full", is_flag=True, help="All presets and systems, lengths 10, 20 and 60, 1 and 2 threads. Takes hours."
 )
-@click.option("--grid/--no-grid", default=True, show_default=True, help="Measure the presets.")
-@click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Trained run to measure with --source.")
-@click.option("--source", type=click.Path(path_type=Path), help="Text to translate, one sentence per line.")
-@click.option(
-    "--limit", default=1000, show_default=True, type=click.IntRange(1), help="Maximum number of sentences of --source."
-)
 @click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Measured rounds per cell.")
 @click.option(
     "--seconds", default=40.0, show_default=True, help="Time limit per cell; at least three rounds are measured."
@@ -76,39 +67,20 @@ def _several(name: str, field: str, kind: click.ParamType[Any], text: str) -> Ca
 )
 @peer_pythons
 @click.option("--resume", is_flag=True, help="Continue the measurements in OUT instead of starting over.")
-def main(
-    out: Path,
-    full: bool,
-    grid: bool,
-    run_folder: Path | None,
-    source: Path | None,
-    limit: int,
-    resume: bool,
-    **choices: Any,
-) -> None:
+def main(out: Path, full: bool, resume: bool, **choices: Any) -> None:
     """Compare edgeformer with its peers: the same weights, tokens and threads, in one run.
 
     Every system runs in a process of its own, and all do the same work in alternating rounds; times are medians.
-    Presets have random weights, and every output has the given length. With --run and --source, a trained model is
-    measured from text to text as well.
+    Presets have random weights, and every output has the given length; for a trained model, see `edgeformer bench`.
 
-    Writes OUT/bench.json, saved after each cell, and OUT/bench.md with figures.
+    Writes OUT/bench.json, saved after each cell, and OUT/bench.md.
     """
-    if (run_folder is None) != (source is None):
-        raise click.UsageError("--run and --source belong together.")
     options = _options(out, full, **choices)
     report = _report(options, resume=resume)
     columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
     columns += [TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn()]
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=1) as progress:
-        measured = Grid(report, options, progress)
-        if grid:
-            measured.presets()
-        if run_folder is not None and source is not None:
-            texts = [text for text in read_lines(source)[:limit] if text.strip()]
-            if not texts:
-                raise ConfigError(f"`{source}` has no sentence to translate.")
-            measured.text(Run.open(run_folder.absolute()), texts)
+        Grid(report, options, progress).measure()
     page = options.results.with_suffix(".md")
     write_page(report, page)
     _print(report)
@@ -133,7 +105,7 @@ def _options(out: Path, full: bool, **choices: Any) -> GridOptions:
 
 
 def _report(options: GridOptions, *, resume: bool) -> Report:
-    """Create a report, or load the one to resume, with the machine's bandwidth."""
+    """Create a report, or load the one to resume."""
     report = Report(
         machine=machine_summary(),
         versions=library_versions("onnxruntime", "ctranslate2"),
@@ -142,11 +114,8 @@ def _report(options: GridOptions, *, resume: bool) -> Report:
         commands=[command_line()],
     )
     if resume:
-        report = resumed(options.results, report)
-    else:
-        _clear(options.work)
-    if not report.bandwidth:
-        report.bandwidth = read_bandwidth(sorted({1, *options.threads}))
+        return resumed(options.results, report)
+    _clear(options.work)
     return report
 
 

@@ -8,13 +8,10 @@ from pathlib import Path
 from edgeformer.train.run import Run
 from edgeformer_bench.grid.models import PRECISIONS, random_run
 from edgeformer_bench.grid.options import OURS, GridOptions
-from edgeformer_bench.peers.base import OF_IMPORTED_MODELS, Contender, PeerError
+from edgeformer_bench.peers.base import Contender, PeerError
 from edgeformer_bench.peers.systems import PeerOptions, ours, peer
 from edgeformer_export.export import export_run
 from edgeformer_runtime.errors import EdgeformerError
-
-TEXT_PEERS = ("ctranslate2", "torch", *OF_IMPORTED_MODELS)
-"""Peers that translate text to text."""
 
 
 class Lineup:
@@ -27,7 +24,7 @@ class Lineup:
 
     def __init__(self, options: GridOptions, report: Callable[[str], None]) -> None:
         self._options, self._report = options, report
-        self._known: dict[tuple[str, int, bool], tuple[list[Contender], dict[str, str]]] = {}
+        self._known: dict[tuple[str, int], tuple[list[Contender], dict[str, str]]] = {}
 
     def folder(self, name: str) -> Path:
         """Return the folder of a model's files."""
@@ -43,23 +40,20 @@ class Lineup:
         self._report(f"{preset}: making random weights")
         return Run.open(path) if path.exists() else random_run(path, preset, self._options.vocab_size)
 
-    def contenders(
-        self, name: str, run: Run, threads: int, *, texts: bool = False
-    ) -> tuple[list[Contender], dict[str, str]]:
+    def contenders(self, name: str, run: Run, threads: int) -> tuple[list[Contender], dict[str, str]]:
         """Return contenders, and the reasons why other systems cannot take part.
 
         Args:
             name: name of the model.
             run: run of the model.
             threads: CPU threads per operator.
-            texts: include only systems that translate text to text.
         """
-        key = name, threads, texts
+        key = name, threads
         if key not in self._known:
             contenders, errors = self._bundles(name, run, threads) if OURS in self._options.systems else ([], {})
-            settings = PeerOptions(threads=threads, forms_batches=texts, pythons=self._options.pythons)
+            settings = PeerOptions(threads=threads, pythons=self._options.pythons)
             for system in self._options.systems:
-                if system != OURS and (not texts or system in TEXT_PEERS):
+                if system != OURS:
                     self._report(f"{name}: converting for {system}")
                     try:
                         contenders += peer(system, run.path, self.folder(name), settings)

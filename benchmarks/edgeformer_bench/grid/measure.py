@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 from rich.progress import Progress
 
 from edgeformer.train.run import Run
 from edgeformer_bench.grid.lineup import Lineup
-from edgeformer_bench.grid.models import step_bytes
 from edgeformer_bench.grid.options import WORKLOADS, GridOptions
-from edgeformer_bench.grid.report import Cell, Model, Order, Report, Setting, SystemFacts
-from edgeformer_bench.peers.base import Contender, PeerError
+from edgeformer_bench.grid.report import Cell, Model, Report, Setting, SystemFacts
+from edgeformer_bench.grid.start import measure_start
+from edgeformer_bench.peers.base import PeerError
 from edgeformer_bench.rounds import Contest, Workload, random_sources
-from edgeformer_bench.start import measure_start
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.cli.output import plural
 
@@ -27,11 +25,8 @@ EXPANSION = 1.5
 COMPARED = 8
 """Number of random sentences whose outputs are compared before anything is timed."""
 COMPARED_LENGTH = 20
-COMPARED_TEXTS = 64
-"""Number of sentences of a text whose outputs are compared."""
 TURN_SECONDS = 0.05
 """A turn repeats short calls until this many seconds have passed."""
-TEXT_BEAM = 4
 SEARCHES = {"greedy": 1, "beam 4": 4}
 BASELINE = "edgeformer fp32"
 """The system that outputs are compared with."""
@@ -52,8 +47,8 @@ class Grid:
         self._task = progress.add_task("")
         self._lineup = Lineup(options, self._describe)
 
-    def presets(self) -> None:
-        """Measure the presets."""
+    def measure(self) -> None:
+        """Measure what is missing in the report."""
         options = self.options
         missing = self._missing(self._settings())
         random = np.random.default_rng(1)
@@ -78,28 +73,6 @@ class Grid:
                             )
                             self._add_cell(setting, contest, workload)
 
-    def text(self, run: Run, texts: Sequence[str]) -> None:
-        """Measure a trained run from text to text."""
-        name = run.path.name
-        orders: dict[Order, Sequence[str]] = {"as given": texts, "sorted by length": sorted(texts, key=len)}
-        settings = [
-            Setting(model=name, threads=threads, beam_size=TEXT_BEAM, batch=len(texts), order=order)
-            for threads in self.options.threads
-            for order in orders
-        ]
-        missing = self._missing(settings)
-        if missing or self.report.model(name) is None:
-            chosen = texts[:: max(1, len(texts) // COMPARED_TEXTS)]
-            compared = run.source_tokenizer.encode_batch(chosen, special_tokens=True)
-            self._add_model(name, run, compared, None)
-        for threads in self.options.threads:
-            cells = [setting for setting in missing if setting.threads == threads]
-            if cells:
-                with self._contest(name, run, threads, texts=True) as contest:
-                    for setting in cells:
-                        workload = Workload(beam_size=TEXT_BEAM, texts=orders[setting.order])
-                        self._add_cell(setting, contest, workload)
-
     def _settings(self) -> list[Setting]:
         options = self.options
         return [
@@ -122,8 +95,8 @@ class Grid:
         self._progress.update(self._task, total=len(missing), completed=0)
         return missing
 
-    def _contest(self, name: str, run: Run, threads: int, *, texts: bool = False) -> closing[Contest]:
-        contenders, _ = self._lineup.contenders(name, run, threads, texts=texts)
+    def _contest(self, name: str, run: Run, threads: int) -> closing[Contest]:
+        contenders, _ = self._lineup.contenders(name, run, threads)
         prefix = f"{name}, {plural(threads, 'thread')}: opening"
         return closing(Contest(contenders, lambda system: self._describe(f"{prefix} {system}")))
 
@@ -137,7 +110,7 @@ class Grid:
             rounds=self.options.rounds,
             seconds=self.options.seconds,
             turn_seconds=TURN_SECONDS,
-            first_token=not workload.texts,
+            first_token=True,
             progress=lambda fraction: self._progress.update(self._task, completed=finished + fraction),
         )
         self.report.cells.append(Cell.of(setting, scores))
@@ -146,14 +119,14 @@ class Grid:
         if not self._progress.console.is_terminal:
             self._progress.console.print(label)
 
-    def _add_model(self, name: str, run: Run, compared: list[list[int]], length: int | None) -> None:
+    def _add_model(self, name: str, run: Run, compared: list[list[int]], length: int) -> None:
         """Measure and save what does not depend on the cell: size, start, memory, identical outputs.
 
         Args:
             name: name of the model.
             run: run of the model.
             compared: token ids of sentences whose outputs are compared.
-            length: tokens to decode for each sentence; ``None`` decodes up to the end token.
+            length: tokens to decode for each sentence.
         """
         if self.report.model(name) is not None:
             return
@@ -168,7 +141,10 @@ class Grid:
         for contender in contenders:
             if not facts[contender.name].error:
                 self._describe(f"{name}: starting {contender.name}")
-                self._measure_start(name, contender, facts[contender.name], first)
+                try:
+                    facts[contender.name].start = measure_start(contender.specs[0], first, self.options.starts)
+                except PeerError as error:
+                    facts[contender.name].error = str(error)
         parameters = sum(parameter.numel() for parameter in run.load_model().parameters())
         systems = list(facts.values())
         self.report.models.append(
@@ -177,7 +153,7 @@ class Grid:
         self.report.write(self.options.results)
 
     def _compare_outputs(
-        self, name: str, run: Run, facts: dict[str, SystemFacts], sources: list[list[int]], length: int | None
+        self, name: str, run: Run, facts: dict[str, SystemFacts], sources: list[list[int]], length: int
     ) -> None:
         """Count outputs that are identical to the baseline's."""
         with self._contest(name, run, self.options.threads[0]) as contest:
@@ -191,17 +167,6 @@ class Grid:
                         facts[system].identical[search] = same
             for system, error in contest.errors.items():
                 facts[system].error = error
-
-    def _measure_start(self, name: str, contender: Contender, facts: SystemFacts, workload: Workload) -> None:
-        try:
-            facts.start = measure_start(contender.specs[0], workload, self.options.starts)
-        except PeerError as error:
-            facts.error = str(error)
-        fp32 = self._lineup.bundle(name, "fp32")
-        if contender.kind == "bundle":
-            facts.step_bytes = step_bytes(Path(contender.specs[0].model))
-        elif "fp32" in self.options.precisions:
-            facts.step_bytes = step_bytes(fp32) // (4 if contender.weights == "int8" else 1)
 
     def _describe(self, text: str) -> None:
         self._progress.update(self._task, description=text)

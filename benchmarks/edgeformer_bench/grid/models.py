@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-import onnx
 import tokenizers
 import torch
 
@@ -19,7 +16,6 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run, RunInfo
 from edgeformer_runtime.bundle.manifest import Precision, SpecialTokens
-from edgeformer_runtime.contract import DECODER_FILE
 
 PRECISIONS: tuple[Precision, ...] = tuple(name for name in get_args(Precision) if name != "fp16")
 """Precisions that run on the CPU."""
@@ -81,31 +77,3 @@ def filled(tokenizer: tokenizers.Tokenizer, vocab_size: int) -> tokenizers.Token
     vocabulary = tree["model"]["vocab"]
     vocabulary |= {f"<unused {index}>": index for index in range(len(vocabulary), vocab_size)}
     return tokenizers.Tokenizer.from_str(json.dumps(tree))
-
-
-def step_bytes(bundle: Path) -> int:
-    """Compute the bytes of weights that a decoder step reads, excluding tables from which it gathers a row."""
-    model = onnx.load(bundle / DECODER_FILE, load_external_data=False)
-    graphs = list(_graphs(model.graph))
-    read = {
-        name for graph in graphs for node in graph.node if not node.op_type.startswith("Gather") for name in node.input
-    }
-    return sum(
-        _nbytes(tensor) for graph in graphs for tensor in graph.initializer if tensor.name in read and tensor.dims
-    )
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _graphs(attribute.g)
-
-
-def _nbytes(tensor: onnx.TensorProto) -> int:
-    count: int = math.prod(tensor.dims)
-    if tensor.data_type in {onnx.TensorProto.INT4, onnx.TensorProto.UINT4}:
-        return math.ceil(count / 2)
-    itemsize: int = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return count * itemsize

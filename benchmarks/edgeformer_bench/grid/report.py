@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from edgeformer.errors import ConfigError
-from edgeformer_bench.bandwidth import Bandwidth
+from edgeformer_bench import rounds
+from edgeformer_bench.grid.start import Start
 from edgeformer_bench.peers.base import Kind, Weights
 from edgeformer_bench.peers.systems import REFERENCE
-from edgeformer_bench.rounds import Score, Speed, speeds
-from edgeformer_bench.start import Start
+from edgeformer_bench.rounds import Score
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.files import write_atomically
 
-Order = Literal["", "as given", "sorted by length"]
-"""Order in which the systems receive the sentences of a text; empty for random sources."""
-
 
 class Setting(msgspec.Struct, kw_only=True, frozen=True):
-    """One cell of the grid, or one setting for a text; independent of the system."""
+    """One cell of the grid, independent of the system."""
 
     model: str
-    """A preset with random weights, or the name of a run."""
+    """A preset with random weights."""
     threads: int
     """CPU threads per operator."""
     beam_size: int
     """Hypotheses kept; 1 is greedy."""
     batch: int
     """Sentences per call."""
-    source_length: int = 0
-    """Tokens of each source, end token included; 0 for text."""
-    target_length: int = 0
-    """Tokens decoded for each sentence; 0 for text."""
-    order: Order = ""
-    """Order of the text."""
+    source_length: int
+    """Tokens of each source, end token included."""
+    target_length: int
+    """Tokens decoded for each sentence."""
 
     @property
     def search(self) -> str:
@@ -46,26 +40,14 @@ class Setting(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def workload(self) -> str:
         """Describe the setting without model and threads."""
-        if self.order:
-            return f"{self.batch:,} sentences, {self.order}, {self.search}"
         return f"batch {self.batch}, {self.search}, {self.source_length} → {self.target_length} tokens"
 
 
-class Result(msgspec.Struct, kw_only=True):
-    """One system in one cell."""
+class Result(rounds.Result, kw_only=True):
+    """One system in one cell, with speeds relative to :data:`~edgeformer_bench.peers.systems.REFERENCE`."""
 
-    system: str
-    """Its name."""
-    timing: Timing | None = None
-    """Times of a call; ``None`` if the system failed."""
     first_token_ms: float | None = None
     """Median time of a call that decodes one token: the encoder and one step."""
-    speed: Speed | None = None
-    """Speed relative to :data:`~edgeformer_bench.peers.systems.REFERENCE`; ``None`` if one of the two failed."""
-    variant: str = ""
-    """The fastest settings, if several were tried."""
-    error: str = ""
-    """Why the system was not measured."""
 
     def step_ms(self, target_length: int) -> float | None:
         """Compute the mean time of a step after the first, from calls that decode ``target_length`` tokens."""
@@ -85,22 +67,17 @@ class Cell(msgspec.Struct, kw_only=True):
     @classmethod
     def of(cls, setting: Setting, scores: dict[str, Score]) -> Cell:
         """Create the cell from the scores of a contest."""
-        results, speed = [], speeds(scores, REFERENCE)
+        results = Result.of(scores, REFERENCE)
         for name, score in scores.items():
-            result = Result(system=name, variant=score.variant, error=score.error)
-            if not score.error:
-                result.timing = Timing.of(score.seconds)
-                result.speed = speed.get(name)
-                if score.first_seconds:
-                    result.first_token_ms = Timing.of(score.first_seconds).median_ms
-            results.append(result)
-        return cls(setting=setting, results=results)
+            if score.first_seconds:
+                results[name].first_token_ms = Timing.of(score.first_seconds).median_ms
+        return cls(setting=setting, results=list(results.values()))
 
     def per_second(self, result: Result) -> float | None:
-        """Return target tokens per second, or sentences per second for text."""
+        """Return target tokens per second."""
         if result.timing is None:
             return None
-        return self.setting.batch * (self.setting.target_length or 1) / result.timing.median_ms * 1000
+        return self.setting.batch * self.setting.target_length / result.timing.median_ms * 1000
 
 
 class SystemFacts(msgspec.Struct, kw_only=True):
@@ -116,8 +93,6 @@ class SystemFacts(msgspec.Struct, kw_only=True):
     """The engine and its version."""
     start: Start | None = None
     """Measurements of a fresh process up to its first translation."""
-    step_bytes: int = 0
-    """Bytes of weights that a decoder step reads."""
     identical: dict[str, int] = {}
     """Number of sentences with the same output as the baseline's, by search."""
     error: str = ""
@@ -128,7 +103,7 @@ class Model(msgspec.Struct, kw_only=True):
     """Information about one model."""
 
     name: str
-    """A preset, or the name of a run."""
+    """A preset."""
     parameters: int
     """Number of trainable parameters; shared parameters count once."""
     compared: int
@@ -152,8 +127,6 @@ class Report(msgspec.Struct, kw_only=True):
     """Vocabulary size of the models with random weights."""
     commands: list[str] = []
     """Commands that produced the report, oldest first."""
-    bandwidth: list[Bandwidth] = []
-    """Memory read bandwidth of this machine."""
     models: list[Model] = []
     """Models measured so far."""
     cells: list[Cell] = []

@@ -1,14 +1,17 @@
-"""Tables of a grid, for the terminal and for Markdown."""
+"""Tables of a grid, for the terminal and for a page in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from edgeformer_bench.bandwidth import bandwidth_at
+from edgeformer.markdown import markdown_table
 from edgeformer_bench.grid.report import Cell, Model, Report
+from edgeformer_bench.peers.systems import REFERENCE
 from edgeformer_bench.rounds import speed_cells
 from edgeformer_runtime.cli.output import plural
+from edgeformer_runtime.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -29,19 +32,9 @@ def tables(report: Report) -> Iterator[Rows]:
         yield _cell_table(cell)
     for model in report.models:
         yield _model_table(model)
-    for model in report.models:
-        memory = _memory_table(report, model)
-        if memory.rows:
-            yield memory
     engines = {facts.system: facts.version for model in report.models for facts in model.systems if facts.version}
     if engines:
         yield Rows("Engines", ("system", "engine"), list(engines.items()))
-    if report.bandwidth:
-        rows = [
-            (f"{entry.threads}", f"{entry.bytes / 1e6:.0f}", f"{entry.gigabytes_per_second:.1f}", entry.reduction)
-            for entry in report.bandwidth
-        ]
-        yield Rows("Memory bandwidth", ("threads", "MB", "GB/s", "fastest reduction"), rows)
 
 
 def problems(report: Report) -> list[str]:
@@ -68,10 +61,39 @@ def problems(report: Report) -> list[str]:
     return lines
 
 
+def write_page(report: Report, path: Path) -> None:
+    """Write a grid's report as a page in Markdown."""
+    lines = _introduction(report)
+    for table in tables(report):
+        lines += [f"## {table.title}", "", *markdown_table(table.columns, table.rows), ""]
+    write_atomically(path, "\n".join(lines).encode())
+
+
+def _introduction(report: Report) -> list[str]:
+    lines = [
+        "# edgeformer and its peers",
+        "",
+        f"{report.machine}. {', '.join(f'{name} {version}' for name, version in report.versions.items())}.",
+        "",
+        "All systems have the same weights and decode the same sources with the same number of threads. They take "
+        "turns in one run, each in a process of its own; times are medians. Presets have random weights and "
+        f"{report.vocab_size:,} tokens; every output has the given length. Speeds are relative to {REFERENCE}: medians "
+        "of the ratios of times in the same round, with 95 % confidence intervals by bootstrap.",
+        "",
+        "```sh",
+        *report.commands,
+        "```",
+        "",
+    ]
+    if notes := problems(report):
+        lines += [*(f"- {note}" for note in notes), ""]
+    return lines
+
+
 def _cell_table(cell: Cell) -> Rows:
     setting = cell.setting
-    unit = "sentences/s" if setting.order else "tokens/s"
-    columns = ("system", "median ms", "p25 ms", "p75 ms", "first token ms", "step ms", unit, "speed", "95 % interval")
+    times = ("median ms", "p25 ms", "p75 ms", "first token ms", "step ms")
+    columns = ("system", *times, "tokens/s", "speed", "95 % interval")
     rows = []
     for result in cell.results:
         timing = result.timing
@@ -113,38 +135,6 @@ def _model_table(model: Model) -> Rows:
     )
     columns = ("system", "files MB", "start s", "peak MB", *(f"identical, {search}" for search in searches))
     return Rows(title, columns, rows)
-
-
-def _memory_table(report: Report, model: Model) -> Rows:
-    """Compare the bandwidth reached by a step of one row with that of the machine."""
-    rows = []
-    sizes = {facts.system: facts.step_bytes for facts in model.systems}
-    measured = {entry.threads for entry in report.bandwidth}
-    for cell in report.cells:
-        setting = cell.setting
-        if setting.model != model.name or setting.batch * setting.beam_size > 1 or setting.threads not in measured:
-            continue
-        for result in cell.results:
-            step, size = result.step_ms(setting.target_length), sizes.get(result.system, 0)
-            if step is None or not size or step <= 0:
-                continue
-            reached = size / step / 1e6
-            limit = bandwidth_at(report.bandwidth, setting.threads, size).gigabytes_per_second
-            rows.append(
-                (
-                    result.system,
-                    f"{setting.source_length}",
-                    f"{setting.target_length}",
-                    f"{setting.threads}",
-                    f"{size / 1e6:.1f}",
-                    f"{step:.3f}",
-                    f"{reached:.1f}",
-                    f"{limit:.1f}",
-                    f"{100 * reached / limit:.0f}",
-                )
-            )
-    columns = ("system", "source", "target", "threads", "weights MB", "step ms", "GB/s", "limit GB/s", "share %")
-    return Rows(f"{model.name}: weights that a step of one row reads, and the machine's limit", columns, rows)
 
 
 def _number(value: float | None, digits: int) -> str:

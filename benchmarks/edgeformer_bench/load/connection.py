@@ -23,6 +23,11 @@ class Answer(NamedTuple):
     can_retry: bool
     """Whether it has ``Retry-After``."""
 
+    @property
+    def outcome(self) -> str:
+        """The status; or, of a refusal that does not say when to try again, that."""
+        return "503 without Retry-After" if self.status == 503 and not self.can_retry else str(self.status)
+
 
 class NoAnswerError(Exception):
     """A connection ended before there was a complete answer.
@@ -36,16 +41,12 @@ class NoAnswerError(Exception):
         self.is_refusal = is_refusal
 
 
-class Connection(asyncio.Protocol):
+class Connection:
     """A connection to a server. Use :meth:`open`."""
 
-    def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Answer] | None = None
-        self._buffer = b""
-        self._is_open = True
-        self.used = time.monotonic()
-        """When it last had something to do."""
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._keeps, self._used = True, time.monotonic()
 
     @classmethod
     async def open(cls, port: int) -> Self:
@@ -54,65 +55,42 @@ class Connection(asyncio.Protocol):
         Raises:
             OSError: nobody listens there.
         """
-        _, connection = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
-        return connection
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     @property
     def is_usable(self) -> bool:
         """Whether another request can be sent."""
-        return self._is_open and time.monotonic() - self.used < IDLE_SECONDS
+        return self._keeps and not self._reader.at_eof() and time.monotonic() - self._used < IDLE_SECONDS
 
-    def send(self, request: bytes) -> asyncio.Future[Answer]:
+    def send(self, request: bytes) -> asyncio.Task[Answer]:
         """Send a request, which is handed to the operating system before this returns.
 
         Returns:
             The answer, or :class:`NoAnswerError`.
         """
-        self._answer = asyncio.get_running_loop().create_future()
-        if self._transport is None or not self._is_open:
-            self._fail("the connection was closed before the request")
-        else:
-            self._transport.write(request)
-            if self._transport.get_write_buffer_size():
-                self._fail("the request is too large for this client")
-        return self._answer
+        self._writer.write(request)
+        return asyncio.ensure_future(self._answer())
+
+    async def _answer(self) -> Answer:
+        """Read until an answer is complete."""
+        received, how = b"", "closed"
+        try:
+            while part := await self._reader.read(2**16):
+                received += part
+                head, _, body = received.partition(b"\r\n\r\n")
+                length = _LENGTH.search(head)
+                if length is not None and len(body) >= int(length[1]):
+                    self._keeps, self._used = _CLOSE.search(head) is None, time.monotonic()
+                    return Answer(int(head[9:12]), body, _RETRY.search(head) is not None)
+        except ConnectionError:
+            how = "reset"
+        self._keeps = False
+        raise NoAnswerError(f"the connection was {how} {'within' if received else 'without'} an answer", not received)
 
     def close(self) -> None:
         """Close the connection."""
-        self._is_open = False
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See :class:`asyncio.Protocol`."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        """See :class:`asyncio.Protocol`."""
-        self._buffer += data
-        head, end, body = self._buffer.partition(b"\r\n\r\n")
-        if not end:
-            return
-        length = _LENGTH.search(head)
-        if length is None:
-            self._fail("the answer has no length")
-        elif len(body) >= int(length[1]):
-            self._buffer, self.used = b"", time.monotonic()
-            self._is_open = self._is_open and _CLOSE.search(head) is None
-            if self._answer is not None and not self._answer.done():
-                self._answer.set_result(Answer(int(head[9:12]), body, _RETRY.search(head) is not None))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See :class:`asyncio.Protocol`."""
-        self._is_open = False
-        how = "closed" if exc is None else "reset"
-        self._fail(f"the connection was {how} {'within' if self._buffer else 'without'} an answer")
-
-    def _fail(self, what: str) -> None:
-        self._is_open = False
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(NoAnswerError(what, is_refusal=not self._buffer))
+        self._keeps = False
+        self._writer.transport.abort()
 
 
 class Pool:
@@ -126,44 +104,40 @@ class Pool:
         self._port = port
         self._idle: list[Connection] = []
 
-    async def take(self) -> Connection:
-        """Return the connection that was used last, or a new one.
+    async def ask(self, request: bytes, seconds: float) -> Answer:
+        """Send a request on the connection that was used last, or on a new one, and wait for the answer.
 
         Raises:
-            OSError: see :meth:`Connection.open`.
+            TimeoutError: there is none in time.
+            NoAnswerError: the connection ended without one.
+            OSError: the server cannot be reached.
         """
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_usable:
-                return connection
+        while self._idle and not self._idle[-1].is_usable:
+            self._idle.pop().close()
+        connection = self._idle.pop() if self._idle else await Connection.open(self._port)
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await connection.send(request)
+        except BaseException:
             connection.close()
-        return await Connection.open(self._port)
-
-    def give_back(self, connection: Connection) -> None:
-        """Let a connection be used again."""
+            raise
         self._idle.append(connection)
+        return answer
+
+    async def outcome(self, request: bytes, seconds: float) -> tuple[str, Answer | None]:
+        """What became of a request, in a few words, and the answer if there was one; see :meth:`ask`."""
+        try:
+            answer = await self.ask(request, seconds)
+        except TimeoutError:
+            return f"no answer within {seconds:g} s", None
+        except NoAnswerError as error:
+            return str(error), None
+        except OSError as error:
+            return f"no connection ({error.strerror})", None
+        return answer.outcome, answer
 
     async def close(self) -> None:
         """Close all idle connections."""
         while self._idle:
             self._idle.pop().close()
         await asyncio.sleep(0)  # when the event loop closes their sockets
-
-
-async def ask(pool: Pool, request: bytes, seconds: float) -> Answer:
-    """Send a request and wait for the answer.
-
-    Raises:
-        TimeoutError: there is none in time.
-        NoAnswerError: the connection ended without one.
-        OSError: the server cannot be reached.
-    """
-    connection = await pool.take()
-    try:
-        async with asyncio.timeout(seconds):
-            answer = await connection.send(request)
-    except BaseException:
-        connection.close()
-        raise
-    pool.give_back(connection)
-    return answer

@@ -10,32 +10,30 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from pathlib import Path
+from functools import partial
 from random import Random
 from typing import Any
 
 import click
 import msgspec
 
-from edgeformer_bench.commands import Command, command_line
-from edgeformer_bench.load.connection import NoAnswerError, Pool, ask
-from edgeformer_bench.load.serving import Phrases, Sample, Serving, request_bytes, serving, translation_fields
-from edgeformer_bench.load.verdict import conclude, json_option, seed_option, source_option
+from edgeformer_bench.growth import Limit, Sample, growth
+from edgeformer_bench.load.connection import NoAnswerError, Pool
+from edgeformer_bench.load.promises import Setup, logged, promise
+from edgeformer_bench.load.serving import Serving
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.cli.output import counting
 
 PROBES = 20
 """Requests, one after the other, whose latency is the usual one."""
-CLIENTS = 32
-"""Clients that measure the capacity."""
 INTERVAL = 2.0
 """Seconds between two looks at the capacity."""
 GRACE_SECONDS = 5.0
 """How long after its deadline a request may be answered."""
 RECOVERY_SECONDS = 2.0
 """How soon after the load a request must be answered as usual."""
-GROWTH = 1.1
-"""How many times the memory of the second quarter of the load the last quarter may need."""
+LIMITS = {"memory_mib": Limit("memory under load, MiB,", share=0.1)}
+"""How far the server may grow under load."""
 SHARE = 0.8
 """Share of the planned requests that must have been sent for the test to be one."""
 ALLOWED = {"200", "503", "504", "408"}
@@ -73,26 +71,17 @@ class Overload(msgspec.Struct, frozen=True):
         return sum(self.outcomes.values()) / self.seconds
 
     @property
-    def quarters(self) -> tuple[float, float]:
-        """Median memory in the second and in the last quarter of the load, in MiB."""
-        loaded = [sample.memory_mib for sample in self.samples[1:-1]] or [0.0]
-        size = max(1, len(loaded) // 4)
-        return statistics.median(loaded[size : 2 * size] or loaded), statistics.median(loaded[-size:])
-
-    @property
     def problems(self) -> list[str]:
         """Broken promises."""
         problems = [f"{count} requests: {what}" for what, count in self.outcomes.items() if what not in ALLOWED]
-        second, last = self.quarters
-        if last > GROWTH * second:
-            problems.append(f"memory grew under load from {second:.0f} to {last:.0f} MiB")
+        problems += growth(self.samples[1:-1] or self.samples, LIMITS)
         if not self.is_alive:
             problems.append("the server ended")
         elif self.recovered_seconds is None or self.recovered_seconds > RECOVERY_SECONDS:
             problems.append(f"no request was answered as usual within {RECOVERY_SECONDS:g} s of the end of the load")
         if self.sent < SHARE * self.times * self.capacity:
             problems.append(f"only {self.sent:.0f} requests/s could be sent, which says little; use a slower model")
-        return problems + [f"the server logged {error}" for error in self.errors[:5]]
+        return problems + logged(self.errors)
 
     def rows(self) -> list[tuple[str, str]]:
         """Figures for people."""
@@ -111,33 +100,40 @@ class Overload(msgspec.Struct, frozen=True):
 
 
 async def measured(
-    server: Serving, make: Callable[[], bytes], times: float, seconds: float, deadline: float, seed: int
+    server: Serving,
+    make: Callable[[], bytes],
+    clients: int,
+    times: float,
+    seconds: float,
+    deadline: float,
+    random: Random,
 ) -> Overload:
     """Measure the capacity, send more than that, and see how the server recovers.
 
     Args:
         server: the server.
         make: makes a request.
+        clients: number of clients that measure the capacity.
         times: multiple of the capacity to send.
         seconds: how long to send.
         deadline: seconds that the requests give the server.
-        seed: seed of the random times of requests.
+        random: draws the times of requests.
     """
     pool = Pool(server.port)
     await _probed(pool, make, PROBES)  # opens the model
     usual = max(await _probed(pool, make, PROBES))
-    capacity = await _capacity(pool, make, max(3 * INTERVAL, min(10 * INTERVAL, seconds / 4)))
+    capacity = await _capacity(pool, make, clients, max(3 * INTERVAL, min(10 * INTERVAL, seconds / 4)))
     await asyncio.sleep(1)
     samples, outcomes, latencies = [server.sample()], Counter[str](), list[float]()
 
     async def one() -> None:
         began = time.monotonic()
-        outcome, is_translated = await _outcome(pool, make(), deadline)
+        outcome, _ = await pool.outcome(make(), deadline + GRACE_SECONDS)
         outcomes[outcome] += 1
-        if is_translated:
+        if outcome == "200":
             latencies.append(time.monotonic() - began)
 
-    took, pause, tasks = await _sent(server, one, times * capacity, seconds, samples, seed)
+    took, pause, tasks = await _sent(server, one, times * capacity, seconds, samples, random)
     ended = time.monotonic()
     recovered = await _recovered(pool, make, 2 * usual, ended) if server.is_alive else None
     await asyncio.gather(*tasks)
@@ -161,46 +157,31 @@ async def measured(
     )
 
 
-async def _outcome(pool: Pool, request: bytes, deadline: float) -> tuple[str, bool]:
-    """What became of a request, and whether it was translated."""
-    try:
-        answer = await ask(pool, request, deadline + GRACE_SECONDS)
-    except TimeoutError:
-        return f"no answer within {deadline + GRACE_SECONDS:g} s", False
-    except NoAnswerError as error:
-        return str(error), False
-    except OSError as error:
-        return f"no connection ({error.strerror})", False
-    if answer.status == 503 and not answer.can_retry:
-        return "503 without Retry-After", False
-    return str(answer.status), answer.status == 200
-
-
 async def _probed(pool: Pool, make: Callable[[], bytes], count: int) -> list[float]:
     """Latencies of requests one after the other, in seconds."""
     latencies = []
     for _ in range(count):
         began = time.monotonic()
-        answer = await ask(pool, make(), 60)
+        answer = await pool.ask(make(), 60)
         if answer.status != 200:
             raise click.ClickException(f"The server answers {answer.status}: {answer.body[:300].decode()}")
         latencies.append(time.monotonic() - began)
     return latencies
 
 
-async def _capacity(pool: Pool, make: Callable[[], bytes], seconds: float) -> float:
+async def _capacity(pool: Pool, make: Callable[[], bytes], clients: int, seconds: float) -> float:
     """Requests per second of clients that wait for their answers."""
     per_interval, end = Counter[int](), time.monotonic() + seconds
 
     async def client() -> None:
         while time.monotonic() < end:
-            is_answered = (await ask(pool, make(), 60)).status == 200
+            is_answered = (await pool.ask(make(), 60)).status == 200
             per_interval[int((time.monotonic() - began) / INTERVAL)] += is_answered
             if not is_answered:  # as Retry-After says
                 await asyncio.sleep(1)
 
     began = time.monotonic()
-    await asyncio.gather(*(client() for _ in range(CLIENTS)))
+    await asyncio.gather(*(client() for _ in range(clients)))
     whole = [per_interval[number] for number in range(int(seconds / INTERVAL)) if number in per_interval]
     return statistics.median(whole) / INTERVAL  # which a pause of the machine does not change
 
@@ -211,14 +192,14 @@ async def _sent(
     rate: float,
     seconds: float,
     samples: list[Sample],
-    seed: int,
+    random: Random,
 ) -> tuple[float, float, set[asyncio.Task[None]]]:
     """Send requests at random times, whether earlier ones are answered or not.
 
     Returns:
         How long that took, the longest pause, and requests that are not answered yet.
     """
-    random, tasks = Random(seed), set[asyncio.Task[None]]()
+    tasks = set[asyncio.Task[None]]()
     began = due = looked = time.monotonic()
     pause = 0.0
     with counting("seconds") as progress:
@@ -242,7 +223,7 @@ async def _recovered(pool: Pool, make: Callable[[], bytes], limit: float, ended:
     while time.monotonic() < ended + 10 * RECOVERY_SECONDS:
         began = time.monotonic()
         try:
-            answer = await ask(pool, make(), limit)
+            answer = await pool.ask(make(), limit)
         except (TimeoutError, NoAnswerError, OSError):
             continue
         if answer.status == 200 and time.monotonic() - began <= limit:
@@ -251,38 +232,21 @@ async def _recovered(pool: Pool, make: Callable[[], bytes], limit: float, ended:
     return None
 
 
-@click.command(cls=Command)
-@click.argument("bundle", type=click.Path(path_type=Path))
+@promise
 @click.option("--minutes", default=5.0, show_default=True, type=click.FloatRange(min=0.05), help="Time under load.")
 @click.option("--times", default=4.0, show_default=True, help="Multiple of the capacity that is sent.")
 @click.option("--deadline", default=2.0, show_default=True, help="Seconds that each request gives the server.")
-@click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Processes of the server.")
-@source_option
-@seed_option
-@json_option
-def main(
-    bundle: Path,
-    minutes: float,
-    times: float,
-    deadline: float,
-    workers: int,
-    source: Path | None,
-    seed: int,
-    as_json: bool,
-) -> None:
+def main(setup: Setup, minutes: float, times: float, deadline: float) -> Overload:
     """Send `edgeformer serve` more requests than it can answer, without waiting for answers.
 
     Exits with 1 unless the server lives, every answer is a translation, a 503 with Retry-After or a 504,
     no connection ends without an answer, memory does not keep growing, and a request is answered within
-    twice the usual latency 2 seconds after the load.
+    twice the usual latency 2 seconds after the load. The capacity is what CLIENTS get that wait for their answers.
     """
-    phrases = Phrases(source, seed)
-    with serving(bundle, "--threads", "1", "--workers", str(workers)) as server:
-        fields = {**translation_fields(server), "timeout": deadline}
-        result = asyncio.run(
-            measured(server, lambda: request_bytes([phrases.next()], fields), times, 60 * minutes, deadline, seed)
-        )
-    conclude(command_line(), {"": result}, as_json=as_json)
+    with setup.serving() as (server, make):
+        random = Random(setup.seed)
+        with_deadline = partial(make, timeout=deadline)
+        return asyncio.run(measured(server, with_deadline, setup.clients, times, 60 * minutes, deadline, random))
 
 
 if __name__ == "__main__":

@@ -11,16 +11,16 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace as replace_field
 from pathlib import Path
 from random import Random
 
 import click
 import msgspec
 
-from edgeformer_bench.commands import Command, command_line
-from edgeformer_bench.load.connection import NoAnswerError, Pool, ask
-from edgeformer_bench.load.serving import Phrases, Serving, request_bytes, serving, translation_fields
-from edgeformer_bench.load.verdict import conclude, json_option, seed_option, source_option
+from edgeformer_bench.load.connection import Pool
+from edgeformer_bench.load.promises import Setup, logged, promise
+from edgeformer_bench.load.serving import Phrases, Serving, request_bytes, translation_fields
 from edgeformer_runtime.cli.output import counting
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.files import staged_folder
@@ -67,7 +67,7 @@ class Reload(msgspec.Struct, frozen=True):
             problems.append(f"{self.late} requests were answered by a bundle that had been replaced before")
         if not self.switches:
             problems.append("the replacement was not noticed")
-        return problems + [f"the server logged {error}" for error in self.errors[:5]]
+        return problems + logged(self.errors)
 
     def rows(self) -> list[tuple[str, str]]:
         """Figures for people."""
@@ -75,10 +75,7 @@ class Reload(msgspec.Struct, frozen=True):
             ("clients", f"{self.clients}"),
             ("replaced, times", f"{self.replaced}"),
             *((f"requests: {what}", f"{count:,}") for what, count in sorted(self.outcomes.items())),
-            *(
-                (f"answers: {what}", f"{self.answers.get(what, 0):,}")
-                for what in ("first", "second", "mixed", "unknown")
-            ),
+            *((f"answers: {what}", f"{self.answers.get(what, 0):,}") for what in MADE_BY),
             ("late", f"{self.late:,}"),
         ]
 
@@ -91,7 +88,7 @@ async def expected_answers(server: Serving, requests: list[bytes]) -> list[list[
     """
     pool, answers = Pool(server.port), []
     for request in requests:
-        answer = await ask(pool, request, SECONDS)
+        answer = await pool.ask(request, SECONDS)
         if answer.status != 200:
             raise ConfigError(f"The server answers {answer.status}: {answer.body[:300].decode()}")
         answers.append(_texts(answer.body))
@@ -144,13 +141,9 @@ class _Clients:
         """Send requests, one after the other."""
         while not self.is_done:
             chosen, sent = self._random.choice(self._expected), time.monotonic()
-            try:
-                answer = await ask(self._pool, chosen.request, SECONDS)
-            except (NoAnswerError, OSError) as error:  # of which TimeoutError is one
-                self.outcomes[str(error) or "no answer"] += 1
-                continue
-            self.outcomes[str(answer.status)] += 1
-            if answer.status == 200:
+            outcome, answer = await self._pool.outcome(chosen.request, SECONDS)
+            self.outcomes[outcome] += 1
+            if answer is not None and answer.status == 200:
                 self._compare(chosen, _texts(answer.body), sent)
 
     def replaced(self, current: int) -> None:
@@ -177,11 +170,10 @@ async def reloaded(
     server: Serving,
     path: Path,
     bundles: tuple[Path, Path],
-    expected: list[Expected],
+    asking: _Clients,
     clients: int,
     times: int,
     seconds: float,
-    seed: int,
 ) -> Reload:
     """Replace the bundle of a server while clients send.
 
@@ -189,13 +181,11 @@ async def reloaded(
         server: the server.
         path: the bundle that it serves, a copy of the first one.
         bundles: what it is replaced with, in turns.
-        expected: what clients send.
+        asking: what clients send.
         clients: number of clients.
         times: how many times to replace it.
         seconds: time between two replacements.
-        seed: seed of the clients' choices.
     """
-    asking = _Clients(server.port, expected, seed)
     tasks = [asyncio.ensure_future(asking.run()) for _ in range(clients)]
     with counting("replacements") as progress:
         progress(0, times)
@@ -220,48 +210,31 @@ def replace(path: Path, replacement: Path) -> None:
         shutil.copytree(replacement, folder, dirs_exist_ok=True)
 
 
-@click.command(cls=Command)
-@click.argument("bundle", type=click.Path(path_type=Path))
+@promise
 @click.argument("other", type=click.Path(path_type=Path))
 @click.option("--times", default=20, show_default=True, type=click.IntRange(1), help="How often to replace the bundle.")
 @click.option("--seconds", default=2.0, show_default=True, help="Time between two replacements.")
-@click.option("--clients", default=16, show_default=True, type=click.IntRange(1), help="Clients that send.")
-@click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Processes of the server.")
-@source_option
-@seed_option
-@json_option
-def main(
-    bundle: Path,
-    other: Path,
-    times: int,
-    seconds: float,
-    clients: int,
-    workers: int,
-    source: Path | None,
-    seed: int,
-    as_json: bool,
-) -> None:
+def main(setup: Setup, other: Path, times: int, seconds: float) -> Reload:
     """Replace BUNDLE by OTHER, which translates the same languages, and back, while clients send.
 
     Exits with 1 unless each request is translated by one of the two, none by both, and none by a bundle that
     had been replaced before the request was sent.
     """
-    phrases, random = Phrases(source, seed), Random(seed)
+    phrases, random, bundle = Phrases(setup.source, setup.seed), Random(setup.seed), setup.bundle
     texts = [[phrases.next() for _ in range(random.choice(SIZES))] for _ in range(REQUESTS)]
     with tempfile.TemporaryDirectory() as folder:
         path, alone = Path(folder) / "bundle", list[list[list[str]]]()
-        requests = list[bytes]()
+        served, requests = replace_field(setup, bundle=path), list[bytes]()
         for each in (other, bundle):
             replace(path, each)
-            with serving(path, "--threads", "1") as server:
+            with served.serving() as (server, _):
                 fields = translation_fields(server)
                 requests = [request_bytes(part, fields) for part in texts]
                 alone.append(asyncio.run(expected_answers(server, requests)))
         expected = told_apart(requests, alone[1], alone[0])
-        with serving(path, "--threads", "1", "--workers", str(workers)) as server:
-            made = reloaded(server, path, (bundle, other), expected, clients, times, seconds, seed)
-            result = asyncio.run(made)
-    conclude(command_line(), {"": result}, as_json=as_json)
+        with served.serving() as (server, _):
+            clients = _Clients(server.port, expected, setup.seed)
+            return asyncio.run(reloaded(server, path, (bundle, other), clients, setup.clients, times, seconds))
 
 
 if __name__ == "__main__":

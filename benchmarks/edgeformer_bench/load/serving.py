@@ -17,8 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
-
+from edgeformer_bench.growth import Sample
 from edgeformer_runtime.errors import ConfigError
 
 START_SECONDS = 120.0
@@ -34,18 +33,6 @@ LINES = (
 """Where phrases come from if no text is given."""
 
 
-class Sample(msgspec.Struct, frozen=True):
-    """The state of a server, all of its processes together, at one moment."""
-
-    seconds: float
-    """Since the server started."""
-    memory_mib: float
-    """Resident memory."""
-    files: int
-    """Open files."""
-    threads: int
-
-
 class Serving:
     """A running server.
 
@@ -57,7 +44,6 @@ class Serving:
 
     def __init__(self, process: subprocess.Popen[str], port: int, log: Path) -> None:
         self.process, self.port, self._log = process, port, log
-        self._began = time.monotonic()
 
     @property
     def is_alive(self) -> bool:
@@ -65,24 +51,24 @@ class Serving:
         return self.process.poll() is None
 
     def sample(self) -> Sample:
-        """Look at the server's processes, but for those that read a document each, and end soon.
+        """Look at all of the server's processes together, but for those that read a document each, and end soon.
 
         Raises:
             ConfigError: it has ended.
         """
-        memory, files, threads = 0.0, 0, 0
+        samples = []
         for pid in _processes(self.process.pid):
             try:
-                if b"document_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    continue
-                status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-                memory += int(status.partition("\nVmRSS:")[2].split()[0]) / 1024
-                threads += int(status.partition("\nThreads:")[2].split()[0])
-                files += len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208, fewer objects
-            except (OSError, IndexError):
+                if b"document_process" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    samples.append(Sample.of(pid))
+            except OSError:
                 if pid == self.process.pid:
                     raise ConfigError("The server has ended unexpectedly.") from None
-        return Sample(time.monotonic() - self._began, memory, files, threads)
+        return Sample(
+            memory_mib=sum(sample.memory_mib for sample in samples),
+            files=sum(sample.files for sample in samples),
+            threads=sum(sample.threads for sample in samples),
+        )
 
     def get(self, path: str) -> Any:
         """The JSON at a path."""
@@ -106,12 +92,19 @@ def serving(bundle: Path | str, *arguments: str) -> Iterator[Serving]:
     Raises:
         ConfigError: the server does not start.
     """
+    command = [sys.executable, "-c", "from edgeformer.cli import main; main()", "serve", str(bundle)]
+    with running([*command, "--port", "0", "--no-log", *arguments]) as server:
+        yield server
+
+
+@contextmanager
+def running(command: Sequence[str]) -> Iterator[Serving]:
+    """Run a server that says at once where it serves, until it is no longer needed; see :func:`serving`."""
     if not sys.platform.startswith("linux"):
         raise ConfigError("This looks at processes in a way that only Linux has.")
-    command = [sys.executable, "-c", "from edgeformer.cli import main; main()", "serve", str(bundle)]
     with tempfile.TemporaryFile("w+") as output, tempfile.NamedTemporaryFile() as log:
         process = subprocess.Popen(
-            [*command, "--port", "0", "--no-log", *arguments],
+            command,
             stdout=output,
             stderr=log,
             text=True,
@@ -196,9 +189,14 @@ def translation_fields(server: Serving) -> dict[str, str]:
 
 def request_bytes(texts: Sequence[str], fields: Mapping[str, Any]) -> bytes:
     """A request to ``/v1/translate``."""
-    body = json.dumps({"texts": texts, **fields}).encode()
-    head = "POST /v1/translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: "
-    return f"{head}{len(body)}\r\n\r\n".encode() + body
+    return posted("/v1/translate", "application/json", json.dumps({"texts": texts, **fields}))
+
+
+def posted(path: str, kind: str, content: str) -> bytes:
+    """A request with a body of a media type."""
+    body = content.encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
 
 
 def document_bytes(text: str, fields: Mapping[str, Any]) -> bytes:
@@ -208,6 +206,4 @@ def document_bytes(text: str, fields: Mapping[str, Any]) -> bytes:
     body = "".join(
         f"--b\r\nContent-Disposition: form-data; {name}\r\n\r\n{value}\r\n" for name, value in parts.values()
     )
-    head = "POST /translate_file HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=b\r\n"
-    content = f"{body}--b--\r\n".encode()
-    return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
+    return posted("/translate_file", "multipart/form-data; boundary=b", f"{body}--b--\r\n")

@@ -10,16 +10,14 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 
 import click
 import msgspec
 
-from edgeformer_bench.commands import Command, command_line
 from edgeformer_bench.load.connection import Answer, Connection, NoAnswerError
-from edgeformer_bench.load.serving import Phrases, Serving, request_bytes, serving, translation_fields
-from edgeformer_bench.load.verdict import Result, conclude, json_option, seed_option, source_option
+from edgeformer_bench.load.promises import Setup, logged, promise
+from edgeformer_bench.load.serving import Serving
 from edgeformer_runtime.cli.output import counting
 
 LIMIT_SECONDS = 30
@@ -54,11 +52,11 @@ class Round(msgspec.Struct, frozen=True):
         problems += [f"{count} late requests: {what}" for what, count in self.after.items() if what not in allowed]
         if self.exit_code != 0:
             problems.append(f"exit code {self.exit_code}")
-        return problems + [f"the server logged {error}" for error in self.errors[:5]]
+        return problems + logged(self.errors)
 
 
 class Shutdown(msgspec.Struct, frozen=True):
-    """All rounds with the same number of processes."""
+    """All rounds."""
 
     clients: int
     rounds: list[Round]
@@ -127,10 +125,7 @@ class _Clients:
         """Wait for an answer, and count it."""
         try:
             async with asyncio.timeout(LIMIT_SECONDS + SLACK_SECONDS):
-                answer = await waiting
-            what = str(answer.status)
-            if answer.status == 503 and not answer.can_retry:
-                what = "503 without Retry-After"
+                what = (await waiting).outcome
         except NoAnswerError as error:
             what = "refused" if sent > self.signaled and error.is_refusal else str(error)
         except TimeoutError:
@@ -167,44 +162,21 @@ async def ended(server: Serving, make: Callable[[], bytes], clients: int, delay:
     return Round(delay, dict(counts.before), counts.in_flight, dict(counts.after), took, code, server.errors())
 
 
-@click.command(cls=Command)
-@click.argument("bundle", type=click.Path(path_type=Path))
+@promise
 @click.option("--rounds", default=20, show_default=True, type=click.IntRange(1), help="Servers to end.")
-@click.option("--clients", default=32, show_default=True, type=click.IntRange(1), help="Clients that send.")
-@click.option(
-    "--workers",
-    multiple=True,
-    default=(1, 2),
-    show_default=True,
-    type=click.IntRange(1),
-    help="Processes of a server; may be repeated.",
-)
-@source_option
-@seed_option
-@json_option
-def main(
-    bundle: Path, rounds: int, clients: int, workers: tuple[int, ...], source: Path | None, seed: int, as_json: bool
-) -> None:
+def main(setup: Setup, rounds: int) -> Shutdown:
     """End `edgeformer serve` with SIGTERM at random moments while clients send.
 
     Exits with 1 unless each request that was sent completely before the signal is translated, each later one
     is translated or refused, and the process ends with status 0 in time.
     """
-    phrases, random, results = Phrases(source, seed), Random(seed), dict[str, Result]()
+    random, done = Random(setup.seed), list[Round]()
     with counting("servers") as progress:
-        progress(0, rounds * len(workers))
-        for count in workers:
-            done = list[Round]()
-            for _ in range(rounds):
-                arguments = ("--workers", str(count), "--threads", "1", "--shutdown-timeout", str(LIMIT_SECONDS))
-                with serving(bundle, *arguments) as server:
-                    fields = translation_fields(server)
-                    delay = random.uniform(0.2, 3.0)
-                    made = ended(server, lambda: request_bytes([phrases.next()], fields), clients, delay)  # noqa: B023
-                    done.append(asyncio.run(made))
-                progress(rounds * len(results) + len(done), rounds * len(workers))
-            results[f"workers: {count}"] = Shutdown(clients, done)
-    conclude(command_line(), results, as_json=as_json)
+        for number in range(rounds):
+            progress(number, rounds)
+            with setup.serving("--shutdown-timeout", str(LIMIT_SECONDS)) as (server, make):
+                done.append(asyncio.run(ended(server, make, setup.clients, random.uniform(0.2, 3.0))))
+    return Shutdown(setup.clients, done)
 
 
 if __name__ == "__main__":

@@ -1,35 +1,36 @@
 """Requests per second and latency of a server by number of clients, beside a plain CTranslate2 server.
 
-Usage: ``python -m edgeformer_bench.load.study BUNDLE --checkpoint RUN --source FILE``. Needs locust.
+Usage: ``python -m edgeformer_bench.load.study BUNDLE --checkpoint RUN --source FILE``
 """
 
 from __future__ import annotations
 
-import csv
-import os
-import subprocess
+import asyncio
+import json
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 
 import click
 
+from edgeformer.data.text import read_lines
 from edgeformer.train.run import Run
 from edgeformer_bench.commands import Command
-from edgeformer_bench.load import LANGUAGES, SOURCE
+from edgeformer_bench.load.connection import Pool
+from edgeformer_bench.load.promises import json_option
+from edgeformer_bench.load.serving import Serving, posted, running, serving
 from edgeformer_bench.peers.ctranslate2_model import convert_run
+from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.cli.output import console, print_json, table
 from edgeformer_runtime.errors import ConfigError
 
-START_SECONDS = 60.0
-"""How long a server may take to start."""
+SECONDS = 300.0
+"""Time limit of a request."""
 
 
 @dataclass(frozen=True)
@@ -40,92 +41,52 @@ class Load:
     clients: int
     requests_per_second: float
     """Translations, without refused requests."""
-    median_ms: float
-    p95_ms: float
-    p99_ms: float
+    latency: Timing | None
+    """Latency of the translations; ``None`` if there were none."""
     refused: int
     """Requests that got status 503 with ``Retry-After``."""
     failed: int
     """Requests that got neither this nor a translation."""
-    peak_mb: float
-    """Largest resident memory of the server so far, in 10^6 bytes."""
+    memory_mib: float
+    """Resident memory of the server afterwards."""
 
 
-@contextmanager
-def served(command: list[str], port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until it is no longer needed.
-
-    Raises:
-        ConfigError: it does not start.
-    """
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not _is_ready(port):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise ConfigError(f"The server did not start: {' '.join(command)}")
-            time.sleep(0.2)
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=1):
-            return True
-    except OSError:
-        return False
-
-
-def measure(name: str, pid: int, port: int, clients: int, seconds: int, environment: dict[str, str]) -> Load:
-    """Run clients against a server.
+async def measure(name: str, server: Serving, requests: Sequence[bytes], clients: int, seconds: float) -> Load:
+    """Let clients of LibreTranslate's API send requests, each one after the other, and wait for the answers.
 
     Args:
         name: name of the server.
-        pid: its process.
-        port: its port.
+        server: the server.
+        requests: what is sent, drawn at random.
         clients: number of clients.
-        seconds: for how long.
-        environment: further environment variables for the clients.
+        seconds: for how long new requests are sent.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        prefix = Path(folder) / "load"
-        client = Path(__file__).with_name("client.py")
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "locust", "--headless", "--locustfile", str(client)),
-                *("--host", f"http://127.0.0.1:{port}", "--users", str(clients), "--spawn-rate", str(clients)),
-                *("--run-time", f"{seconds}s", "--csv", str(prefix), "--reset-stats", "--exit-code-on-error", "0"),
-            ],
-            check=True,
-            capture_output=True,
-            env={**os.environ, **environment},
-        )
-        with Path(f"{prefix}_stats.csv").open(encoding="utf-8", newline="") as file:
-            rows = {row["Name"]: row for row in csv.DictReader(file)}
-    answered, refused = rows.get("translated", {}), rows.get("refused", {})
-    failed = int(answered.get("Failure Count", 0))
-    median, p95, p99 = (float(answered.get(column) or "nan") for column in ("50%", "95%", "99%"))
-    return Load(
-        name,
-        clients,
-        (int(answered.get("Request Count", 0)) - failed) / seconds,
-        median,
-        p95,
-        p99,
-        refused=int(refused.get("Request Count", 0)),
-        failed=failed,
-        peak_mb=_peak_mb(pid),
-    )
+    random, began = Random(clients), time.monotonic()
+    latencies, refused, failed = list[float](), 0, 0
+
+    async def client() -> None:
+        nonlocal refused, failed
+        pool = Pool(server.port)
+        while (sent := time.monotonic()) < began + seconds:
+            outcome, answer = await pool.outcome(random.choice(requests), SECONDS)
+            if answer is not None and outcome == "200" and json.loads(answer.body)["translatedText"]:
+                latencies.append(time.monotonic() - sent)
+            elif outcome == "503":
+                refused += 1
+            else:
+                failed += 1
+        await pool.close()
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    rate = len(latencies) / (time.monotonic() - began)
+    latency = Timing.of(latencies) if latencies else None
+    return Load(name, clients, rate, latency, refused, failed, server.sample().memory_mib)
 
 
-def _peak_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status")
-    if not status.exists():
-        return float("nan")
-    return int(status.read_text(encoding="ascii").partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
+def requests_of(texts: Sequence[str], source: str, target: str) -> list[bytes]:
+    """Requests to translate texts with LibreTranslate's API."""
+    bodies = [json.dumps({"q": text, "source": source, "target": target}) for text in texts if text.strip()]
+    return [posted("/translate", "application/json", body) for body in bodies]
 
 
 @click.command(cls=Command)
@@ -136,8 +97,7 @@ def _peak_mb(pid: int) -> float:
 @click.option("--seconds", default=20, type=click.IntRange(2), show_default=True, help="Time per number of clients.")
 @click.option("--beam", default=4, type=click.IntRange(1), show_default=True, help="Beam size of the peer.")
 @click.option("--queue", default=2048, type=click.IntRange(1), show_default=True, help="Sentences that may wait.")
-@click.option("--port", default=5790, type=click.IntRange(1, 65534), show_default=True, help="This port and the next.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@json_option
 def main(
     bundle: Path,
     checkpoint: Path,
@@ -146,44 +106,33 @@ def main(
     seconds: int,
     beam: int,
     queue: int,
-    port: int,
     as_json: bool,
 ) -> None:
     """Measure `edgeformer serve` and a plain CTranslate2 server with the same weights, in turns."""
-    if find_spec("locust") is None:
-        raise ConfigError("This study needs locust: pip install locust.")
-    manifest = open_bundle(bundle).manifest
-    languages = f"{manifest.source_language}-{manifest.target_language}"
-    environment = {SOURCE: str(source.absolute()), LANGUAGES: languages}
-    loads = []
+    manifest, loads = open_bundle(bundle).manifest, list[Load]()
+    requests = requests_of(read_lines(source), manifest.source_language, manifest.target_language)
+    if not requests:
+        raise ConfigError(f"`{source}` has no sentence to translate.")
     with tempfile.TemporaryDirectory() as folder:
         converted = Path(folder) / "model"
         convert_run(Run.open(checkpoint), converted, "int8")
-        command = [sys.executable, "-c", "from edgeformer.cli import main; main()"]
-        own = [*command, "serve", str(bundle), "--port", str(port), "--threads", "1"]
-        own += ["--no-log", "--queue", str(queue)]
-        plain = [*(sys.executable, "-m", "edgeformer_bench.load.plain_server", str(converted))]
-        plain += ["--port", str(port + 1), "--beam", str(beam)]
-        with served(own, port) as ours, served(plain, port + 1) as theirs:
+        plain = [sys.executable, "-m", "edgeformer_bench.load.plain_server", str(converted), "--beam", str(beam)]
+        with serving(bundle, "--threads", "1", "--queue", str(queue)) as ours, running(plain) as theirs:
             for count in clients:
-                loads.append(measure("edgeformer", ours.pid, port, count, seconds, environment))
-                loads.append(measure("CTranslate2, plain", theirs.pid, port + 1, count, seconds, environment))
+                for name, server in (("edgeformer", ours), ("CTranslate2, plain", theirs)):
+                    loads.append(asyncio.run(measure(name, server, requests, count, seconds)))
     if as_json:
         print_json([asdict(load) for load in loads])
         return
-    rows = table(
-        str(bundle), "server", "clients", "requests/s", "p50 ms", "p95 ms", "p99 ms", "refused", "failed", "MB"
-    )
+    columns = ("server", "clients", "requests/s", "p50 ms", "p95 ms", "p99 ms", "refused", "failed", "MiB")
+    rows = table(str(bundle), *columns)
     for load in loads:
-        numbers = (load.requests_per_second, load.median_ms, load.p95_ms, load.p99_ms)
-        rows.add_row(
-            load.server,
-            str(load.clients),
-            *(f"{number:,.0f}" for number in numbers),
-            f"{load.refused:,}",
-            f"{load.failed:,}",
-            f"{load.peak_mb:,.0f}",
-        )
+        latency = load.latency
+        times = (latency.median_ms, latency.p95_ms, latency.p99_ms) if latency else ()
+        cells = [f"{value:,.0f}" for value in times] or ["–"] * 3
+        counts = (load.refused, load.failed, round(load.memory_mib))
+        rate = f"{load.requests_per_second:,.0f}"
+        rows.add_row(load.server, f"{load.clients}", rate, *cells, *(f"{count:,}" for count in counts))
     console().print(rows)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -14,28 +16,72 @@ from edgeformer_runtime.errors import EdgeformerError
 Kind = Literal["bundle", "torch", "ctranslate2", "optimum", "marian", "bergamot"]
 """What runs the model: a bundle of ours, or a peer."""
 
-MODULES: dict[Kind, str] = {
-    "bundle": "edgeformer_bench.peers.own_loop",
-    "torch": "edgeformer_bench.peers.own_loop",
-    "ctranslate2": "edgeformer_bench.peers.ctranslate2",
-    "optimum": "edgeformer_bench.peers.optimum",
-    "marian": "edgeformer_bench.peers.marian",
-    "bergamot": "edgeformer_bench.peers.bergamot",
+Weights = Literal["int8", "float32"]
+"""How a peer stores its weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """What is known of a kind of system."""
+
+    module: str
+    """Module of this package with ``open_peer(spec)``."""
+    name: str = ""
+    """Name in tables of an engine that runs converted models."""
+    converter: str = ""
+    """Module of this package with ``convert_run(run, out, weights)``, which raises a :class:`PeerError` that names what
+    the engine does not support."""
+    weights: tuple[Weights, ...] = ()
+    """How converted models store their weights."""
+    own_environment: str = ""
+    """What an environment of its own must have, if the engine may need one."""
+    on_cpu_only: bool = False
+    of_imported_models: bool = False
+    """Whether it runs only models that were imported from its own format."""
+
+    def load(self, module: str) -> ModuleType:
+        """Import one of its modules."""
+        return importlib.import_module(f"edgeformer_bench.peers.{module}")
+
+
+ENGINES: dict[Kind, Engine] = {
+    "bundle": Engine(module="own_loop"),
+    "torch": Engine(module="own_loop"),
+    "ctranslate2": Engine(
+        module="ctranslate2", name="CTranslate2", converter="ctranslate2_model", weights=("int8", "float32")
+    ),
+    "optimum": Engine(
+        module="optimum",
+        name="Optimum",
+        converter="optimum",
+        weights=("int8", "float32"),
+        own_environment="Optimum",
+        on_cpu_only=True,
+    ),
+    "marian": Engine(
+        module="marian",
+        name="Marian",
+        converter="marian_model",
+        weights=("float32",),
+        own_environment="pymarian",
+        on_cpu_only=True,
+        of_imported_models=True,
+    ),
+    "bergamot": Engine(
+        module="bergamot",
+        name="Bergamot",
+        converter="bergamot_model",
+        weights=("int8",),
+        on_cpu_only=True,
+        of_imported_models=True,
+    ),
 }
-"""The module of each kind. It defines ``open_peer(spec)`` and, if runs must be converted first, ``convert(run, out,
-weights)``."""
 
 PEERS = ("ctranslate2", "torch", "torch-compile", "optimum", "marian", "bergamot")
 """Peers that a bundle can be compared with."""
 
-OF_IMPORTED_MODELS = ("marian", "bergamot")
-"""Peers that run models imported from their own formats only."""
-
-ON_CPU = ("optimum", *OF_IMPORTED_MODELS)
-"""Peers that run on the CPU only."""
-
-Weights = Literal["int8", "float32"]
-"""How a peer stores its weights."""
+OF_IMPORTED_MODELS = tuple(kind for kind, engine in ENGINES.items() if engine.of_imported_models)
+ON_CPU = tuple(kind for kind, engine in ENGINES.items() if engine.on_cpu_only)
 
 
 class PeerError(EdgeformerError):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from edgeformer_bench.peers.base import PeerError, Spec, Weights
+from edgeformer_bench.peers.base import PeerError, Spec
 from edgeformer_bench.peers.converted import ConvertedModel
 
 MODEL_FILE = "model.intgemm.alphas.bin"
@@ -24,7 +24,7 @@ class BergamotPeer:
     """A converted model.
 
     Args:
-        folder: output of :func:`convert`.
+        folder: output of :func:`~edgeformer_bench.peers.bergamot_model.convert_run`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,16 +67,3 @@ def open_peer(spec: Spec) -> BergamotPeer:
     if spec.threads > 1:
         raise PeerError("Firefox's engine has one thread; give --threads 1.")
     return BergamotPeer(Path(spec.model))
-
-
-def convert(run: Path, out: Path, weights: Weights) -> None:
-    """Convert a run; weights have 8 bits only.
-
-    Raises:
-        PeerError: Bergamot's engine has no such model.
-    """
-    from edgeformer.train.run import Run
-    from edgeformer_bench.peers.bergamot_model import convert_run
-
-    assert weights == "int8"
-    convert_run(Run.open(run), out)

@@ -14,7 +14,7 @@ from edgeformer.importers.marian.binary import EMBEDDINGS, FLOAT32, HEADER, VERS
 from edgeformer.importers.marian.weights import OUTPUT_ACTIVATION, OUTPUT_WEIGHT, marian_modules, tables
 from edgeformer.quantization import LinearScales
 from edgeformer.train.run import Run
-from edgeformer_bench.peers.base import PeerError
+from edgeformer_bench.peers.base import PeerError, Weights
 from edgeformer_bench.peers.bergamot import FIRST_CHARACTER, MODEL_FILE, VOCABULARY_FILES
 from edgeformer_bench.peers.converted import save_rules
 from edgeformer_bench.peers.marian_model import marian_arrays, marian_config
@@ -27,16 +27,18 @@ CHARACTERS = 0x10FFFE - FIRST_CHARACTER
 """Private-use characters, of which each token is one."""
 
 
-def convert_run(run: Run, out: Path) -> None:
+def convert_run(run: Run, out: Path, weights: Weights) -> None:
     """Write a run's model with its integers and scales, and vocabularies with a character for each id.
 
     Args:
         run: a run that was imported from Bergamot.
         out: folder to write; must not exist.
+        weights: 8 bits only.
 
     Raises:
         PeerError: Bergamot's engine has no such model.
     """
+    assert weights == "int8"
     with staged_folder(out) as folder:
         model = run.load_model()
         config = marian_config(run, model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgeformer_bench.peers.base import Spec, Weights
+from edgeformer_bench.peers.base import Spec
 from edgeformer_bench.peers.converted import ConvertedModel, side_names
 from edgeformer_runtime.shortlist import Shortlist
 
@@ -31,7 +31,7 @@ class CTranslate2Peer:
     """A converted model.
 
     Args:
-        folder: output of :func:`convert`.
+        folder: output of :func:`~edgeformer_bench.peers.ctranslate2_model.convert_run`.
         compute_type: for example ``int8`` or ``float32``.
         threads: CPU threads.
         device: ``cpu`` or ``cuda``.
@@ -109,7 +109,7 @@ def write_vocabulary_map(shortlist: Shortlist, folder: Path) -> None:
 
     Args:
         shortlist: the lists of a bundle.
-        folder: output of :func:`convert`.
+        folder: output of :func:`~edgeformer_bench.peers.ctranslate2_model.convert_run`.
     """
     model = ConvertedModel(folder)
     sources, targets = side_names(model.source_tokenizer), side_names(model.target_tokenizer)
@@ -127,15 +127,3 @@ def write_vocabulary_map(shortlist: Shortlist, folder: Path) -> None:
 def open_peer(spec: Spec) -> CTranslate2Peer:
     """Open a converted model; settings are the arguments of :class:`CTranslate2Peer`."""
     return CTranslate2Peer(Path(spec.model), threads=spec.threads, device=spec.device, **spec.settings)
-
-
-def convert(run: Path, out: Path, weights: Weights) -> None:
-    """Convert a run.
-
-    Raises:
-        PeerError: CTranslate2 does not support the model.
-    """
-    from edgeformer.train.run import Run
-    from edgeformer_bench.peers.ctranslate2_model import convert_run
-
-    convert_run(Run.open(run), out, weights)

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from edgeformer_bench.peers.base import PeerError, Spec, Weights
+from edgeformer_bench.peers.base import PeerError, Spec
 from edgeformer_bench.peers.converted import ConvertedModel, side_names
 
 ONE_BATCH = {"mini_batch": 10_000, "maxi_batch": 1}
@@ -19,7 +19,7 @@ class MarianPeer:
     """A converted model.
 
     Args:
-        folder: output of :func:`convert`.
+        folder: output of :func:`~edgeformer_bench.peers.marian_model.convert_run`.
         threads: CPU threads, each of which translates batches of its own.
     """
 
@@ -77,16 +77,3 @@ class MarianPeer:
 def open_peer(spec: Spec) -> MarianPeer:
     """Open a converted model."""
     return MarianPeer(Path(spec.model), spec.threads)
-
-
-def convert(run: Path, out: Path, weights: Weights) -> None:
-    """Convert a run; weights are stored in single precision only.
-
-    Raises:
-        PeerError: Marian has no such model.
-    """
-    from edgeformer.train.run import Run
-    from edgeformer_bench.peers.marian_model import convert_run
-
-    assert weights == "float32"
-    convert_run(Run.open(run), out)

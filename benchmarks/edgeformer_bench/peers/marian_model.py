@@ -18,7 +18,7 @@ from edgeformer.importers.positions import halves
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.train.run import Run
-from edgeformer_bench.peers.base import PeerError
+from edgeformer_bench.peers.base import PeerError, Weights
 from edgeformer_bench.peers.converted import save_rules, side_names
 from edgeformer_runtime.files import staged_folder
 
@@ -27,16 +27,18 @@ VOCABULARY_FILES = "source.yml", "target.yml"
 Arrays = dict[str, NDArray[Any]]
 
 
-def convert_run(run: Run, out: Path) -> None:
+def convert_run(run: Run, out: Path, weights: Weights) -> None:
     """Write a run's model, and vocabularies with a name for each id.
 
     Args:
         run: a run that was imported from Marian, or one with the same options.
         out: folder to write; must not exist.
+        weights: single precision only.
 
     Raises:
         PeerError: Marian has no such model.
     """
+    assert weights == "float32"
     with staged_folder(out) as folder:
         model = run.load_model()
         config = marian_config(run, model)

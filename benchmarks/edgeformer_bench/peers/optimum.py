@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgeformer_bench.peers.base import PeerError, Spec, Weights
 from edgeformer_bench.peers.converted import ConvertedModel, save_rules
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
+
+if TYPE_CHECKING:
+    from edgeformer.train.run import Run
 
 NORM_EPSILON = 1e-5
 """What Hugging Face's Marian models add to the variance of a norm."""
@@ -69,11 +72,11 @@ class OptimumPeer:
 
 
 def open_peer(spec: Spec) -> OptimumPeer:
-    """Open the output of :func:`convert`."""
+    """Open the output of :func:`convert_run`."""
     return OptimumPeer(Path(spec.model), spec.threads)
 
 
-def convert(run: Path, out: Path, weights: Weights) -> None:
+def convert_run(run: Run, out: Path, weights: Weights) -> None:
     """Export a Marian model with a run's weights; ``int8`` is Optimum's dynamic quantization.
 
     Raises:
@@ -83,13 +86,9 @@ def convert(run: Path, out: Path, weights: Weights) -> None:
     from optimum.onnxruntime import ORTQuantizer
     from optimum.onnxruntime.configuration import AutoQuantizationConfig
 
-    from edgeformer.train.run import Run
-
-    opened = Run.open(run)
-    if opened.info.text.target_prefix:
+    if run.info.text.target_prefix:
         raise PeerError("Optimum's Marian models do not support a `target_prefix`.")
-    special, length_penalty = opened.special, opened.info.generation.length_penalty
-    model = marian(opened.load_model(), special, length_penalty=length_penalty)
+    model = marian(run.load_model(), run.special, length_penalty=run.info.generation.length_penalty)
     with staged_folder(out) as result, TemporaryDirectory() as temporary:
         exported = result if weights == "float32" else Path(temporary)
         # Exported from memory: saving a Marian model drops its position tables, and opening it creates different ones.
@@ -101,7 +100,7 @@ def convert(run: Path, out: Path, weights: Weights) -> None:
                 quantizer = ORTQuantizer.from_pretrained(exported, file_name=f"{graph}.onnx")
                 quantizer.quantize(save_dir=result, quantization_config=settings)
             model.generation_config.save_pretrained(result)
-        save_rules(opened, model.generation_config.max_length - 1, result)
+        save_rules(run, model.generation_config.max_length - 1, result)
 
 
 def marian(model: Any, special: SpecialTokens, *, length_penalty: float = 1.0) -> Any:

@@ -8,25 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgeformer_bench.peers.base import Contender, Kind, Spec, Weights
+from edgeformer_bench.peers.base import ENGINES, Contender, Spec, Weights
 from edgeformer_bench.peers.ctranslate2 import BATCH_TOKENS, environments, write_vocabulary_map
 from edgeformer_bench.peers.process import convert
 from edgeformer_runtime.shortlist import Shortlist
 
-WEIGHTS: dict[Kind, tuple[Weights, ...]] = {
-    "ctranslate2": ("int8", "float32"),
-    "optimum": ("int8", "float32"),
-    "marian": ("float32",),
-    "bergamot": ("int8",),
-}
-"""How converted peers store their weights."""
-NAMES: dict[Kind, str] = {
-    "ctranslate2": "CTranslate2",
-    "optimum": "Optimum",
-    "marian": "Marian",
-    "bergamot": "Bergamot",
-}
-"""Names of converted peers in tables."""
 CUDA_TYPES: dict[Weights, str] = {"int8": "int8_float16", "float32": "float16"}
 """CTranslate2's compute type on a GPU for each way to store weights."""
 REFERENCE = "CTranslate2 int8"
@@ -75,16 +61,16 @@ def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contend
         compiled = name == "torch-compile"
         spec = Spec(kind="torch", model=str(run), threads=threads, device=device, settings={"compile": compiled})
         return [Contender("torch.compile" if compiled else "torch eager", (spec,), "float32")]
-    kind: Kind = next(kind for kind in NAMES if kind == name)
+    kind, engine = next((kind, engine) for kind, engine in ENGINES.items() if kind == name)
     python = options.pythons.get(kind) or sys.executable
-    models = {weights: work / f"{name}-{weights}" for weights in WEIGHTS[kind]}
+    models = {weights: work / f"{name}-{weights}" for weights in engine.weights}
     if missing := {weights: model for weights, model in models.items() if not model.exists()}:
         # Optimum converts with its own packages.
         convert(kind, run, missing, python if kind == "optimum" else sys.executable)
     if kind != "ctranslate2":
         return [
             Contender(
-                f"{NAMES[kind]} {weights}",
+                f"{engine.name} {weights}",
                 (Spec(kind=kind, model=str(model), threads=threads, python=python),),
                 weights,
             )

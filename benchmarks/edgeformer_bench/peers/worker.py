@@ -5,7 +5,6 @@ Usage: ``python -m edgeformer_bench.peers.worker``, as :mod:`edgeformer_bench.pe
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from edgeformer_bench.peers.base import MODULES, Kind, Peer, PeerError, Spec, TextPeer, Weights
+from edgeformer_bench.peers.base import ENGINES, Kind, Peer, PeerError, Spec, TextPeer, Weights
 from edgeformer_runtime.engine.memory import peak_memory_mb
 from edgeformer_runtime.errors import EdgeformerError
 
@@ -43,7 +42,8 @@ class Worker:
         """Open a peer; return its version and the time to open it in seconds, imports included."""
         begin = time.perf_counter()
         parsed = msgspec.convert(spec, Spec)
-        self._peer = importlib.import_module(MODULES[parsed.kind]).open_peer(parsed)
+        engine = ENGINES[parsed.kind]
+        self._peer = engine.load(engine.module).open_peer(parsed)
         return {"version": self._peer.version, "seconds": time.perf_counter() - begin}
 
     def translate(
@@ -65,7 +65,10 @@ class Worker:
 
     def convert(self, kind: Kind, run: str, out: str, weights: Weights) -> dict[str, Any]:
         """Convert a run to a peer's own format."""
-        importlib.import_module(MODULES[kind]).convert(Path(run), Path(out), weights)
+        from edgeformer.train.run import Run
+
+        engine = ENGINES[kind]
+        engine.load(engine.converter).convert_run(Run.open(run), Path(out), weights)
         return {}
 
 

@@ -1,1 +1,1 @@
-"""Measurements behind the documentation, one command per module: ``python -m edgeformer_bench.studies.NAME``."""
+"""Measurements that are made again and again, one command per module: ``python -m edgeformer_bench.studies.NAME``."""

@@ -8,18 +8,20 @@ exporter. Exits with status 1 and a line for each family that fails or misses a 
 from __future__ import annotations
 
 import json
+import statistics
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from edgeformer.markdown import markdown_table
 from edgeformer_bench.commands import Command, command_line, edgeformer, evaluate
-from edgeformer_bench.studies.step_time import POSITIONS, StepTime, step_times
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.cli.output import atomic_text, console, json_text, table
-from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
+from edgeformer_runtime.cli.output import atomic_text, console, json_text
+from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION, OnnxSession
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.machine import machine_summary
 
@@ -79,8 +81,11 @@ LENGTHS = ("model.max_source_length=256", "model.max_target_length=256")
 """Overrides for all entries: room for the last position, which no text of the corpus reaches."""
 INT8_LOSS = 0.005
 """Maximum drop in the fraction of exact matches from torch to int8."""
+POSITIONS = (5, 100, 200)
+"""Target positions whose decoder steps are timed."""
+SOURCE_LENGTH = 20
 REPEAT = 500
-"""Rounds of :func:`step_times`, each of which decodes up to the last position."""
+"""Rounds of :func:`step_ms`, each of which decodes up to the last position."""
 PRECISIONS = ("fp32", "int8")
 COLUMNS = (
     "family",
@@ -102,8 +107,8 @@ class Result:
     """Selected statistics of the run, and library versions."""
     exact_match: dict[str, float] = field(default_factory=dict)
     """Fraction of exact matches of ``torch``, ``fp32`` and ``int8`` with greedy search."""
-    step_times: dict[str, list[StepTime]] = field(default_factory=dict)
-    """Decoder step times by precision."""
+    step_ms: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Decoder step times by precision and position."""
     bytes: dict[str, int] = field(default_factory=dict)
     """Size of the bundle in bytes by precision."""
     problems: list[str] = field(default_factory=list)
@@ -120,8 +125,8 @@ class Result:
             self.entry.label,
             f"{self.training['parameters']:,}" if self.training else "–",
             joined([f"{value:.1%}" for value in self.exact_match.values()]),
-            *(joined([f"{at.median_ms:.3f}" for at in self.step_times.get(name, [])]) for name in PRECISIONS),
-            joined([f"{times[-1].ratio:.2f}" for times in self.step_times.values()]),
+            *(joined([f"{value:.3f}" for value in self.step_ms.get(name, {}).values()]) for name in PRECISIONS),
+            joined([f"{_growth(times):.2f}" for times in self.step_ms.values()]),
             joined([f"{size / 1e6:.2f}" for size in self.bytes.values()]),
         ]
 
@@ -134,11 +139,11 @@ class Result:
             self.problems.append(
                 f"int8 has {int8:.1%} exact matches and torch {torch:.1%}, over {100 * INT8_LOSS:.1f} points more"
             )
-        for precision, (first, *_, last) in self.step_times.items():
-            if last.ratio > entry.growth:
+        for precision, times in self.step_ms.items():
+            if _growth(times) > entry.growth:
                 self.problems.append(
-                    f"a step of {precision} takes {last.ratio:.2f} times as long at {last.position} as at "
-                    f"{first.position}, more than {entry.growth:.2f}"
+                    f"a step of {precision} takes {_growth(times):.2f} times as long at {POSITIONS[-1]} as at "
+                    f"{POSITIONS[0]}, more than {entry.growth:.2f}"
                 )
 
 
@@ -176,14 +181,14 @@ def main(out: Path, names: tuple[str, ...]) -> None:
             continue
         try:
             for precision in PRECISIONS:
-                result.step_times[precision] = step_times(out / name / precision, repeat=REPEAT)
+                result.step_ms[precision] = step_ms(out / name / precision)
             result.check()
         except EdgeformerError as error:
             result.problems.append(str(error))
 
-    cells = [result.cells for result in results.values()]
+    lines = markdown_table(COLUMNS, [result.cells for result in results.values()])
     with atomic_text(out / "families.md") as stream:
-        stream.writelines(f"{line}\n" for line in markdown_table(COLUMNS, cells))
+        stream.writelines(f"{line}\n" for line in lines)
     figures = {
         "machine": machine_summary(),
         "versions": {"onnxruntime": ENGINE_VERSION},
@@ -193,14 +198,8 @@ def main(out: Path, names: tuple[str, ...]) -> None:
     }
     with atomic_text(out / "families.json") as stream:
         stream.write(json_text(figures) + "\n")
-    title = "Held-out dates, times and numbers, greedy; one row and one thread"
-    rows = table(title, *map(_stacked, COLUMNS))
-    rows.show_lines = True
-    for row in cells:
-        rows.add_row(*map(_stacked, row))
-    console().print()
-    console().print(rows)
-    console().print(machine_summary())
+    console().print("\nHeld-out dates, times and numbers, greedy; one row and one thread\n")
+    console().print("\n".join([*lines, "", machine_summary()]))
     for name, result in results.items():
         for problem in result.problems:
             console().print(f"{name}: {problem}", style="red")
@@ -208,9 +207,32 @@ def main(out: Path, names: tuple[str, ...]) -> None:
         raise SystemExit(1)
 
 
-def _stacked(cell: str) -> str:
-    """Stack values vertically, so that the table fits a terminal."""
-    return cell.replace(": ", ":\n").replace(" / ", "\n")
+def step_ms(bundle: Path) -> dict[int, float]:
+    """Measure the median time of a decoder step of one row at each of the :data:`POSITIONS`.
+
+    Every round decodes the same random target from the start, so that a step begins with as many tokens as its
+    position, and all positions have the same rounds.
+    """
+    opened = open_bundle(bundle)
+    manifest, random = opened.manifest, np.random.default_rng(1)
+    source = random.integers(manifest.source_vocab_size, size=(1, SOURCE_LENGTH))
+    source[:, -1] = manifest.special.eos
+    target = random.integers(manifest.target_vocab_size, size=(POSITIONS[-1] + 1, 1))
+    session = OnnxSession(opened, threads=1)
+    seconds: dict[int, list[float]] = {position: [] for position in POSITIONS}
+    for _ in range(REPEAT):
+        state = session.start(source, np.array([SOURCE_LENGTH]))
+        for position, token in enumerate(target):
+            begin = time.perf_counter()
+            state.step(token)
+            if position in seconds:
+                seconds[position].append(time.perf_counter() - begin)
+    return {position: 1000 * statistics.median(times) for position, times in seconds.items()}
+
+
+def _growth(times: dict[int, float]) -> float:
+    """Ratio of the time of a step at the last position to that at the first."""
+    return times[POSITIONS[-1]] / times[POSITIONS[0]]
 
 
 if __name__ == "__main__":

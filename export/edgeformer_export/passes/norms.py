@@ -65,7 +65,7 @@ class VectorNorm(ir.passes.InPlacePass):
       the root mean square of centered values is their standard deviation.
 
     On the CPU, ``LayerNormalization`` and ``SkipLayerNormalization`` are not vectorized. With four or more rows of 512,
-    the four nodes are faster: at 32 rows, they take a quarter of the time (``edgeformer_bench.studies.operators``).
+    the four nodes are faster: at 32 rows, they take a quarter of the time.
     """
 
     may_grow = True

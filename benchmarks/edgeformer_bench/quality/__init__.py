@@ -1,1 +1,0 @@
-"""Test sets: what models are judged by beside their own corpora."""

@@ -1,1 +1,0 @@
-"""Studies of whole texts: numbers, punctuation, markup, glossaries, confidence, alternatives."""

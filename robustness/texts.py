@@ -1,0 +1,66 @@
+"""Hostile texts: none may produce a special token, and each is translated or refused."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
+from edgeformer_runtime.translator import Translator
+from robustness.outcomes import Outcome, Result
+
+if TYPE_CHECKING:
+    from robustness.files import Case
+
+TEXT_ATTACK = "text"
+"""Name of the attack by texts."""
+STEPS = 4
+LONG_EVERY = 50
+"""One text in so many is a single line of about a million characters."""
+SPECIAL = ("<pad>", "<unk>", "<s>", "</s>", "<mask>", "[CLS]", "<|endoftext|>", "\u2581</s>", "\u0120</s>", "<", "/s>")
+
+
+def hostile_text(case: Case) -> str:
+    """The text of a case: pieces of special tokens, of Unicode's corners and of plain words, in any order."""
+    random = Random(f"{case.seed}:{case.name}")
+    if case.number % LONG_EVERY == LONG_EVERY - 1:
+        piece = _piece(random) or "a"
+        return (piece * (MAX_TEXT_CHARACTERS // len(piece) + 2))[: MAX_TEXT_CHARACTERS - random.randint(-1, 2)]
+    return random.choice(("", " ", "\n")).join(_piece(random) for _ in range(random.randint(0, 30)))
+
+
+def translated(translator: Translator[OnnxSession], text: str) -> Result:
+    """Translate a text, and look for special tokens where text put them.
+
+    Raises:
+        EdgeformerError: the text was refused.
+    """
+    special = translator.bundle.manifest.special
+    forbidden = {special.pad, special.bos, special.eos}
+    (translation,) = translator.translate([text], max_length=STEPS, beam_size=2)
+    source = translation.source.ids
+    if forbidden.intersection(source[:-1]) or source[-1:] not in ((), (special.eos,)):
+        return Result(Outcome.FORGED, f"special tokens among the source ids {source[:50]}: {text[:200]!r}")
+    if any(forbidden.intersection(hypothesis.ids) for hypothesis in translation.hypotheses):
+        return Result(Outcome.FORGED, f"special tokens in the translation of {text[:200]!r}")
+    return Result(Outcome.SAME)
+
+
+def _piece(random: Random) -> str:
+    kind = random.randrange(8)
+    if kind == 0:
+        return random.choice(SPECIAL)
+    if kind == 1:
+        return chr(random.choice((random.randrange(32), 127, random.randrange(128, 160), 0x2028, 0xFEFF)))
+    if kind == 2:
+        return chr(random.randrange(0xD800, 0xE000)) if random.random() < 0.1 else "\ufffd"
+    if kind == 3:
+        return "e" + "".join(chr(random.randrange(0x300, 0x370)) for _ in range(random.choice((1, 5, 500))))
+    if kind == 4:
+        return "".join(chr(random.randrange(0x10000, 0x1F000)) for _ in range(random.randint(1, 5)))
+    if kind == 5:
+        return random.choice("\u202e\u200b\u200d\u2066\u00ad\u3000\u00a0\ufdfa\u0130\u1e9e")
+    if kind == 6:
+        return random.choice(("'", "n't", "l'", "''", "9" * 40, "\u0661\u0662", "a" * 200))
+    return random.choice(("The", "old", "dog", "turns", "2", "times", "."))
