@@ -97,7 +97,7 @@ def test_a_bundle_with_such_a_tokenizer_translates(small_bundle: Path, tmp_path:
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     monkeypatch.delitem(sys.modules, "edgeformer_runtime.tokenizer.moses", raising=False)
-    with pytest.raises(ConfigError, match=r"needs `sacremoses`: pip install 'edgeformer\[cpu,moses\]'"):
+    with pytest.raises(ConfigError, match=r"needs `sacremoses`: pip install 'edgeformer\[moses\]'"):
         read(tree())
 
 

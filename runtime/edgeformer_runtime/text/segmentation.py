@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from edgeformer_runtime.text.block import Item, Span, inside, overlapping
+from edgeformer_runtime.errors import missing_package
 
 Count = Callable[[list[str]], list[int]]
 """Returns the number of tokens of each text."""
@@ -153,10 +154,9 @@ def segmenter() -> Callable[[str, str], list[str]]:
     warning, what takes a line for a sentence."""
     try:
         import sentencex
-    except ModuleNotFoundError:
-        warnings.warn(
-            "Without sentencex, only line ends separate sentences: pip install 'edgeformer[text]'.", stacklevel=2
-        )
+    except ModuleNotFoundError as error:
+        missing = missing_package("finding them within a line", error.name, "text")
+        warnings.warn(f"Only line ends separate sentences; {missing}", stacklevel=2)
         return lambda language, text: [text]
 
     def segment(language: str, text: str) -> list[str]:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgeformer_runtime.errors import ConfigError, DataError
+from edgeformer_runtime.errors import ConfigError, DataError, missing_package
 from edgeformer_runtime.files import checked_members
 from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_DEPTH, MAX_DOCUMENT_ELEMENTS, MAX_DOCUMENT_FILES
 
@@ -43,8 +43,8 @@ class Package:
         self._elements = 0
         try:
             from lxml import etree
-        except ModuleNotFoundError:
-            raise ConfigError(f"`{name}` needs lxml: pip install 'edgeformer[text]'.") from None
+        except ModuleNotFoundError as error:
+            raise ConfigError(missing_package(f"`{name}`", error.name, "text")) from None
         self._etree = etree
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
