@@ -21,6 +21,8 @@ from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_IN_CODE = re.compile(r"`([\w./-]+\.(?:py|toml|md))`((?:,?\s(?!`[\w./-]+\.(?:py|toml|md)`)`[A-Za-z_.]+`)*)")
+"""A file, and names in it."""
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
@@ -111,3 +113,28 @@ class TestHintsToInstall:
     @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
     def test_pages_install_from_a_clone_or_a_wheel(self, page: Path) -> None:
         assert not re.findall(r"pip install [^\n`]*['\" ]edgeformer(?!-)", page.read_text("utf-8"))
+
+
+class TestNamesInTheCode:
+    """Pages for developers name files and what is in them; both exist."""
+
+    PAGES = [ROOT / "docs" / "architecture.md", ROOT / "docs" / "extending.md", ROOT / "CONTRIBUTING.md"]
+    ROOMS = [
+        ROOT,
+        *(ROOT / room for room in ("runtime/edgeformer_runtime", "runtime/edgeformer_runtime/serve")),
+        *(ROOT / room for room in ("edgeformer/importers", "export/edgeformer_export", "benchmarks/edgeformer_bench")),
+    ]
+
+    @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+    def test_names_exist(self, page: Path) -> None:
+        text = page.read_text("utf-8")
+        missing, checked = [], 0
+        for path, names in _IN_CODE.findall(text):
+            files = [room / path for room in self.ROOMS if (room / path).is_file()]
+            code = "".join(file.read_text("utf-8") for file in files)
+            named = [name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", names)]
+            missing += [path] * (not files)
+            missing += [f"{path}: {name}" for name in named if not re.search(rf"\b{name}\b", code)]
+            checked += 1 + len(named)
+        assert not missing
+        assert checked > 5
