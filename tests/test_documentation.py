@@ -112,7 +112,8 @@ class TestHintsToInstall:
 
     @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
     def test_pages_install_from_a_clone_or_a_wheel(self, page: Path) -> None:
-        assert not re.findall(r"pip install [^\n`]*['\" ]edgeformer(?!-)", page.read_text("utf-8"))
+        blocks = "".join(_SHELL.findall(page.read_text("utf-8")))
+        assert not re.findall(r"pip install [^\n]*['\" ]edgeformer(?!-)", blocks)
 
 
 class TestNamesInTheCode:
