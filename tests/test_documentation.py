@@ -20,6 +20,14 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SOURCES = [path for room in ("runtime", "edgeformer", "export", "benchmarks") for path in (ROOT / room).rglob("*.py")]
+FOR_DEVELOPERS = [ROOT / "docs" / "architecture.md", ROOT / "docs" / "extending.md", ROOT / "CONTRIBUTING.md"]
+ROOMS = [
+    ROOT,
+    *(ROOT / room for room in ("runtime/edgeformer_runtime", "runtime/edgeformer_runtime/serve")),
+    *(ROOT / room for room in ("edgeformer/importers", "export/edgeformer_export", "benchmarks/edgeformer_bench")),
+]
+"""Folders that paths on these pages are relative to."""
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _IN_CODE = re.compile(r"`([\w./-]+\.(?:py|toml|md))`((?:,?\s(?!`[\w./-]+\.(?:py|toml|md)`)`[A-Za-z_.]+`)*)")
 """A file, and names in it."""
@@ -95,11 +103,9 @@ def test_the_page_on_translating_lists_every_option() -> None:
 class TestHintsToInstall:
     """Messages are read where edgeformer is installed, pages also where it is not."""
 
-    SOURCES = [path for room in ("runtime", "edgeformer", "export", "benchmarks") for path in (ROOT / room).rglob("*.py")]
-
     def test_extras_exist(self) -> None:
         extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"])
-        text = "".join(path.read_text("utf-8") for path in [*self.SOURCES, *PAGES, ROOT / ".ci" / "run"])
+        text = "".join(path.read_text("utf-8") for path in [*SOURCES, *PAGES, ROOT / ".ci" / "run"])
         named = re.findall(r"""(?:edgeformer|\.|\.whl)\[([a-z,]+)\]['"]""", text)
         named += re.findall(r"missing_package\([^()]*(?:\([^()]*\))?[^()]*, \"([a-z,]+)\"\)", text)
         assert len(named) > 20
@@ -119,19 +125,12 @@ class TestHintsToInstall:
 class TestNamesInTheCode:
     """Pages for developers name files and what is in them; both exist."""
 
-    PAGES = [ROOT / "docs" / "architecture.md", ROOT / "docs" / "extending.md", ROOT / "CONTRIBUTING.md"]
-    ROOMS = [
-        ROOT,
-        *(ROOT / room for room in ("runtime/edgeformer_runtime", "runtime/edgeformer_runtime/serve")),
-        *(ROOT / room for room in ("edgeformer/importers", "export/edgeformer_export", "benchmarks/edgeformer_bench")),
-    ]
-
-    @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+    @pytest.mark.parametrize("page", FOR_DEVELOPERS, ids=lambda page: page.name)
     def test_names_exist(self, page: Path) -> None:
         text = page.read_text("utf-8")
         missing, checked = [], 0
         for path, names in _IN_CODE.findall(text):
-            files = [room / path for room in self.ROOMS if (room / path).is_file()]
+            files = [room / path for room in ROOMS if (room / path).is_file()]
             code = "".join(file.read_text("utf-8") for file in files)
             named = [name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", names)]
             missing += [path] * (not files)

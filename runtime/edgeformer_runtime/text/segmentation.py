@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
-from edgeformer_runtime.text.block import Item, Span, inside, overlapping
 from edgeformer_runtime.errors import missing_package
+from edgeformer_runtime.text.block import Item, Span, inside, overlapping
 
 Count = Callable[[list[str]], list[int]]
 """Returns the number of tokens of each text."""
