@@ -8,10 +8,10 @@ from pathlib import Path
 _CONVERT = "is a model of {}; convert it with `{}`, and import the folder that this writes".format
 _LOAD = "has weights of {} only; load them with transformers 4 and `from_{}=True`, and save the model".format
 _FOREIGN = {
-    "adapter_config.json": "is a LoRA adapter; merge it into its base model with peft, and import that",
-    "*.gguf": "has a GGUF file, whose weights are quantized for llama.cpp; import the model that it was made of",
-    "*.nemo": "is a model of NeMo, which nothing converts to a format that can be imported",
-    "*.onnx": "has ONNX graphs, as Optimum exports them, without the weights; import the model that they were made of",
+    "adapter_config.json": "is a LoRA adapter; merge it into its base model with peft and import the result",
+    "*.gguf": "has a GGUF file, whose weights are quantized for llama.cpp; import the original model",
+    "*.nemo": "is a model of NeMo, which cannot be converted to a format that can be imported",
+    "*.onnx": "has ONNX graphs, as Optimum exports them, without the weights; import the original model",
     "tf_model.h5": _LOAD("TensorFlow", "tf"),
     "flax_model.msgpack": _LOAD("Flax", "flax"),
     "dict.*.txt": _CONVERT("fairseq", "ct2-fairseq-converter"),

@@ -129,7 +129,7 @@ def test_threads_share_a_tokenizer() -> None:
         (lambda content: content.update(merges=[["a", "b", "c"]]), "length 2"),
         (lambda content: content.update(merges=[["a", "b c"]]), "regex"),
         (lambda content: content.update(merges=[["a", "b\n"]]), "regex"),
-        (lambda content: content.update(vocabulary=[*SPECIAL, "a", "a"]), "an entry is there twice"),
+        (lambda content: content.update(vocabulary=[*SPECIAL, "a", "a"]), "an entry is duplicated"),
         (lambda content: content.update(vocabulary=[*SPECIAL, "a" * 129]), "length <= 128"),
         (lambda content: content.update(special_tokens=["absent"]), "a special token is not in the vocabulary"),
         (lambda content: content.update(unk_token="absent"), "a special token is not in the vocabulary"),

@@ -64,7 +64,7 @@ class Tokenizer:
         if {*self._vocabulary.values()} != {*range(self.vocab_size)}:
             raise BundleError(
                 f"The tokenizer must give its {self.vocab_size:,} tokens the ids from 0 to {self.vocab_size - 1:,}, "
-                "each once, but some are missing or there twice; export the bundle again."
+                "each once, but some are missing or duplicated; export the bundle again."
             )
         named = {*text.special_tokens, *text.suppress, *text.languages.values()}
         self._special_ids = frozenset(self._vocabulary[name] for name in named if name in self._vocabulary)

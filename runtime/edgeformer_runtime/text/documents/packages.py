@@ -96,7 +96,7 @@ class Package:
             around = next(element.iterancestors(*names), None)
             depths[element] = 1 if around is None else 1 + depths[around]
             if depths[element] > MAX_DOCUMENT_DEPTH:
-                raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_DEPTH} paragraphs inside each other.")
+                raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_DEPTH} nested paragraphs.")
         return list(depths)
 
     def written(self, changed: Mapping[str, _Element]) -> bytes:
@@ -114,7 +114,7 @@ class Package:
         for event, part in events:
             self._elements += 1 + (len(part.attrib) if event == "start" else 0)
         if self._elements > MAX_DOCUMENT_ELEMENTS:
-            raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_ELEMENTS:,} elements; divide it.")
+            raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_ELEMENTS:,} elements; split it.")
 
     def _unpacked(self, packed: zipfile.ZipFile) -> dict[zipfile.ZipInfo, bytes]:
         left, files = MAX_DOCUMENT_BYTES, {}
