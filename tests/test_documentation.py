@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +19,18 @@ from edgeformer_runtime.cli import search_options
 from edgeformer_runtime.decoding.options import DecodeOptions
 from tests.conftest import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SOURCES = [path for room in ("runtime", "edgeformer", "export", "benchmarks") for path in (ROOT / room).rglob("*.py")]
+FOR_DEVELOPERS = [ROOT / "docs" / "architecture.md", ROOT / "docs" / "extending.md", ROOT / "CONTRIBUTING.md"]
+ROOMS = [
+    ROOT,
+    *(ROOT / room for room in ("runtime/edgeformer_runtime", "runtime/edgeformer_runtime/serve")),
+    *(ROOT / room for room in ("edgeformer/importers", "export/edgeformer_export", "benchmarks/edgeformer_bench")),
+]
+"""Folders that paths on these pages are relative to."""
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_IN_CODE = re.compile(r"`([\w./-]+\.(?:py|toml|md))`((?:,?\s(?!`[\w./-]+\.(?:py|toml|md)`)`[A-Za-z_.]+`)*)")
+"""A file, and names in it."""
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
@@ -85,3 +98,43 @@ def test_the_page_on_translating_lists_every_option() -> None:
     command = click.command(search_options.search(lambda search: None))
     options = {name for option in command.params for name in option.opts}
     assert not {name for name in options if f"`{name}`" not in table}
+
+
+class TestHintsToInstall:
+    """Messages are read where edgeformer is installed, pages also where it is not."""
+
+    def test_extras_exist(self) -> None:
+        extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"])
+        text = "".join(path.read_text("utf-8") for path in [*SOURCES, *PAGES, ROOT / ".ci" / "run"])
+        named = re.findall(r"""(?:edgeformer|\.|\.whl)\[([a-z,]+)\]['"]""", text)
+        named += re.findall(r"missing_package\([^()]*(?:\([^()]*\))?[^()]*, \"([a-z,]+)\"\)", text)
+        assert len(named) > 20
+        assert {extra for extras in named for extra in extras.split(",")} <= extras
+
+    def test_pip_needs_no_index_for_edgeformer_itself(self) -> None:
+        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--no-deps", "edgeformer[cpu]"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT.parent, check=True)
+        assert "Requirement already satisfied: edgeformer[cpu]" in done.stdout
+
+    @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+    def test_pages_install_from_a_clone_or_a_wheel(self, page: Path) -> None:
+        blocks = "".join(_SHELL.findall(page.read_text("utf-8")))
+        assert not re.findall(r"pip install [^\n]*['\" ]edgeformer(?!-)", blocks)
+
+
+class TestNamesInTheCode:
+    """Pages for developers name files and what is in them; both exist."""
+
+    @pytest.mark.parametrize("page", FOR_DEVELOPERS, ids=lambda page: page.name)
+    def test_names_exist(self, page: Path) -> None:
+        text = page.read_text("utf-8")
+        missing, checked = [], 0
+        for path, names in _IN_CODE.findall(text):
+            files = [room / path for room in ROOMS if (room / path).is_file()]
+            code = "".join(file.read_text("utf-8") for file in files)
+            named = [name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", names)]
+            missing += [path] * (not files)
+            missing += [f"{path}: {name}" for name in named if not re.search(rf"\b{name}\b", code)]
+            checked += 1 + len(named)
+        assert not missing
+        assert checked > 5

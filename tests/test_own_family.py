@@ -343,7 +343,7 @@ def contract_test() -> None:
 
 
 FORWARD_SEES = "`forward` sees padding or the other sentences of a batch"
-STEP_DIFFERS = "`step` gives other logits than `forward`, first at step"
+STEP_DIFFERS = "`step` returns different logits than `forward`, first at step"
 
 
 @pytest.mark.parametrize(

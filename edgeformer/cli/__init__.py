@@ -18,7 +18,7 @@ import click
 
 import edgeformer
 from edgeformer_runtime.cli.terminal import echo
-from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.errors import EdgeformerError, missing_package
 
 
 class CommandGroup(click.Group):
@@ -53,7 +53,7 @@ class CommandGroup(click.Group):
             extra = _EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
             if extra is None:
                 raise
-            echo(f"Error: this command needs `{error.name}`: pip install 'edgeformer[{extra}]'.", err=True)
+            echo(f"Error: {missing_package('This command', error.name, extra)}", err=True)
         except KeyboardInterrupt:
             sys.exit(128 + signal.SIGINT)
         except BrokenPipeError:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--split",
     is_flag=True,
-    help="Translate lines as whole texts, as `translate` does: sentence by sentence, and none is too long.",
+    help="Split lines into sentences, as `translate` does, so that none is too long.",
 )
 @click.option("--perplexity", "with_perplexity", is_flag=True, help="Also compute the perplexity of the references.")
 @options.group(

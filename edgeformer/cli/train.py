@@ -10,6 +10,7 @@ import click
 
 from edgeformer.config import load_recipe, recipe_names
 from edgeformer_runtime.cli import options
+from edgeformer_runtime.errors import missing_package
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,7 +121,7 @@ def _draw(result: TrainResult, console: Console) -> None:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         console.print(
-            "No picture of the training was drawn; it needs matplotlib: pip install 'edgeformer[plot]'.",
+            missing_package("A picture of the training", "matplotlib", "plot"),
             markup=False,
             highlight=False,
             soft_wrap=True,

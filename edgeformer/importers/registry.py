@@ -98,4 +98,4 @@ def choose_importer(path: Path, name: str | None) -> Importer:
     refuse_unusable(path)
     if words := advice(path):
         raise ConfigError(f"`{path}` {words}.")
-    raise ConfigError(f"The format of `{path}` is not recognized. Formats: {names}; insist on one with --from.")
+    raise ConfigError(f"The format of `{path}` is not recognized. Formats: {names}; choose one with --from.")

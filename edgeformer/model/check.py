@@ -171,7 +171,7 @@ class _Check:
             self.stop(f"`projection` must be an nn.Linear, but is {type(projection).__name__}")
         features = self.call("`features`", self.model.features, self.row_source, self.row_length, self.target)
         self.tensor("result of `features`", features, "float32", (*self.target.shape, projection.in_features))
-        problem = "`projection` of `features` gives other logits than `forward`"
+        problem = "`projection` of `features` returns different logits than `forward`"
         logits = self.tensor("`projection` of `features`", projection(features), "float32", tuple(expected.shape))
         self.compare(logits, expected, problem)
 
@@ -206,7 +206,7 @@ class _Check:
         single, weights = self.steps("", self.row_source, self.row_length, self.target)
         if expected is None:
             return
-        self.compare(single, expected, "`step` gives other logits than `forward`")
+        self.compare(single, expected, "`step` returns different logits than `forward`")
         for row in (0, len(single) - 1):
             alone, _ = self.steps(" of one sentence", *self.alone(row))
             self.compare(single[row], alone[0], "`encode` or `step` sees padding or the other sentences of a batch")
@@ -229,7 +229,7 @@ class _Check:
         if stepwise:
             found, _ = self.steps(where, source, length, target, self.progress)
             self.tolerance *= LONG_TOLERANCE / TOLERANCE
-            self.compare(found, expected, f"`step` gives other logits than `forward`{where}")
+            self.compare(found, expected, f"`step` returns different logits than `forward`{where}")
 
     def steps(
         self, label: str, source: Tensor, length: Tensor, target: Tensor, progress: Progress = lambda fraction: None
@@ -257,7 +257,7 @@ class _Check:
             logits[:, position], new_state, _ = self.step("step", label, token, position, state, sizes)
             if self.model.has_attention:
                 attended, _, attention = self.step("step_with_attention", label, token, position, state, sizes)
-                problem = "`step_with_attention` gives other logits than `step`"
+                problem = "`step_with_attention` returns different logits than `step`"
                 self.compare(attended[:, None], logits[:, position, None], problem, position)
                 weights.append(attention)
             state |= new_state

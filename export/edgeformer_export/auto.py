@@ -55,7 +55,7 @@ class AutoOptions:
     beam_size: int | None = None
     """Hypotheses kept, for quality and for time; ``None`` for the run's default."""
     threads: int = 1
-    """CPU threads per operator; 0 for as many as a model of its size has use for."""
+    """CPU threads per operator; 0 for as many as are useful for a model of its size."""
     sentences: int | None = None
     """Number of sentences to use, from the first; ``None`` for all."""
 

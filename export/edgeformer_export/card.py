@@ -26,8 +26,9 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
     sections = {
         "": _facts(manifest, nbytes),
         "Use": [
+            "With edgeformer installed, on the device as `edgeformer[cpu]`, which needs no torch:",
+            "",
             "```",
-            "pip install 'edgeformer[cpu]'",
             'edgeformer translate . "Text to translate"',
             "```",
         ],

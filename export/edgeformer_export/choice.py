@@ -62,7 +62,7 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True):
     beam_size: int
     """Hypotheses kept per sentence, for both quality and time."""
     threads: int
-    """CPU threads per operator; 0 for as many as a model of its size has use for."""
+    """CPU threads per operator; 0 for as many as are useful for a model of its size."""
     bleu_signature: str
     """sacreBLEU's signature."""
     machine: str
@@ -91,7 +91,7 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True):
             f"Chosen: {self.chosen}, {rule} whose measured drop is at most {self.max_bleu_drop:g}.",
         ]
         if chosen.drop_interval.high > self.max_bleu_drop:
-            notes.append("On other text its drop may exceed the budget; measure more sentences to be surer.")
+            notes.append("On other text its drop may exceed the budget; measure more sentences for more certainty.")
         notes += [f"{entry.precision} was refused: {entry.refused}" for entry in self.candidates if entry.refused]
         return [*notes, *(f"{name} failed: {reason}" for name, reason in self.failed.items())]
 

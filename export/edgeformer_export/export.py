@@ -266,7 +266,7 @@ def _compare(
         found = "; ".join(parity.problems)
         _require_steps_like_forward(model_graphs.model, sources, model_graphs.special)
         if not traits.is_quantized:
-            raise ParityError(f"The exported graphs are not equal to torch: {found}.")
+            raise ParityError(f"The exported graphs do not match PyTorch: {found}.")
         raise ParityError(
             f"In {precision}, the model is too far from PyTorch: {found}. Models trained for a short time lose most. "
             "Train it longer, export with a higher precision, or add --force to write the bundle with this finding in "
@@ -291,7 +291,7 @@ def _require_steps_like_forward(
     logits = msgspec.structs.replace(logits, torch_rounding=torch_rounding(model, pairs, special))
     if problems := ParityReport(precision="fp32", logits=logits, tokens=()).problems:
         raise ParityError(
-            "In PyTorch, the model's `step` gives other logits than its `forward` for text of the training set: "
+            "In PyTorch, the model's `step` returns different logits than its `forward` for text of the training set: "
             f"{'; '.join(problems)}. Correct the model; its graphs compute what `step` does."
         )
 

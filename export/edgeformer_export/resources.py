@@ -70,7 +70,7 @@ def require(resources: Resources, *, ignore_memory: bool = False) -> None:
     """
     if resources.available is not None and resources.memory > resources.available and not ignore_memory:
         raise ExportError(
-            f"{resources}. End other programs, raise the memory limit of the container, or try it nevertheless with "
+            f"{resources}. Close other programs, raise the memory limit of the container, or try it anyway with "
             "--ignore-memory."
         )
     if resources.disk > resources.free:

@@ -178,7 +178,7 @@ def state_problems(state: tuple[StateTensor, ...]) -> list[str]:
         letters = [axis for axis in rest if isinstance(axis, str)]
         allowed = {PAST_AXIS, CAPACITY_AXIS} if tensor.kind == "cache" else {SOURCE_AXIS}
         if surplus := sorted(set(letters) - allowed):
-            problems.append(f"{label} may not have axis {', '.join(surplus)} behind its first")
+            problems.append(f"{label} may not have axis {', '.join(surplus)} after its first")
         if tensor.kind == "cache" and letters.count(PAST_AXIS) + letters.count(CAPACITY_AXIS) != 1:
             problems.append(f"state `{tensor.name}` (cache) must have axis {PAST_AXIS} or {CAPACITY_AXIS} once")
         if any(isinstance(axis, int) and axis < 1 for axis in rest):

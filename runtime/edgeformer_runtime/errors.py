@@ -23,6 +23,20 @@ come back from worker processes.
 from __future__ import annotations
 
 
+def missing_package(what: str, package: str | None, extra: str) -> str:
+    """The message for a package that is not installed, with the command that installs it.
+
+    pip finds edgeformer itself installed, from a clone or a wheel, and reads in its metadata what the extra needs: the
+    command works although no index has edgeformer.
+
+    Args:
+        what: what needs the package, as the singular subject of the sentence.
+        package: name of the module that could not be imported.
+        extra: the extra of edgeformer that has it; several are separated by commas.
+    """
+    return f"{what} needs `{package}`: pip install 'edgeformer[{extra}]'."
+
+
 class EdgeformerError(Exception):
     """Base class of errors that users can cause and fix."""
 

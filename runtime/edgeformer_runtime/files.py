@@ -152,5 +152,5 @@ def checked_members(archive: zipfile.ZipFile, limit: int) -> list[zipfile.ZipInf
     if len(members) > limit:
         raise zipfile.BadZipFile(f"it has {len(members):,} members, more than {limit:,}")
     if {member.compress_type for member in members} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-        raise zipfile.BadZipFile("it is compressed otherwise than zip files usually are")
+        raise zipfile.BadZipFile("it uses a compression method that zip files usually do not")
     return members

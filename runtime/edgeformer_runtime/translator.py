@@ -199,8 +199,8 @@ class Translator(Generic[SessionT_co]):
         Args:
             bundle: the bundle's folder, the name of a model that ``edgeformer models`` lists, or an opened bundle.
             device: ``cpu`` or ``cuda``.
-            threads: CPU threads per operator; 0 for as many as a model of this size has use for, at most the available
-                CPUs divided by ``workers``.
+            threads: CPU threads per operator; 0 for as many as are useful for a model of this size, at most the
+                available CPUs divided by ``workers``.
             workers: number of batches that a call decodes concurrently, sharing one copy of the weights. By default, 1
                 if ``threads`` is given or with CUDA, otherwise as many as there are CPUs for, at most 8.
             truncate: truncate texts with more tokens than the model accepts, rather than raise an error.

@@ -76,11 +76,11 @@ def failing(problem: Exception) -> CommandGroup:
         (OSError("disk on fire"), "Error: disk on fire."),
         (
             ModuleNotFoundError("No module named 'torch.nn'", name="torch.nn"),
-            "Error: this command needs `torch.nn`: pip install 'edgeformer[train]'.",
+            "Error: This command needs `torch.nn`: pip install 'edgeformer[train]'.",
         ),
         (
             ModuleNotFoundError("No module named 'sacrebleu'", name="sacrebleu"),
-            "Error: this command needs `sacrebleu`: pip install 'edgeformer[eval]'.",
+            "Error: This command needs `sacrebleu`: pip install 'edgeformer[eval]'.",
         ),
         (MemoryError(), "Error: not enough memory; try a smaller --beam or --batch-tokens."),
     ],

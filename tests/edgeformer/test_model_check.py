@@ -120,7 +120,7 @@ def test_every_family_passes(variant: str, monkeypatch: pytest.MonkeyPatch) -> N
     check_model(randomise(model, seed=0))
     step = type(model).step
     monkeypatch.setattr(type(model), "step", lambda self, token, *rest: step(self, token.roll(1), *rest))
-    with pytest.raises(ConfigError, match="`step` gives other logits than `forward`, first at step 0"):
+    with pytest.raises(ConfigError, match="`step` returns different logits than `forward`, first at step 0"):
         check_model(model)
 
 
@@ -218,12 +218,12 @@ def sees_the_future(self: Small, source: Tensor, source_length: Tensor, target: 
 
 FORWARD_SEES = "`forward` sees padding or the other sentences of a batch, first at step 0"
 STEP_SEES = "`encode` or `step` sees padding or the other sentences of a batch, first at step 0"
-STEP_DIFFERS = "`step` gives other logits than `forward`, first at step 0"
+STEP_DIFFERS = "`step` returns different logits than `forward`, first at step 0"
 BEAMS = [
     f"with K = 3 beams, row r of `{method}` must belong to sentence r // K, first at step 0"
     for method in ("step", "step_with_attention")
 ]
-ATTENTION_DIFFERS = "`step_with_attention` gives other logits than `step`, first at step 0"
+ATTENTION_DIFFERS = "`step_with_attention` returns different logits than `step`, first at step 0"
 
 MISTAKES: dict[str, tuple[EncoderDecoder, list[str]]] = {
     "no limit": (
@@ -295,7 +295,7 @@ MISTAKES: dict[str, tuple[EncoderDecoder, list[str]]] = {
     ),
     "forgets": (
         altered("step", lambda result: (result[0], {**result[1], "seen": result[1]["seen"] * 0})),
-        ["`step` gives other logits than `forward`, first at step 1"],
+        ["`step` returns different logits than `forward`, first at step 1"],
     ),
     "future": (small(forward=sees_the_future), [STEP_DIFFERS]),
     "batch": (small(forward=sees_the_batch), [FORWARD_SEES, STEP_DIFFERS]),
@@ -382,7 +382,7 @@ def test_declared_features_are_compared_with_forward() -> None:
     features = Small.before_projection
     check_model(small(has_features=True, features=features))
     shifted = small(has_features=True, features=lambda self, *inputs: features(self, *inputs) + 1)
-    assert problems(shifted) == ["`projection` of `features` gives other logits than `forward`, first at step 0"]
+    assert problems(shifted) == ["`projection` of `features` returns different logits than `forward`, first at step 0"]
     narrow = small(has_features=True, features=lambda self, *inputs: features(self, *inputs)[..., :4])
     assert problems(narrow) == ["result of `features` must be float32 (6, 4, 8), but is float32 (6, 4, 4)"]
     model = small(has_features=True, features=features)

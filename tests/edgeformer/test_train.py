@@ -145,7 +145,7 @@ def test_a_model_that_breaks_the_contract_is_not_trained(
     monkeypatch.setattr(
         Transformer, "step", lambda self, token, position, state: step(self, token, position * 0, state)
     )
-    problem = "Model `Transformer` breaks the contract: .*`step` gives other logits than `forward`, first at step 1"
+    problem = "breaks the contract: .*`step` returns different logits than `forward`, first at step 1"
     with pytest.raises(ConfigError, match=problem):
         train(recipe(corpus), tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["before"]

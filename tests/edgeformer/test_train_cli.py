@@ -77,7 +77,7 @@ def test_without_matplotlib_there_is_a_note_and_no_picture(folder: Path, monkeyp
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = CliRunner().invoke(main, arguments(folder))
     assert result.exit_code == 0, result.output
-    assert "it needs matplotlib: pip install 'edgeformer[plot]'." in result.output
+    assert "A picture of the training needs `matplotlib`: pip install 'edgeformer[plot]'." in result.output
     assert not (folder / "run" / "training.png").exists()
 
 

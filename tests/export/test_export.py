@@ -141,7 +141,7 @@ def test_a_dropped_mask_is_not_exported(run: Run, tmp_path: Path, monkeypatch: p
         return kernels.portable_attention(query, key, value, **{**settings, "padding": None})
 
     monkeypatch.setattr(kernels, "ort_attention", unmasked)
-    with pytest.raises(ExportError, match="not equal to torch: logits differ by up to"):
+    with pytest.raises(ExportError, match="do not match PyTorch: logits differ by up to"):
         export_run(run, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 
@@ -158,7 +158,7 @@ def test_a_step_that_differs_from_forward_on_text_only_is_the_models_mistake(
 
     monkeypatch.setattr(Transformer, "forward", unlike_step)
     with pytest.raises(
-        ParityError, match=r"^In PyTorch, the model's `step` gives other logits than its `forward` .*, at "
+        ParityError, match=r"^In PyTorch, the model's `step` returns different logits than its `forward` .*, at "
     ):
         export_run(model_graphs.run, tmp_path / "bundle", model_graphs=model_graphs)
     assert list(tmp_path.iterdir()) == []
@@ -169,7 +169,7 @@ def test_a_model_that_breaks_the_contract_is_not_exported(
 ) -> None:
     encode = Transformer.encode
     monkeypatch.setattr(Transformer, "encode", lambda self, source, length: encode(self, source, length * 0 + 2))
-    with pytest.raises(ConfigError, match="breaks the contract: `step` gives other logits than `forward`"):
+    with pytest.raises(ConfigError, match="breaks the contract: `step` returns different logits than `forward`"):
         export_run(run, tmp_path / "bundle")
     assert list(tmp_path.iterdir()) == []
 

@@ -326,7 +326,7 @@ def test_names(languages: tuple[str, str], origin: dict[str, str], path: str, na
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "edgeformer_export.get", None)
     message = error("get", "firefox:en-fr")
-    assert message == "This command needs `edgeformer_export.get`: pip install 'edgeformer[cpu,import,export]'."
+    assert message == "This command needs `edgeformer_export.get`: pip install 'edgeformer[import,export]'."
 
 
 def test_mistakes(own: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def test_too_little_is_refused_before_work_begins() -> None:
     said = (
         r"The export needs about 5\.0 GB of memory \(3\.1 GB available\) and 0\.2 GB of disk space \(1000\.0 GB free\)"
     )
-    with pytest.raises(ExportError, match=rf"^{said}\. End other programs, .* --ignore-memory\.$"):
+    with pytest.raises(ExportError, match=rf"^{said}\. Close other programs, .* --ignore-memory\.$"):
         require(little)
     require(little, ignore_memory=True)
     with pytest.raises(ExportError, match=r"Choose another disk with --out\.$"):

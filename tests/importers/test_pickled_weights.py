@@ -95,7 +95,7 @@ HOSTILE = {
     "a bytearray without end": (mapping(b"\x96" + (1 << 40).to_bytes(8, "little")), "read as weights only"),
     "a memo without end": (mapping(b"Nr\xff\xff\xff\xff" + tensor() + b"0"), "POP"),
     "a key that takes forever to hash": (mapping(b"N", NESTED), "keys are not names"),
-    "values in values": (mapping(NESTED), "something else than weights under 'a'"),
+    "values in values": (mapping(NESTED), "something other than weights under 'a'"),
     "a huge storage": (mapping(tensor(count=FORTY)), "ends too early|another size"),
     "a huge storage and tensor": (
         mapping(tensor(count=FORTY, shape=FORTY + b"\x85")),
@@ -109,7 +109,7 @@ HOSTILE = {
         "shape",
     ),
     "another type of axis": (mapping(tensor(shape=b"X\x01\x00\x00\x006\x85")), "damaged shape"),
-    "a function for a tensor": (mapping(b"ctorch._utils\n_rebuild_tensor_v2\n"), "something else than weights"),
+    "a function for a tensor": (mapping(b"ctorch._utils\n_rebuild_tensor_v2\n"), "something other than weights"),
     "an attribute of a function": (b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}X\x01\x00\x00\x00aNsb.", "no mapping"),
     "no end": (b"\x80\x02}", "read as weights only"),
     "nothing": (b"", "read as weights only"),

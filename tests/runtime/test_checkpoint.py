@@ -25,8 +25,8 @@ def test_the_installed_verifier_is_loaded_by_name(monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_missing_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
-    with pytest.raises(ConfigError, match=r"needs the exporter: pip install 'edgeformer\[cpu,export\]'"):
+    with pytest.raises(ConfigError, match=r"needs `edgeformer_export`: pip install 'edgeformer\[export\]'"):
         installed_verifier()
     install(monkeypatch, "a_package_that_is_missing:verify")
-    with pytest.raises(ConfigError, match=r"needs `a_package_that_is_missing`: pip install 'edgeformer\[cpu,export\]'"):
+    with pytest.raises(ConfigError, match=r"needs `a_package_that_is_missing`: pip install 'edgeformer\[export\]'"):
         installed_verifier()

@@ -489,7 +489,7 @@ print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
         picture = tmp_path / "a.png"
         done = python(code, "translate", "--lines", small_bundle, "dog", "--attention", picture, check=False)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == "Error: Pictures of attention need matplotlib: pip install 'edgeformer[plot]'.\n"
+        assert done.stderr == "Error: A picture of attention needs `matplotlib`: pip install 'edgeformer[plot]'.\n"
         done = python(code, "translate", "--lines", small_bundle, "dog", "--json", "--attention")
         assert json.loads(done.stdout)["attention"]["weights"]
 

@@ -38,7 +38,7 @@ def test_an_example_changed_with_its_hash_fails(small_bundle: Path, tmp_path: Pa
     assert "`golden.json` has" in verified(bundle, code=1)["problems"][0]
     edit_golden(bundle, change)
     target, token, score = verified(bundle, code=1)["problems"]
-    assert "the target tokenizer `tokenizer.json` is not the one of the examples" in target
+    assert "the target tokenizer `tokenizer.json` does not fit the examples" in target
     assert "example 5 (beam 1), token 1 differs" in token
     assert "example 8 (beam 4) has score" in score
     result = run("verify", bundle)

@@ -70,7 +70,7 @@ def test_a_changed_token_names_example_and_place(small_bundle: Path, tmp_path: P
     translator = edited(small_bundle, tmp_path, change)
     result = check_golden(translator)
     tokenizer, *problems = result.problems
-    assert "the target tokenizer `tokenizer.json` is not the one of the examples: the tokens of example 2" in tokenizer
+    assert "the target tokenizer `tokenizer.json` does not fit the examples: the tokens of example 2" in tokenizer
     first, second = result.differences
     expected = golden_cases(open_bundle(small_bundle))[1]
     assert (first.example, first.beam_size, first.token, first.found_id) == (2, 1, 3, expected.ids[2])

@@ -70,9 +70,9 @@ def test_what_is_left_out_is_said(folders: tuple[Path, Path]) -> None:
     (first / "notes.txt").touch()
     reasons = run("models", first, second, first, "--json").stderr.splitlines()
     assert [reason.partition(" (")[0] for reason in dict.fromkeys(reasons)] == [
-        f"`{first / 'broken'}` is left out: The bundle's manifest is not valid JSON",
-        f"`{first / 'notes'}` is left out: it has no `manifest.json`.",
-        f"`{second / 'en-fr'}` is left out: `{first / 'en-fr'}` has the same name.",
+        f"`{first / 'broken'}` is skipped: The bundle's manifest is not valid JSON",
+        f"`{first / 'notes'}` is skipped: it has no `manifest.json`.",
+        f"`{second / 'en-fr'}` is skipped: `{first / 'en-fr'}` has the same name.",
     ]
     assert run("models", second).stderr == ""
 

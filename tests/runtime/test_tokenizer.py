@@ -65,7 +65,7 @@ def test_round_trip_without_specials(tokenizer: Tokenizer, text: str) -> None:
 @pytest.mark.parametrize(("word", "number"), [("b", 4), ("b", 6)])
 def test_every_id_must_be_that_of_one_token(word: str, number: int) -> None:
     ids = {"<pad>": 0, "<unk>": 1, "<s>": 2, "</s>": 3, "a": 4, word: number}
-    with pytest.raises(BundleError, match="the ids from 0 to 5, each once, but some are missing or there twice"):
+    with pytest.raises(BundleError, match="the ids from 0 to 5, each once, but some are missing or duplicated"):
         Tokenizer(tokenizers.Tokenizer(models.WordLevel(ids, unk_token="<unk>")))
 
 

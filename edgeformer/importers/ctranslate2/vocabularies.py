@@ -183,15 +183,15 @@ def _text_format(
             target_prefix=(TARGET_LANGUAGE,),
             languages=languages,
         )
-        note = f"Sources are expected to have the token of their language before them and `{eos}` after them."
+        note = f"Sources are assumed to begin with the token of their language and to end with `{eos}`."
     elif zero_start or start == "<pad>":
-        text, note = replace(text, source_suffix=(eos,)), f"Sources are expected to have `{eos}` after them."
+        text, note = replace(text, source_suffix=(eos,)), f"Sources are assumed to end with `{eos}`."
     elif start == eos:
         text = replace(text, source_prefix=(settings.bos_token,), source_suffix=(eos,))
-        note = f"Sources are expected to have `{settings.bos_token}` before them and `{eos}` after them."
+        note = f"Sources are assumed to begin with `{settings.bos_token}` and to end with `{eos}`."
     else:
         return text, ()
-    return text, (f"The model does not state what is around the tokens of a source. {note}",)
+    return text, (f"The model does not state which tokens surround a source. {note}",)
 
 
 def _languages(tokens: Sequence[str]) -> dict[str, str]:

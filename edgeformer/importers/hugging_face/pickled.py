@@ -117,7 +117,7 @@ def _weights(pickle: io.BytesIO) -> dict[str, Stored]:
         raise ValueError("it has no mapping from names to weights")
     for name, tensor in tree.items():
         if not isinstance(tensor, Stored):
-            raise ValueError(f"it has something else than weights under {name[:80]!r}")
+            raise ValueError(f"it has something other than weights under {name[:80]!r}")
     return tree
 
 

@@ -81,7 +81,7 @@ def read_binary(path: Path) -> dict[str, Item]:
         (padding,) = reader.integers(1)
         reader.bytes(padding if padding <= size else -1)
         if len(set(names)) < count:
-            raise reader.damaged("a name is there twice")
+            raise reader.damaged("a name is duplicated")
         return {
             name: _item(name, kind, shape, reader.bytes(length), reader)
             for name, shape, (_, kind, _, length) in zip(names, shapes, headers, strict=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.archive import read_bytes
+from edgeformer_runtime.errors import missing_package
 from edgeformer_runtime.tokenizer.charsmap import EMPTY
 from edgeformer_runtime.tokenizer.normalizer import Spaces
 
@@ -93,7 +94,7 @@ def _parsed(data: bytes) -> Any:
             from google.protobuf.message import DecodeError
             from sentencepiece import sentencepiece_model_pb2
     except ModuleNotFoundError as error:
-        raise ConfigError(f"SentencePiece models need `{error.name}`: pip install 'edgeformer[import]'.") from None
+        raise ConfigError(missing_package("A SentencePiece model", error.name, "import")) from None
     try:
         return sentencepiece_model_pb2.ModelProto.FromString(data)  # type: ignore[attr-defined] # made when imported
     except DecodeError:

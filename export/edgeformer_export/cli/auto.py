@@ -59,7 +59,7 @@ _OPTIONS = [
         type=click.IntRange(0),
         default=1,
         show_default=True,
-        help="auto: CPU threads per operator; 0 for as many as a model of its size has use for.",
+        help="auto: CPU threads per operator; 0 for as many as are useful for a model of its size.",
     ),
 ]
 

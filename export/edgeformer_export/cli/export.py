@@ -95,7 +95,7 @@ def export(
     if force and precision in {"auto", "fp32", "fp16"}:
         raise click.UsageError(f"--force is for quantized bundles; {precision} does not need it.")
     if shortlists and precision == "auto":
-        raise click.UsageError("Choose a precision without --shortlist first, and then export in it with --shortlist.")
+        raise click.UsageError("Choose a precision without --shortlist first, then export with it and --shortlist.")
     if precision != "auto":
         refuse_auto_options(context, [name for name in auto if not (shortlists and name == "data_dir")])
     opened = Run.open(run)

@@ -10,6 +10,7 @@ import click
 
 from edgeformer.cli.import_model import reading, text_option
 from edgeformer_runtime.cli.terminal import echo
+from edgeformer_runtime.errors import missing_package
 from edgeformer_runtime.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -54,8 +55,7 @@ def get(as_json: bool, **wanted: Any) -> None:
     try:
         from edgeformer_export.get import Wanted, get_model
     except ModuleNotFoundError as error:
-        needed = f"This command needs `{error.name}`: pip install 'edgeformer[cpu,import,export]'."
-        raise click.ClickException(needed) from None
+        raise click.ClickException(missing_package("This command", error.name, "import,export")) from None
     from edgeformer_runtime.cli.output import print_json, stages
 
     try:

@@ -99,7 +99,7 @@ class ParityReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
         """What makes the comparison weaker than it looks, in sentences; usually empty."""
         return [
             f"{entry.empty} of {entry.sentences} outputs compared with beam size {entry.beam_size} are empty, so that "
-            "their agreement says little; compare on text that the model translates."
+            "their agreement means little; compare on text that the model translates."
             for entry in self.tokens
             if entry.empty > MAX_EMPTY * entry.sentences
         ]

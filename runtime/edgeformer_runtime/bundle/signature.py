@@ -13,7 +13,7 @@ import msgspec
 
 from edgeformer_runtime.bundle.plain_files import is_plain, read_plain, reading, shortened
 from edgeformer_runtime.contract import MANIFEST_FILE, SIGNATURE_FILE
-from edgeformer_runtime.errors import BundleError, ConfigError
+from edgeformer_runtime.errors import BundleError, ConfigError, missing_package
 from edgeformer_runtime.files import write_atomically
 from edgeformer_runtime.limits import MAX_MANIFEST_BYTES, MAX_SIGNATURE_BYTES
 
@@ -95,7 +95,7 @@ def _load(key: Key, *, private: bool) -> Any:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ModuleNotFoundError as error:
-        raise ConfigError(f"Signatures need `{error.name}`: pip install 'edgeformer[cpu,sign]'.") from None
+        raise ConfigError(missing_package("A signature", error.name, "sign")) from None
     name = "The key" if isinstance(key, bytes) else f"Key `{key}`"
     kind = "private" if private else "public"
     try:

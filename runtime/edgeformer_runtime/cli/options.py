@@ -108,14 +108,14 @@ threads = click.option(
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="CPU threads per operator; 0 for as many as a model of this size has use for.",
+    help="CPU threads per operator; 0 for as many as are useful for a model of this size.",
 )
 worker_threads = click.option(
     "--threads",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="CPU threads per operator; 0 for as many as a model of this size has use for, within the CPUs available to "
+    help="CPU threads per operator; 0 for as many as are useful for a model of this size, within the CPUs available to "
     "each worker.",
 )
 workers = click.option(
@@ -123,6 +123,6 @@ workers = click.option(
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Batches translated at the same time, sharing one copy of the weights; 0 for as many as there are CPUs for, "
+    help="Batches translated at the same time, sharing one copy of the weights; 0 chooses by the number of CPUs, "
     "or 1 if --threads is given.",
 )

@@ -43,10 +43,10 @@ def score(
     engine: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Compute how probable a bundle finds given translations.
+    """Compute the probability of given translations.
 
-    Every line of --source and --target gives one line: the natural logarithm of the probability of the target line,
-    a tab, and its mean per token.
+    Prints one line for each line of --source and --target: the natural logarithm of the probability of the target
+    line, a tab, and its mean per token.
     """
     from edgeformer_runtime.translator import Translator
 

@@ -32,7 +32,7 @@ search = options.group(
         "--suppress-sequence",
         metavar="TEXT",
         multiple=True,
-        help="Never generate the tokens of this text one after the other; may be repeated.",
+        help="Never generate the tokens of this text in a row; may be repeated.",
     ),
     disable_unk=click.option("--disable-unk", is_flag=True, help="Never generate the unknown token."),
     patience=click.option(
@@ -43,7 +43,7 @@ search = options.group(
     beam_shrinks=click.option(
         "--beam-shrinks/--beam-refills",
         default=None,
-        help="Whether a finished hypothesis leaves one place fewer for others, as in Marian. Default: the model's.",
+        help="Whether a finished hypothesis shrinks the beam by one, as in Marian. Default: the model's.",
     ),
     early_stopping=click.option(
         "--early-stopping/--no-early-stopping",
@@ -69,7 +69,7 @@ search = options.group(
     max_ngram_repeats=click.option(
         "--max-ngram-repeats",
         type=click.IntRange(0),
-        help="Stop an output that ends with the same n-gram this often in a row; 0 stops none.",
+        help="Stop an output that ends with the same n-gram this many times in a row; 0 disables it.",
     ),
     max_input_length=click.option(
         "--max-input-length", type=click.IntRange(1), help="Truncate lines to this number of tokens."
@@ -80,7 +80,7 @@ search = options.group(
         help="Sample from this number of most probable tokens; 0 samples from all. Requires --beam 1.",
     ),
     sampling_topp=click.option(
-        "--sampling-topp", type=float, help="Sample from the most probable tokens that have this probability together."
+        "--sampling-topp", type=float, help="Sample from the most probable tokens that together have this probability."
     ),
     sampling_temperature=click.option(
         "--sampling-temperature", type=float, help="Values above 1 make samples more random."

@@ -12,7 +12,7 @@ import click
 
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.terminal import echo
-from edgeformer_runtime.errors import ConfigError
+from edgeformer_runtime.errors import ConfigError, missing_package
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def serve(bundles: tuple[str, ...], server: dict[str, Any], batch: dict[str, Any
         from edgeformer_runtime.serve.app import make_workspace
         from edgeformer_runtime.serve.server import bind, serve
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"This command needs `{error.name}`: pip install 'edgeformer[serve]'.") from None
+        raise click.ClickException(missing_package("This command", error.name, "serve")) from None
     from edgeformer_runtime.serve.access import Access
     from edgeformer_runtime.workspace.names import named_models
 

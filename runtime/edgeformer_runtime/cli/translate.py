@@ -118,13 +118,13 @@ def translate(
 ) -> None:
     """Translate text with a bundle.
 
-    Reads TEXT, the lines of --input, or standard input, and translates it with BUNDLE. Every line gives one line, and
-    what is around its sentences stays; a blank line stays blank. Lines from a pipe are translated as they come.
+    Reads TEXT, the lines of --input, or standard input, and translates it with BUNDLE. Every line becomes one
+    line, with the white space around its sentences. Lines from a pipe are translated as they arrive.
 
     If TEXT or --input is the name of a document, the document is translated: .docx, .html, .md, .odt, .po, .srt, .txt
     or .vtt.
 
-    With --lines, every line is one sentence, exactly. With --lines and --nbest N, every line gives up to N lines with
+    With --lines, every line is one sentence. With --lines and --nbest N, every line gives up to N lines with
     score, tab and text, followed by a blank line.
     """
     if text and input_file is not None:

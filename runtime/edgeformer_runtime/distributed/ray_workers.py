@@ -16,7 +16,7 @@ from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
-from edgeformer_runtime.errors import BundleError, ConfigError, DeviceError, EdgeformerError
+from edgeformer_runtime.errors import BundleError, ConfigError, DeviceError, EdgeformerError, missing_package
 from edgeformer_runtime.translator import Translator
 
 BlockT = TypeVar("BlockT")
@@ -193,7 +193,7 @@ def _imported() -> Any:
         import ray
         import ray.data
     except ModuleNotFoundError as error:
-        raise ConfigError(f"The engine `ray` needs `{error.name}`: pip install 'edgeformer[cpu,ray]'.") from None
+        raise ConfigError(missing_package("The engine `ray`", error.name, "ray")) from None
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     return ray
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from edgeformer_runtime.bundle.parity import ParityReport
-from edgeformer_runtime.errors import ConfigError
+from edgeformer_runtime.errors import ConfigError, missing_package
 from edgeformer_runtime.selfcheck.location import Location
 from edgeformer_runtime.translator import Translator
 
@@ -64,11 +64,11 @@ def installed_verifier() -> Verifier:
     Raises:
         ConfigError: no exporter is installed, or a package that it needs is missing.
     """
-    install = "pip install 'edgeformer[cpu,export]'"
+    what = "Comparing with a checkpoint"
     for entry in entry_points(group=VERIFIERS):
         try:
             verifier: Verifier = entry.load()
         except ModuleNotFoundError as error:
-            raise ConfigError(f"Comparing with a checkpoint needs `{error.name}`: {install}.") from None
+            raise ConfigError(missing_package(what, error.name, "export")) from None
         return verifier
-    raise ConfigError(f"Comparing with a checkpoint needs the exporter: {install}.")
+    raise ConfigError(missing_package(what, "edgeformer_export", "export"))

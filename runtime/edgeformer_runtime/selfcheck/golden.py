@@ -329,7 +329,7 @@ def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> 
                 str(ids[position]) if position < len(ids) else "the end" for ids in (case.source, source)
             )
             problems.append(
-                f"the source tokenizer `{files.source}` is not the one of the examples: token {position + 1} of "
+                f"the source tokenizer `{files.source}` does not fit the examples: token {position + 1} of "
                 f"example {number} is {actual} instead of {expected} in {shortened(repr(case.text))}"
             )
             break
@@ -337,7 +337,7 @@ def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> 
         text = translator.target_tokenizer.decode(case.ids)
         if text != case.output:
             problems.append(
-                f"the target tokenizer `{files.target}` is not the one of the examples: the tokens of example {number} "
+                f"the target tokenizer `{files.target}` does not fit the examples: the tokens of example {number} "
                 f"are {shortened(repr(text))} instead of {shortened(repr(case.output))}"
             )
             break

@@ -57,7 +57,7 @@ def check_operators(bundle: Bundle) -> Operators:
         raise BundleError(f"Bundle `{bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
     if missing := list(_unsupported(graphs)):
         raise BundleError(
-            f"Bundle `{bundle.path}` does not suit onnxruntime {ort.__version__}: " + "; ".join(missing) + "."
+            f"Bundle `{bundle.path}` does not work with onnxruntime {ort.__version__}: " + "; ".join(missing) + "."
         )
     used = sum((graph.operators for graph in graphs.values()), Counter[str]())
     names = {domain or "ai.onnx": version for domain, version in manifest.opsets.items()}

@@ -28,7 +28,7 @@ def option(default: Any, flag: str, help: str, **details: Any) -> Any:
 class BatchLimits:
     """When a batch is full, and when a queue is."""
 
-    max_sentences: int = option(64, "--batch-sentences", "Sentences of a batch.", low=1, high=4096)
+    max_sentences: int = option(64, "--batch-sentences", "Maximum number of sentences per batch.", low=1, high=4096)
     max_characters: int = 16384
     """Characters of a batch; a longer sentence is a batch of its own."""
     delay: float = option(
@@ -42,11 +42,13 @@ class BatchLimits:
     parallel: int = option(
         1,
         "--batches",
-        "Batches that each process translates at a time per model, sharing its weights.",
+        "Batches that each process translates at the same time per model, sharing its weights.",
         low=1,
         high=256,
     )
-    max_queue: int = option(2048, "--queue", "Sentences that may wait; a request counts as one batch at most.", low=1)
+    max_queue: int = option(
+        2048, "--queue", "Maximum number of waiting sentences; a request counts for at most one batch.", low=1
+    )
     """A request is refused if as many wait when it comes, or if it would have to wait for too long. As requests take
     turns, one counts as no more than a batch, so that a long text does not shut out others."""
 
@@ -61,62 +63,67 @@ class ServeSettings:
     bundles: tuple[str, ...]
     """Bundles, as ``PATH`` or ``NAME=PATH``, or a folder of bundles."""
     host: str = option("127.0.0.1", "--host", "Address to listen on; 0.0.0.0 is all.")
-    port: int = option(5000, "--port", "0 is any free one.", low=0, high=65535)
+    port: int = option(5000, "--port", "Port to listen on; 0 for any free one.", low=0, high=65535)
     workers: int = option(1, "--workers", "Processes that share the port.", low=1, high=256)
     threads: int = 0
-    """CPU threads per operator; 0 for as many as a model of its size has use for, at most the available CPUs divided by
-    the processes and the batches of each."""
+    """CPU threads per operator; 0 for as many as are useful for a model of its size, at most the available CPUs divided
+    by the processes and the batches of each."""
     device: str = "cpu"
     memory: int | None = option(
         None,
         "--memory",
-        "Size of the bundles that each process keeps open, such as 512M. Default: no limit.",
+        "Total size of the bundles that each process keeps open, such as 512M. Default: no limit.",
         is_size=True,
     )
     trusted_keys: tuple[Path, ...] = ()
     batch: BatchLimits = field(default_factory=BatchLimits)
-    request_seconds: float = option(60.0, "--timeout", "Seconds for a request.", low=0.01, high=3600)
+    request_seconds: float = option(60.0, "--timeout", "Maximum number of seconds for a request.", low=0.01, high=3600)
     shutdown_seconds: float = option(
         30.0, "--shutdown-timeout", "Seconds that accepted requests have to finish after SIGTERM.", low=1, high=3600
     )
     max_connections: int = option(
         4096,
         "--max-connections",
-        "Connections of each process; fewer if the system permits too few open files. The one that has waited longest "
-        "is closed for a new one.",
+        "Maximum number of connections per process, fewer if the system permits too few open files. Beyond it, the "
+        "connection that has been idle longest is closed.",
         low=1,
     )
-    max_body: int = option(MIB, "--max-body", "Size of a request without a file.", is_size=True)
-    max_upload: int = option(10 * MIB, "--max-upload", "Size of a request with a file.", is_size=True)
-    max_characters: int | None = option(None, "--char-limit", "Characters of a text. Default: no limit.", low=1)
-    max_texts: int = option(512, "--batch-limit", "Texts of a request.", low=1)
-    max_sentences: int = option(5000, "--max-sentences", "Sentences of a request.", low=1)
+    max_body: int = option(MIB, "--max-body", "Maximum size of a request without a file.", is_size=True)
+    max_upload: int = option(10 * MIB, "--max-upload", "Maximum size of a request with a file.", is_size=True)
+    max_characters: int | None = option(
+        None, "--char-limit", "Maximum length of a text in characters. Default: no limit.", low=1
+    )
+    max_texts: int = option(512, "--batch-limit", "Maximum number of texts per request.", low=1)
+    max_sentences: int = option(5000, "--max-sentences", "Maximum number of sentences per request.", low=1)
     max_beam: int = option(8, "--max-beam", "Largest beam that a request may ask for.", low=1, high=32)
     max_output_tokens: int = option(
-        1024, "--max-output-tokens", "Tokens of the translation of a sentence.", low=1, high=65536
+        1024, "--max-output-tokens", "Maximum number of tokens per translated sentence.", low=1, high=65536
     )
-    max_alternatives: int = option(8, "--alternatives-limit", "Alternatives per text.", low=0, high=31)
-    max_streams: int = option(4, "--max-streams", "Translations that are streamed at a time; others wait.", low=1)
+    max_alternatives: int = option(
+        8, "--alternatives-limit", "Maximum number of alternatives per text.", low=0, high=31
+    )
+    max_streams: int = option(4, "--max-streams", "Translations streamed at the same time; others wait.", low=1)
     rate_limit: int | None = option(
         None, "--req-limit", "Texts per minute and client, or API key. Default: no limit.", low=1
     )
     api_keys: Path | None = option(
         None,
         "--api-keys",
-        "File of API keys, one per line, each with its own texts per minute or without. Default: the environment "
+        "File of API keys, one per line, optionally followed by a limit of texts per minute. Default: the environment "
         "variable EDGEFORMER_API_KEYS, separated by commas; without either, everyone may translate.",
     )
     trusted_proxies: int = option(
         0,
         "--trusted-proxies",
-        "Proxies in a row through which alone the port can be reached, and whose X-Forwarded-For is believed.",
+        "Number of proxies in front of the server whose X-Forwarded-For is trusted. Clients must not reach the port "
+        "past them.",
         low=0,
         high=16,
     )
     allowed_hosts: tuple[str, ...] = option(
         (),
         "--allowed-host",
-        "Name of this server that links to translated files may have, besides its addresses; may be repeated.",
+        "Host name that links to translated files may use, besides the server's addresses; may be repeated.",
         metavar="NAME",
     )
     metrics_token: str = option(
@@ -130,11 +137,11 @@ class ServeSettings:
     files_quota: int = option(
         256 * MIB,
         "--files-quota",
-        "Size of all translated files that wait to be downloaded; the oldest are removed for new ones.",
+        "Total size of translated files that wait for download; the oldest are removed first.",
         is_size=True,
     )
     client_files_quota: int = option(
-        64 * MIB, "--client-files-quota", "Size of those of one client, or API key.", is_size=True
+        64 * MIB, "--client-files-quota", "Total size of the translated files of one client, or API key.", is_size=True
     )
     files_folder: Path | None = None
     """Where translated files wait to be downloaded; ``None`` makes a temporary folder."""

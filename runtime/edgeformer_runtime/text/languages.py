@@ -8,7 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from edgeformer_runtime.errors import ConfigError, OptionError
+from edgeformer_runtime.errors import ConfigError, OptionError, missing_package
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.protected import protected_items
 
@@ -67,6 +67,6 @@ def detect_languages(text: str, among: Collection[str] = ()) -> list[Detected]:
 def _identifier() -> Any:
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ModuleNotFoundError:
-        raise ConfigError("Detecting languages needs py3langid: pip install 'edgeformer[detect]'.") from None
+    except ModuleNotFoundError as error:
+        raise ConfigError(missing_package("Detecting languages", error.name, "detect")) from None
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

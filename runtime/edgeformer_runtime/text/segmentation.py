@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from edgeformer_runtime.decoding.requests import Stop
-from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.errors import OptionError, missing_package
 from edgeformer_runtime.text.block import Item, Span, inside, overlapping
 
 Count = Callable[[list[str]], list[int]]
@@ -193,10 +193,9 @@ def segmenter() -> Callable[[str, str], list[str]]:
     warning, what takes a line for a sentence."""
     try:
         import sentencex
-    except ModuleNotFoundError:
-        warnings.warn(
-            "Without sentencex, only line ends separate sentences: pip install 'edgeformer[text]'.", stacklevel=2
-        )
+    except ModuleNotFoundError as error:
+        missing = missing_package("finding them within a line", error.name, "text")
+        warnings.warn(f"Only line ends separate sentences; {missing}", stacklevel=2)
         return lambda language, text: [text]
 
     def segment(language: str, text: str) -> list[str]:

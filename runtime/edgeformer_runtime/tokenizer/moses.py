@@ -37,7 +37,7 @@ class Moses:
         self._file, self._names = file, file.vocabulary
         self._ids = {name: index for index, name in enumerate(self._names)}
         if len(self._ids) < len(self._names):
-            raise ValueError("an entry is there twice")
+            raise ValueError("an entry is duplicated")
         special = {file.unk_token, *file.special_tokens}
         if not special <= self._ids.keys():
             raise ValueError("a special token is not in the vocabulary")

@@ -42,7 +42,7 @@ class SentencePiece:
         self._names = _names(model)
         ids = {name: index for index, name in enumerate(self._names)}
         if len(ids) < len(self._names):
-            raise ValueError("an entry is there twice")
+            raise ValueError("an entry is duplicated")
         self._size = len(ids) if model.size is None else model.size
         unk_id = model.unk_id if isinstance(model, Unigram) else ids.get(model.unk_token)
         if unk_id is None or unk_id >= self._size or self._size > len(ids):
@@ -215,7 +215,7 @@ def _names(model: Unigram | BPE) -> list[str]:
     if isinstance(model, Unigram):
         return [name for name, _ in model.vocab]
     if sorted(model.vocab.values()) != list(range(len(model.vocab))):
-        raise ValueError("ids are missing, or there twice")
+        raise ValueError("ids are missing or duplicated")
     return sorted(model.vocab, key=model.vocab.__getitem__)
 
 

@@ -16,7 +16,7 @@ import tokenizers
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.bundle.text_format import TextFormat
-from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, InputError
+from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, InputError, missing_package
 from edgeformer_runtime.tokenizer.library import Library
 from edgeformer_runtime.tokenizer.moses_file import MosesFile, is_moses
 from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
@@ -64,7 +64,7 @@ class Tokenizer:
         if {*self._vocabulary.values()} != {*range(self.vocab_size)}:
             raise BundleError(
                 f"The tokenizer must give its {self.vocab_size:,} tokens the ids from 0 to {self.vocab_size - 1:,}, "
-                "each once, but some are missing or there twice; export the bundle again."
+                "each once, but some are missing or duplicated; export the bundle again."
             )
         named = {*text.special_tokens, *text.suppress, *text.languages.values()}
         self._special_ids = frozenset(self._vocabulary[name] for name in named if name in self._vocabulary)
@@ -273,7 +273,7 @@ def _moses(file: MosesFile) -> Moses:
     try:
         from edgeformer_runtime.tokenizer.moses import Moses
     except ModuleNotFoundError as error:
-        raise ConfigError(f"The model's tokenizer needs `{error.name}`: pip install 'edgeformer[cpu,moses]'.") from None
+        raise ConfigError(missing_package("The model's tokenizer", error.name, "moses")) from None
     return Moses(file)
 
 

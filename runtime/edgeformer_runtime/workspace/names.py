@@ -67,7 +67,7 @@ def left_out(folders: Sequence[Path] | None = None) -> list[str]:
                 same = first.setdefault(path.name, path)
                 problem = _problem(path) if same == path else f"`{same}` has the same name."
             if problem:
-                reasons.append(f"`{path}` is left out: {problem}")
+                reasons.append(f"`{path}` is skipped: {problem}")
     return reasons
 
 

@@ -40,7 +40,7 @@ class TestMistakes:
     def test_ray_is_not_installed(self, small_bundle: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "ray", None)
         message = error("translate", small_bundle, "--input", source, "-o", source.with_name("out"), "--engine", "ray")
-        assert message == "The engine `ray` needs `ray`: pip install 'edgeformer[cpu,ray]'."
+        assert message == "The engine `ray` needs `ray`: pip install 'edgeformer[ray]'."
         assert [path.name for path in source.parent.iterdir()] == ["text.en"]
 
     @pytest.mark.parametrize(

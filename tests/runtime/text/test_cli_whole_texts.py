@@ -86,7 +86,7 @@ def test_without_the_library_for_sentences_it_is_said_once(small_bundle: Path, m
         monkeypatch.undo()
         segmentation.segmenter.cache_clear()
     assert result.exit_code == 0
-    assert result.stderr.count("only line ends separate sentences") == 1
+    assert result.stderr.count("Only line ends separate sentences") == 1
     assert run("translate", "--lines", small_bundle, TEXT).stderr == ""
 
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from babel import Locale
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,8 +139,9 @@ def test_decimals_of_amounts_are_adapted() -> None:
 
 
 def test_separators_are_those_of_cldr() -> None:
+    locales = pytest.importorskip("babel", reason="babel is not installed: pip install 'edgeformer[train]'")
     for language, (group, mark) in FORMATS.items():
-        symbols = Locale.parse(language, sep="-").number_symbols["latn"]
+        symbols = locales.Locale.parse(language, sep="-").number_symbols["latn"]
         assert (symbols["group"], symbols["decimal"]) == (group, mark), language
 
 

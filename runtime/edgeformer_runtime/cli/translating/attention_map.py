@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from edgeformer_runtime.attention import Attention
-from edgeformer_runtime.errors import ConfigError
+from edgeformer_runtime.errors import ConfigError, missing_package
 from edgeformer_runtime.files import write_atomically
 
 try:
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
-except ModuleNotFoundError:
-    raise ConfigError("Pictures of attention need matplotlib: pip install 'edgeformer[plot]'.") from None
+except ModuleNotFoundError as error:
+    raise ConfigError(missing_package("A picture of attention", "matplotlib", "plot")) from error
 
 _CELL, _LONGEST_SIDE = 0.3, 16.0  # inches
 _DOTS_PER_INCH = 150

@@ -19,7 +19,7 @@ whole_texts = options.group(
     lines=click.option(
         "--lines",
         is_flag=True,
-        help="Take every line, and every TEXT, for one sentence, and translate it exactly as it is.",
+        help="Translate every line, and every TEXT, as one sentence, exactly as it is.",
     ),
     format=click.option(
         "--format",

@@ -22,7 +22,7 @@ ERRORS = {
     400: "The request is not valid; the error says why.",
     401: "An API key or a token is required.",
     403: "The API key is missing or not valid, or this is disabled.",
-    404: "There is no such file any more.",
+    404: "The file no longer exists.",
     408: "The request did not arrive in time.",
     413: "The request is too large.",
     429: "Too many requests; Retry-After has the seconds to wait.",

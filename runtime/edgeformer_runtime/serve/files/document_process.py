@@ -56,7 +56,7 @@ def answer(sent: SentDocument) -> Answer:
     except EdgeformerError as error:
         return Answer(problem=str(error))
     except RecursionError:
-        return Answer(problem=f"`{sent.name}` has too many elements inside each other.")
+        return Answer(problem=f"`{sent.name}` has elements that are nested too deeply.")
 
 
 def limit(memory: int, seconds: int) -> None:

@@ -25,7 +25,7 @@ SECONDS_PER_MIB = 2
 MAX_ANSWER = 16 * MIB
 """Bytes of what is to be translated of a document, with its markup, in addition to those of the document."""
 CHUNK = 2**16
-_TOO_LARGE = "`{}` takes too much memory or time to read; divide it."
+_TOO_LARGE = "`{}` takes too much memory or time to read; split it."
 
 
 class Documents:
@@ -89,5 +89,5 @@ async def _exchanged(process: Process, request: bytes, limit: int) -> bytes:
     while part := await process.stdout.read(CHUNK):
         reply += part
         if len(reply) > limit:
-            raise DataError("The document has too much text for one request; divide it.")
+            raise DataError("The document has too much text for one request; split it.")
     return bytes(reply)

@@ -72,7 +72,7 @@ def read_document(content: bytes, name: str, kind: str = "") -> Document:
             f"`{name}` is not a document that can be translated: its name must end in {', '.join(SUFFIXES)}."
         )
     if len(content) > MAX_DOCUMENT_BYTES:
-        raise DataError(f"`{name}` has more than {MAX_DOCUMENT_BYTES:,} bytes; divide it.")
+        raise DataError(f"`{name}` has more than {MAX_DOCUMENT_BYTES:,} bytes; split it.")
     return read(content, name)
 
 
@@ -136,7 +136,7 @@ def translate_document(
     if source.suffix.lower() != target.suffix.lower():
         raise ConfigError(f"`{target}` must end in {source.suffix}, since the translation is of the same kind.")
     if source.suffix.lower() in _READERS and source.stat().st_size > MAX_DOCUMENT_BYTES:
-        raise DataError(f"`{source}` has more than {MAX_DOCUMENT_BYTES:,} bytes; divide it.")
+        raise DataError(f"`{source}` has more than {MAX_DOCUMENT_BYTES:,} bytes; split it.")
     content, translations = translate_content(translator, source.read_bytes(), str(source), options)
     with atomic_file(target) as file:
         file.write(content)

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgeformer_runtime.errors import ConfigError, DataError
+from edgeformer_runtime.errors import ConfigError, DataError, missing_package
 from edgeformer_runtime.files import checked_members
 from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_DEPTH, MAX_DOCUMENT_ELEMENTS, MAX_DOCUMENT_FILES
 
@@ -43,8 +43,8 @@ class Package:
         self._elements = 0
         try:
             from lxml import etree
-        except ModuleNotFoundError:
-            raise ConfigError(f"`{name}` needs lxml: pip install 'edgeformer[text]'.") from None
+        except ModuleNotFoundError as error:
+            raise ConfigError(missing_package(f"`{name}`", error.name, "text")) from None
         self._etree = etree
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
@@ -96,7 +96,7 @@ class Package:
             around = next(element.iterancestors(*names), None)
             depths[element] = 1 if around is None else 1 + depths[around]
             if depths[element] > MAX_DOCUMENT_DEPTH:
-                raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_DEPTH} paragraphs inside each other.")
+                raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_DEPTH} nested paragraphs.")
         return list(depths)
 
     def written(self, changed: Mapping[str, _Element]) -> bytes:
@@ -114,7 +114,7 @@ class Package:
         for event, part in events:
             self._elements += 1 + (len(part.attrib) if event == "start" else 0)
         if self._elements > MAX_DOCUMENT_ELEMENTS:
-            raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_ELEMENTS:,} elements; divide it.")
+            raise DataError(f"`{self._name}` has more than {MAX_DOCUMENT_ELEMENTS:,} elements; split it.")
 
     def _unpacked(self, packed: zipfile.ZipFile) -> dict[zipfile.ZipInfo, bytes]:
         left, files = MAX_DOCUMENT_BYTES, {}

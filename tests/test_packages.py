@@ -1,0 +1,42 @@
+"""The source distribution and the wheel: what an index shows of them, and what is inside."""
+
+from __future__ import annotations
+
+import email
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The source distribution, and the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("packages")
+    subprocess.run([sys.executable, "-m", "build", "--outdir", folder, ROOT], check=True, capture_output=True)
+    (source,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return source, wheel
+
+
+def test_an_index_shows_no_link_into_the_repository(packages: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(packages[1]) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        description = email.message_from_bytes(wheel.read(name)).get_payload()
+    assert isinstance(description, str)
+    assert "pip install" in description
+    assert not re.findall(r"\]\((?!https?:)[^)]+\)", description)
+
+
+def test_weights_under_another_license_stay_in_the_repository(packages: tuple[Path, Path]) -> None:
+    with tarfile.open(packages[0]) as source, zipfile.ZipFile(packages[1]) as wheel:
+        names = [*source.getnames(), *wheel.namelist()]
+    assert any(name.endswith("/runtime/edgeformer_runtime/translator.py") for name in names)
+    assert not [name for name in names if name.endswith(("weights.bin", ".safetensors", ".npz"))]
