@@ -54,6 +54,7 @@ async def model_card(request: Request) -> Response:
         raise ApiError(404, f"There is no model `{name}`.")
     text = read_plain(models[name].path / CARD_FILE, MAX_MANIFEST_BYTES).decode("utf-8", "replace")
     card = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    card = card.replace('style="text-align:', 'class="')  # the policy takes no styles; quotes in text are `&quot;`
     template = Template((PAGE / "card.html").read_text(encoding="utf-8"))
     return Response(template.substitute(name=escape(name), card=card), media_type="text/html", headers=HEADERS)
 
