@@ -241,7 +241,7 @@ def test_markdown() -> None:
         ("a dog  \na car", "une chien  \nune voiture"),
         ("a dog<br>a car", "une chien<br>une voiture"),
         ("[^1]: a dog", "[^1]: une chien"),
-        ("a dog<sup>[1]</sup>. the dog<sub>2</sub>", "une chien<sup>[1]</sup>. Le chien<sub>2</sub>"),
+        ("a dog<sup>[1]</sup> H<sub>2</sub>", "une chien<sup>[1]</sup> H<sub>2</sub>"),
     ],
 )
 def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> None:
@@ -587,6 +587,9 @@ def test_the_name_of_a_document_is_not_translated(
             assert message == f"File `{name}` does not exist; to translate its name, give --format text."
         for mode in ("--format=text", "--format=html", "--lines"):
             assert run("translate", small_bundle, mode, name).exit_code == 0
+    (tmp_path / "my dog.pdf").touch()
+    assert "another kind than .docx, " in error("translate", small_bundle, "my dog.pdf")
+    assert run("translate", small_bundle, "--format=text", "my dog.pdf").exit_code == 0
     assert "which must be the only TEXT" in error("translate", small_bundle, "my dog.txt", "dog")
     assert "file" in error("translate", small_bundle, "--input", "nowhere.txt")
     for text in ("Read my cat.txt", "and/or", "12/7", "red " * 100 + ".txt", "a.b", ".txt \0.txt"):
