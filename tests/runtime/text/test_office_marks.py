@@ -56,6 +56,17 @@ def shown(body: str) -> str:
     return re.sub(r"<w:instrText>.*?</w:instrText>|<[^>]*>", "", body)
 
 
+def test_footnote_marks_and_indices_stay_above_and_below_the_line() -> None:
+    def raised(content: str, level: str) -> str:
+        return run(f'<w:rPr><w:vertAlign w:val="{level}"/></w:rPr><w:t>{content}</w:t>')
+
+    note, index = raised("[1]", "superscript"), raised("2", "subscript")
+    body = f"<w:p>{text('the dog')}{note}{text(' runs H')}{index}{text('O')}</w:p>"
+    document = read_document(docx(body), "a.docx")
+    assert [block.text for (block,) in document.pieces if isinstance(block, Block)] == ["the dog runs H2O"]
+    assert translated(body) == f"<w:p>{text('le chien')}{note}{text(' court H')}{index}{text('O')}</w:p>"
+
+
 class TestComputedFields:
     def test_they_move_as_a_whole_and_are_not_translated(self) -> None:
         date = field("DATE \\@ x", text("dog"))
