@@ -82,7 +82,7 @@ def _facts(manifest: Manifest, nbytes: int) -> list[str]:
         "made by": manifest.producer,
         "requires": f"onnxruntime {manifest.min_onnxruntime} or newer",
     }
-    return ["| property | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts.items())]
+    return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts.items())]
 
 
 def _quality(manifest: Manifest) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from edgeformer_runtime import Translator
 from edgeformer_runtime.serve.api import libretranslate
 from edgeformer_runtime.text import TextTranslator
+from tests.npm import node_with
 from tests.runtime.serve.http import Client, serving
 from tests.runtime.test_workspace import bundle_between
 
@@ -429,6 +430,28 @@ def test_texts_can_be_read(browser: Any, client: Client, color_scheme: str) -> N
             page.evaluate("name => document.querySelector('#output > span').className = name", name)
             contrasts |= {f"{name}: {text}": ratio for text, ratio in page.evaluate(CONTRASTS).items()}
         assert {text: ratio for text, ratio in contrasts.items() if ratio < 4.5} == {}
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("axe")
+    node_with(folder, "axe-core")
+    return (folder / "node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1440])
+def test_axe_finds_nothing(browser: Any, client: Client, axe: str, width: int, color_scheme: str) -> None:
+    window = {"width": width, "height": 800}
+    with opened(browser, client, color_scheme=color_scheme, viewport=window) as page:
+        for _ in range(2):
+            page.evaluate(axe)
+            assert page.evaluate("axe.run().then(found => found.violations.map(each => each.id))") == []
+            translate(page, TEXT)
+        page.click("#model a")
+        page.wait_for_selector(".card h1")
+        page.evaluate(axe)
+        assert page.evaluate("axe.run().then(found => found.violations.map(each => each.id))") == []
 
 
 def test_the_page_fits_a_narrow_window(browser: Any, client: Client) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import etree
 
@@ -197,6 +197,14 @@ def documents(draw: st.DrawFn) -> str:
     return joined(paragraphs) + "</w:p>"
 
 
+DIVIDED = (
+    f'<w:p>{text("the dog ")}<w:bookmarkStart w:id="0"/>{text("the dog ")}{mark("begin")}'
+    f'{run("<w:instrText> PAGE </w:instrText>")}<w:bookmarkEnd w:id="0"/></w:p>'
+    f"<w:p>{mark('separate')}{mark('end')}</w:p>"
+)
+
+
+@example(body=DIVIDED)
 @given(body=documents())
 def test_documents_stay_whole_in_any_order_of_words(body: str) -> None:
     assert_whole(body)
