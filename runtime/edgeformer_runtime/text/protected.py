@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from edgeformer_runtime.text.block import Block, Item, overlapping
 
-_EMOJI = r"\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
+_EMOJI = r"©®\u2122\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _EMOJI_PARTS = r"\ufe0f\u200d\u20e3\U000e0020-\U000e007f"  # selectors, joiners, tags
 # Lengths are limited so that searching takes linear time.
 FORMULA = (
@@ -16,6 +17,11 @@ FORMULA = (
     r"|\$(?=[^\s$])(?=[^$\n]?\$|[^$\n]{0,200}[\\^_=<>{}+*/])[^$\n]{1,200}(?<!\s)\$)(?![\w$])"
 )
 """``$x^2$`` and ``$$…$$``, but no prices: what is between the signs is a letter, or has a sign of mathematics."""
+_SUFFIXES = (
+    "bat|c|cfg|conf|cpp|css|csv|docx?|exe|gif|gz|h|html?|ini|jpe?g|js|json|log|md|mp[34]|odt|pdf|png|po|py|rst|rtf|sh|srt|"
+    "svg|tar|toml|tsx?|txt|wav|xlsx?|xml|ya?ml|zip"
+)
+"""Ends of file names."""
 _PATTERNS = (
     FORMULA,
     r"(?:https?|ftp)://[^\s<>\"]+|www\.[^\s<>\"]+",
@@ -29,10 +35,18 @@ _PATTERNS = (
     r"%(?:\d+\$)?[-#0+]?\d*(?:\.\d+)?(?:l|ll|h|z)?[sdiufFeEgGxXoc@](?![a-zA-Z])",  # %s, %1$s, %5.2f
     r"(?<![\w%])%L?\d{1,2}(?![\w%])",  # %1, %L1
     r"\$[A-Z_][A-Z0-9_]+\b",  # $VAR
+    r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/[\w.+-]{0,79}\w){1,20}/?(?![\w/])",  # /usr/share, ~/a.b, ./a/
+    rf"(?<![\w.])[\w-]{{1,60}}(?:\.[\w-]{{1,30}}){{0,3}}\.(?:{_SUFFIXES})(?!\w)",  # README.md
+    r"(?<![\w-])--[a-zA-Z][\w-]{1,40}",  # --option
+    r"(?<!\w)(?:[a-z]|[A-Z]{2})[^\W_]{0,40}(?:_[^\W_]{1,40}){1,9}(?:\(\))?(?!\w)",  # snake_case
+    r"(?<![\w.])[^\W\d](?:\w|\.(?=\w)){0,60}\(\)",  # f()
+    r"\[\d{1,3}\]",  # [1]
     r"</?\d[\d:.]{0,20}/?>",  # <0>, </0>, <00:01.500>
     r"(?<![\w:]):[a-z0-9_+-]{0,40}[a-z][a-z0-9_+-]{0,40}:(?![\w:])",  # :emoji:
     rf"[{_EMOJI}][{_EMOJI}{_EMOJI_PARTS}]*",
 )
+_MAX_SIGNS = 3
+"""Most signs between items that belong together."""
 _PROTECTED = re.compile("|".join(_PATTERNS))
 _SENTENCE_END = ".,;:!?)]}'\"»”’…。"
 
@@ -48,6 +62,31 @@ def protected_items(block: Block) -> list[Item]:
         if not overlapping(block.items, first, last)
         for start, end in protected_spans(block.text, first, last)
     ]
+
+
+def joined_items(block: Block, items: Sequence[Item]) -> list[Item]:
+    """Ordered items, those with nothing but signs between them as one, such as ``{a}/{b}`` and ``<kbd>Ctrl</kbd>+<kbd>C
+    </kbd>``."""
+    groups: list[list[Item]] = []
+    places = [tag.place for tag in block.tags]
+    for item in items:
+        if groups and _is_joined(block.text, places, groups[-1][-1], item):
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    return [_joined(block, group) if len(group) > 1 else group[0] for group in groups]
+
+
+def _is_joined(text: str, tags: Sequence[int], one: Item, other: Item) -> bool:
+    is_plain = not any(item.is_term or item.attributes for item in (one, other))
+    between = text[one.end : other.start]
+    has_tags = bisect_left(tags, one.end) < bisect_right(tags, other.start)
+    return is_plain and len(between) <= _MAX_SIGNS and not has_tags and not re.search(r"[\w\s]", between)
+
+
+def _joined(block: Block, items: Sequence[Item]) -> Item:
+    start, end = items[0].start, items[-1].end
+    return Item(start, end, block.text[start:end], "".join(block.raw[start:end]))
 
 
 def protected_spans(text: str, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:

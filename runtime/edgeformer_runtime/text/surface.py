@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 _FINAL = re.compile(r"[.!?。！？…।؟]+[\"'”’»)\]]*$")
+_ELLIPSIS = re.compile(r"\.{3,}|…+")
 _MARKS = {
     "ar": {"?": "؟"},
     "bn": {".": "।"},
@@ -164,12 +165,15 @@ def _punctuation(source: str, text: str, code: str, *, is_marked: bool) -> tuple
     wanted, found = _FINAL.search(source), _FINAL.search(text)
     is_abbreviation = _ABBREVIATION.search(text) is not None
     is_period = found is not None and found[0] in (".", "。", "।")
+    ellipsis = _ELLIPSIS.match(wanted[0]) if wanted else None
     clause = source[-1:] if source.endswith((",", ";", ":")) else ""
     is_word = not any(map(str.isspace, source.strip()))  # as in "hello", which becomes "Hello?"
     if found and not wanted and (is_period or is_word or is_marked) and not is_abbreviation:
         return len(text[: found.start()].rstrip()), clause
+    if ellipsis and found and is_period:
+        return len(text[: found.start()].rstrip()), ellipsis[0]
     if wanted and not found and text[-1:].isalnum():
-        mark = _UNIFORM.get(wanted[0][0], wanted[0][0])
+        mark = ellipsis[0] if ellipsis else _UNIFORM.get(wanted[0][0], wanted[0][0])
         return len(text), _MARKS.get(code, {}).get(mark, mark)
     return len(text), clause if text[-1:].isalnum() else ""
 

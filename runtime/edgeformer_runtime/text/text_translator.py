@@ -21,7 +21,7 @@ from edgeformer_runtime.text.message_format import with_arguments
 from edgeformer_runtime.text.options import Format, TextOptions
 from edgeformer_runtime.text.placement import inner_tags
 from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedParts, PlannedSentence
-from edgeformer_runtime.text.protected import has_words, protected_items
+from edgeformer_runtime.text.protected import has_words, joined_items, protected_items
 from edgeformer_runtime.text.results import TextTranslation
 from edgeformer_runtime.text.segmentation import (
     SentenceLimit,
@@ -218,7 +218,7 @@ class TextTranslator:
             items += protected_items(block)
         if self.glossary is not None:
             items += self.glossary.items(block, items)
-        items.sort(key=lambda item: item.start)
+        items = joined_items(block, sorted(items, key=lambda item: item.start))
         text = _WHITE_SPACE.sub(" ", block.text) if block.is_markup else block.text  # no line ends
         spans = joined_spans(sentence_spans(text, self.translator.languages[0], limit), items)
         spans = [part for span in spans for part in self._without_long_items(block.text, span, items)]

@@ -14,6 +14,7 @@ import pytest
 from edgeformer_runtime import Translator
 from edgeformer_runtime.serve.api import libretranslate
 from edgeformer_runtime.text import TextTranslator
+from tests.npm import node_with
 from tests.runtime.serve.http import Client, serving
 from tests.runtime.test_workspace import bundle_between
 
@@ -134,7 +135,10 @@ def test_text_is_translated_while_it_is_typed(page: Any, translator: Translator)
 
 def test_the_language_is_detected(page: Any) -> None:
     translate(page, "Der alte Hund rennt durch den tiefen Schnee.", source="auto")
-    assert page.text_content("#detected") == "Detected: German"
+    assert page.text_content("#source option:checked") == "German (detected)"
+    page.fill("#text", "")
+    page.wait_for_selector("#output:empty", state="attached")
+    assert page.text_content("#source option:checked") == "Detect language"
 
 
 def test_words_are_linked_by_pointer_and_keyboard(page: Any) -> None:
@@ -169,6 +173,18 @@ def test_sentences_are_shaded_by_confidence(page: Any) -> None:
     assert page.locator("#output.shaded").count() == 1
     page.uncheck("#shade")
     assert page.locator("#output.shaded").count() == 0
+
+
+def test_doubtful_sentences_are_counted(page: Any) -> None:
+    def doubtful(route: Any) -> None:
+        answer = route.fetch().json()
+        answer["translations"][0]["sentences"][0]["is_doubtful"] = True
+        route.fulfill(json=answer)
+
+    page.route("**/v1/translate", doubtful)
+    translate(page, f"{TEXT} {TEXT} 7.")
+    assert page.text_content("#status") == "1 of 2 sentences may be wrong"
+    assert page.locator("#output > .low").count() == 1
 
 
 def test_alternatives_are_shown_on_request(page: Any, client: Client) -> None:
@@ -273,8 +289,12 @@ def test_an_old_translation_says_so(page: Any) -> None:
     assert page.locator("#stale").is_visible()
 
 
-def test_the_card_is_one_click_away(page: Any) -> None:
-    translate(page, TEXT)
+@pytest.mark.parametrize("text", ["", TEXT])
+def test_the_card_is_one_click_away(page: Any, text: str) -> None:
+    page.select_option("#target", "fr")
+    page.select_option("#source", "en")
+    if text:
+        translate(page, text)
     page.click("#model a")
     page.wait_for_selector(".card h1")
     assert page.url.endswith("/models/en-fr")
@@ -284,13 +304,17 @@ def test_the_card_is_one_click_away(page: Any) -> None:
 def test_cards_are_no_code_and_only_of_models(folder: Path, client: Client) -> None:
     card = folder / "de-en" / "README.md"
     before = card.read_bytes()
-    card.write_text("# <script>1</script>\n[a](javascript:alert(1)) ![b](http://a.example/b.png)\n", encoding="utf-8")
+    card.write_text(
+        "# <script>1</script>\n[a](javascript:alert(1)) ![b](http://a.example/b.png)\n\n|a|b|\n|-|-:|\n|c|1|\n", "utf-8"
+    )
     answer = client.get("/models/de-en")
     card.write_bytes(before)
     assert answer.status == 200
     assert "img-src 'self' data:" in answer.headers["content-security-policy"]
     assert b"&lt;script&gt;" in answer.body
     assert b'href="javascript' not in answer.body
+    assert b'<td class="right">1</td>' in answer.body
+    assert b"style=" not in answer.body
     for name in ("xx", "..", "%2e%2e%2fde-en"):
         assert client.get(f"/models/{name}").status == 404
 
@@ -406,6 +430,28 @@ def test_texts_can_be_read(browser: Any, client: Client, color_scheme: str) -> N
             page.evaluate("name => document.querySelector('#output > span').className = name", name)
             contrasts |= {f"{name}: {text}": ratio for text, ratio in page.evaluate(CONTRASTS).items()}
         assert {text: ratio for text, ratio in contrasts.items() if ratio < 4.5} == {}
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("axe")
+    node_with(folder, "axe-core")
+    return (folder / "node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1440])
+def test_axe_finds_nothing(browser: Any, client: Client, axe: str, width: int, color_scheme: str) -> None:
+    window = {"width": width, "height": 800}
+    with opened(browser, client, color_scheme=color_scheme, viewport=window) as page:
+        for _ in range(2):
+            page.evaluate(axe)
+            assert page.evaluate("axe.run().then(found => found.violations.map(each => each.id))") == []
+            translate(page, TEXT)
+        page.click("#model a")
+        page.wait_for_selector(".card h1")
+        page.evaluate(axe)
+        assert page.evaluate("axe.run().then(found => found.violations.map(each => each.id))") == []
 
 
 def test_the_page_fits_a_narrow_window(browser: Any, client: Client) -> None:

@@ -142,6 +142,12 @@ SRT = "7\n00:00:01,000 --> 00:00:02,000\n{}\n\n9\n00:00:03,000 --> 00:00:04,000\
         ("{\\an8}- a red\n- car", "{\\an8}- une rouge\n- voiture"),
         ("TOM: a red\nMRS. DOG: car", "TOM: une rouge\nMRS. DOG: voiture"),
         ("a dog: the\nred car", "une chien : le\nvoiture rouge"),
+        ("TOM: a dog", "TOM: une chien"),
+        (">> TOM 2 (V.O.): a red\n>> car", ">> TOM 2 (V.O.): une rouge\n>> voiture"),
+        ("[a dog runs]\n(the dog) a car", "[une chien court]\n(le chien) une voiture"),
+        ("TOM: (a dog) the [a car] dog", "TOM: (une chien) le [une voiture] chien"),
+        ("- a dog. - a car!", "- une chien. - une voiture!"),
+        ("<i>[a\ndog] the</i>\n{\\an8}a car", "<i>[une\nchien] le</i>\n{\\an8}une voiture"),
     ],
 )
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
@@ -235,6 +241,7 @@ def test_markdown() -> None:
         ("a dog  \na car", "une chien  \nune voiture"),
         ("a dog<br>a car", "une chien<br>une voiture"),
         ("[^1]: a dog", "[^1]: une chien"),
+        ("a dog<sup>[1]</sup> H<sub>2</sub>", "une chien<sup>[1]</sup> H<sub>2</sub>"),
     ],
 )
 def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> None:
@@ -580,6 +587,9 @@ def test_the_name_of_a_document_is_not_translated(
             assert message == f"File `{name}` does not exist; to translate its name, give --format text."
         for mode in ("--format=text", "--format=html", "--lines"):
             assert run("translate", small_bundle, mode, name).exit_code == 0
+    (tmp_path / "my dog.pdf").touch()
+    assert "another kind than .docx, " in error("translate", small_bundle, "my dog.pdf")
+    assert run("translate", small_bundle, "--format=text", "my dog.pdf").exit_code == 0
     assert "which must be the only TEXT" in error("translate", small_bundle, "my dog.txt", "dog")
     assert "file" in error("translate", small_bundle, "--input", "nowhere.txt")
     for text in ("Read my cat.txt", "and/or", "12/7", "red " * 100 + ".txt", "a.b", ".txt \0.txt"):

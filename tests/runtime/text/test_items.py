@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,10 @@ from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.text.block import Block, Item
 from edgeformer_runtime.text.glossary import Glossary
 from edgeformer_runtime.text.items import restored
+from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.message_format import with_arguments
 from edgeformer_runtime.text.options import TextOptions
-from edgeformer_runtime.text.protected import protected_items
+from edgeformer_runtime.text.protected import joined_items, protected_items
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.text.words import AlignedSentence, Word, joined
 from edgeformer_runtime.translator import Translator
@@ -43,6 +46,18 @@ PLACEHOLDERS = [
     ),
     *("{n, number}", "{0,date,short}", "{ price, number, ::currency/EUR }"),
     *("@john", "@john_doe", "@john.doe", "@john@example.org", "@types/node", "#dog", "#2024dogs", "#dog_runs", "#été"),
+    *(
+        "README.md",
+        "a-b.tar.gz",
+        "/usr/share/doc",
+        "~/a.b",
+        "./x/",
+        "--no-color",
+        "file_name",
+        "os.path.join()",
+        "[12]",
+        "©",
+    ),
     *(":smile:", "🙂", "👨‍👩‍👧", "🇫🇷", "❤️", "https://example.com/a?b=c#d", "www.example.com", "a.b@example.org"),
 ]
 
@@ -51,6 +66,24 @@ PLACEHOLDERS = [
 def test_placeholders_are_found_whole(placeholder: str) -> None:
     for text in (f"The {placeholder} runs.", f"{placeholder}.", f"({placeholder})", f"x {placeholder}, y"):
         assert [item.text for item in protected_items(Block.plain(text))] == [placeholder]
+
+
+@given(
+    st.lists(st.sampled_from(["{a}", "<code>b</code>", "https://c.d", "+", "/", ":", " ", "e", "<b>", "</b>", "<img>"]))
+)
+def test_items_with_nothing_but_signs_between_them_are_one(pieces: list[str]) -> None:
+    for block in html_parts("".join(pieces)):
+        assert isinstance(block, Block)
+        items = sorted([*block.items, *protected_items(block)], key=lambda item: item.start)
+        joined_up = joined_items(block, items)
+        assert all(any(one.start <= item.start and item.end <= one.end for one in joined_up) for item in items)
+        for joint in joined_up:
+            assert joint.text == block.text[joint.start : joint.end]
+            assert joint.raw == "".join(block.raw[joint.start : joint.end])
+        for one, other in pairwise(joined_up):
+            between = "".join(block.raw[one.end : other.start])
+            has_tags = any(one.end <= tag.place <= other.start for tag in block.tags)
+            assert has_tags or len(between) > 3 or re.search(r"[\w\s]", between)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +106,11 @@ def test_placeholders_are_found_whole(placeholder: str) -> None:
         "#12_3",
         "{a dog, number one}",
         "john@",
+        "and/or 1/2 km/h",
+        "the U.S. and e.g. this.So",
+        "a -- b, well--known",
+        "[a] f(x)",
+        "E_xit",
     ],
 )
 def test_other_text_is_no_placeholder(text: str) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import etree
 
@@ -54,6 +54,17 @@ def translated(body: str, translator: TextTranslator | None = None) -> str:
 
 def shown(body: str) -> str:
     return re.sub(r"<w:instrText>.*?</w:instrText>|<[^>]*>", "", body)
+
+
+def test_footnote_marks_and_indices_stay_above_and_below_the_line() -> None:
+    def raised(content: str, level: str) -> str:
+        return run(f'<w:rPr><w:vertAlign w:val="{level}"/></w:rPr><w:t>{content}</w:t>')
+
+    note, index = raised("[1]", "superscript"), raised("2", "subscript")
+    body = f"<w:p>{text('the dog')}{note}{text(' runs H')}{index}{text('O')}</w:p>"
+    document = read_document(docx(body), "a.docx")
+    assert [block.text for (block,) in document.pieces if isinstance(block, Block)] == ["the dog runs H2O"]
+    assert translated(body) == f"<w:p>{text('le chien')}{note}{text(' court H')}{index}{text('O')}</w:p>"
 
 
 class TestComputedFields:
@@ -186,6 +197,14 @@ def documents(draw: st.DrawFn) -> str:
     return joined(paragraphs) + "</w:p>"
 
 
+DIVIDED = (
+    f'<w:p>{text("the dog ")}<w:bookmarkStart w:id="0"/>{text("the dog ")}{mark("begin")}'
+    f'{run("<w:instrText> PAGE </w:instrText>")}<w:bookmarkEnd w:id="0"/></w:p>'
+    f"<w:p>{mark('separate')}{mark('end')}</w:p>"
+)
+
+
+@example(body=DIVIDED)
 @given(body=documents())
 def test_documents_stay_whole_in_any_order_of_words(body: str) -> None:
     assert_whole(body)

@@ -96,6 +96,8 @@ PIECES = (
     " 7 ",
     " the <img> dog ",
     "<code>x</code>",
+    "dog<sup>[7]</sup>",
+    " H<sub>2</sub>O",
     "\n",
     " a ",
     "<br>",
@@ -115,9 +117,8 @@ def numbered(nodes: list[Node], numbers: Iterator[int], *, in_block: bool = Fals
     for node in nodes:
         number = next(numbers)
         if isinstance(node, str):
-            written += (
-                node.replace("<code", f"<code n={number}").replace("x", f"x{number}").replace("/z", f"/z{number}")
-            )
+            node = re.sub("<(code|su[bp])", rf"<\1 n={number}", node)
+            written += node.replace("x", f"x{number}").replace("/z", f"/z{number}")
         elif node[0] == "p" and in_block:
             written += numbered(node[1], numbers, in_block=True)
         else:

@@ -210,6 +210,8 @@ class TestCapitals:
         ("the dog,", "Le chien.", "fr", "le chien,"),
         ("the dog", "Hund.", "de", "Hund"),
         ("Yes...", "Oui...", "fr", "Oui..."),
+        ("Open File...", "Ouvrir.", "fr", "Ouvrir..."),
+        ("Loading…", "Chargement", "fr", "Chargement…"),
         ("the man said “yes.”", "L'homme a dit « oui. »", "fr", "l'homme a dit « oui. »"),
         ("The dog", "les USA", "fr", "Les USA"),
         ("dog", "", "fr", ""),

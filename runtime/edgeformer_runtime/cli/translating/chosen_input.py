@@ -54,12 +54,16 @@ def chosen_input(text: tuple[str, ...], input_file: Path | None, whole: dict[str
     """Return what is translated, and as what. A TEXT that is the name of a document stands for the file.
 
     Raises:
-        DataError: a TEXT is the name of a document that does not exist, or is not alone.
+        DataError: a TEXT is the name of a document that does not exist, or is not alone, or of another file.
     """
     if whole["lines"] or "format" in whole:
         return Chosen(text, input_file, ".html" if whole.get("format") == "html" and not text else "")
     for word in text:
         if not _is_document_name(word):
+            if _is_file(word) and Path(word).suffix:
+                raise DataError(
+                    f"`{word}` is a file of another kind than {_kinds()}; to translate its name, give --format text."
+                )
             continue
         if not _is_file(word):
             raise DataError(f"File `{word}` does not exist; to translate its name, give --format text.")
@@ -109,6 +113,12 @@ def _is_document_suffix(suffix: str) -> bool:
     from edgeformer_runtime.text.documents import SUFFIXES
 
     return suffix in SUFFIXES
+
+
+def _kinds() -> str:
+    from edgeformer_runtime.text.documents import SUFFIXES
+
+    return ", ".join(SUFFIXES)
 
 
 def _is_file(name: str) -> bool:

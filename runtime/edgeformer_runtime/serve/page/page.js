@@ -3,6 +3,7 @@
 
 const $ = (id) => document.getElementById(id);
 const state = { languages: [], models: [], links: [], words: [], active: -1, settings: null, detected: "", request: null, timer: 0, others: "", theme: null };
+const DETECT = "Detect language";
 const darkSystem = matchMedia("(prefers-color-scheme: dark)");
 
 function headers(type) {
@@ -47,7 +48,7 @@ function nameOf(code) {
 }
 
 function fill(select, codes, chosen) {
-  select.replaceChildren(...codes.map((code) => new Option(code === "auto" ? "Detect language" : nameOf(code), code)));
+  select.replaceChildren(...codes.map((code) => new Option(code === "auto" ? DETECT : nameOf(code), code)));
   if (codes.includes(chosen)) select.value = chosen;
 }
 
@@ -135,15 +136,15 @@ async function translate() {
   state.request?.abort();
   const text = $("text").value, request = new AbortController();
   state.request = request;
-  $("detected").textContent = "";
+  const source = $("source").value, target = $("target").value, auto = $("source").querySelector("[value=auto]");
   if (!text.trim()) {
     show({ text: "", sentences: [] });
     say("");
-    $("model").replaceChildren();
+    if (auto) auto.text = DETECT;
+    showModels(state.models.filter((model) => model.targets.includes(target) && (source === "auto" || model.sources.includes(source))).map((model) => model.name));
     return;
   }
   say("Translating…");
-  const source = $("source").value, target = $("target").value;
   try {
     const body = { texts: [text], source, target, scores: true, alignments: hasAttention() };
     const answer = await ask("v1/translate", body, request.signal);
@@ -152,10 +153,14 @@ async function translate() {
     $("text").lang = answer.source;
     $("spoken").textContent = $("output").textContent;
     state.detected = answer.source;
-    if (source === "auto") $("detected").textContent = `Detected: ${nameOf(answer.source)}`;
+    if (auto) auto.text = source === "auto" ? `${nameOf(answer.source)} (detected)` : DETECT;
     showModels(answer.models || []);
-    const wrong = answer.translations[0].sentences.flatMap((sentence) => sentence.wrong_numbers || []);
-    say(wrong.length ? `Check the numbers: ${wrong.join(", ")}` : "", wrong.length > 0);
+    const sentences = answer.translations[0].sentences.filter((sentence) => sentence.confidence !== undefined);
+    const doubtful = sentences.filter((sentence) => sentence.is_doubtful).length;
+    const wrong = sentences.flatMap((sentence) => sentence.wrong_numbers || []);
+    const warnings = doubtful ? [`${doubtful} of ${sentences.length} ${sentences.length > 1 ? "sentences" : "sentence"} may be wrong`] : [];
+    if (wrong.length) warnings.push(`Check the numbers: ${wrong.join(", ")}`);
+    say(warnings.join("; "), warnings.length > 0);
     if ($("others").open) alternatives();
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -252,6 +257,7 @@ function swap() {
 function showTheme() { // the user's choice, or the system's
   const dark = state.theme ? state.theme === "dark" : darkSystem.matches;
   document.documentElement.classList.toggle("dark", dark);
+  document.documentElement.classList.toggle("light", !dark);
   $("theme").setAttribute("aria-pressed", String(dark));
 }
 

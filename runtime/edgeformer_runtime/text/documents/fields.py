@@ -38,7 +38,7 @@ class Fields:
     whole: Mapping[_Element, Field]
     """Those whose marks are runs of the same element, by the first of them."""
     loose: frozenset[_Element]
-    """The marks of all others, such as those of fields that end in another paragraph."""
+    """The marks of all others, such as those of fields that end in another paragraph, and instructions."""
     computed: frozenset[_Element]
     """Runs between such marks that Word computes."""
 
@@ -69,7 +69,7 @@ def read_fields(paragraph: _Element) -> Fields:
         _divide(run)
     runs = tagged(paragraph, f"{W}r")
     whole: dict[_Element, Field] = {}
-    loose: set[_Element] = set()
+    loose = {run for run in runs if run.find(f"{W}instrText") is not None}
     changes = [0] * (len(runs) + 1)
     for first, last, field in _complete(runs, loose):
         marks = {mark for mark in (field.begin, field.separate, field.end) if mark is not None}

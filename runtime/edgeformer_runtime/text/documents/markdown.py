@@ -49,7 +49,7 @@ _INLINE = re.compile(
     r"|<(?:https?://|mailto:)[^<>\s]*>|<(?P<element>code|kbd|samp|tt|var)\b[^<>]*>[^<>]{0,1000}</(?P=element)>"
     rf"|{FORMULA})"
     r"|(?P<image>!\[[^\]\n]{0,1000}\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\])?)"
-    r"|(?P<note>\[\^[^\]\n]{1,200}\])"
+    r"|(?P<note>\[\^[^\]\n]{1,200}\]|<(?P<level>su[bp])\b[^<>]*>(?P<sign>(?:(?![^\W\d_])[^<>\n]){1,20})</(?P=level)>)"
     r"|(?P<close>\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))|(?P<open>\[)|(?P<end>\])"
     r"|(?P<break>(?:[ ]{2,1000}|\\)\r?\n)"
     r"|(?P<html></?(?P<name>[a-zA-Z][a-zA-Z0-9-]*)[^<>]*>|<!--.{0,2000}?-->)|(?P<escape>\\[!-/:-@\[-`{-~])"
@@ -274,7 +274,7 @@ class _Builder(BlockBuilder):
         elif match["html"] is not None:
             self.tag(next(html_tokens(raw)))
         elif match["note"] is not None:
-            self.tag(Token(raw, is_void=True))
+            self.item(match["sign"] if match["level"] == "sub" else "", raw, 0)
         else:
             self.add(raw, raw)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import zip_longest
 
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.document import Document, decoded
@@ -18,10 +17,15 @@ _PART = re.compile(rf"(?m)^[^\n]*-->[^\n]*(?:\n|\Z)|(?P<text>(?:^(?!{_NEXT}|[^\n
 _MAX_LINES = 8
 """A cue with more lines is not a subtitle; its translation is one line."""
 _TAG_OR_SPACE = re.compile(r"<[^<>]*>|(?P<space> )")
-_POSITION = re.compile(r"(?:\{\\[^{}\n]*\})*")
-"""Where a cue is shown, such as ``{\\an8}``."""
-_SPEAKER = re.compile(r"^(?:<[^<>\n]*>|\{\\[^{}\n]*\})*(?:[-‐–—][ \t]?|[A-Z][A-Z .]{1,30}:\s)", re.MULTILINE)
-"""What begins a line that does not continue the one before it."""
+_NAME = r"[A-ZÀ-ÖØ-Þ][A-ZÀ-ÖØ-Þ\d .'’#&-]{1,30}(?:\([^()\n]{1,30}\)\s?)?:\s"
+_LEAD = rf"(?:>>+|[-‐–—])[ \t]?(?:{_NAME})?|{_NAME}"
+_TURN = re.compile(
+    rf"^(?:<[^<>\n]*>|\{{\\[^{{}}\n]*\}})*(?:(?:{_LEAD})(?:[\[(](?P<said>[^\[\]()]+)[\])])?|[\[(](?P<alone>[^\[\]()]+)[\])])"
+    r"|^(?:\{\\[^{}\n]*\})+|\[(?P<inner>[^\[\]]+)\]|(?<=[.!?…\"”»])[ \t]+[-‐–—](?=[ \t])",
+    re.MULTILINE,
+)
+"""What begins a line that does not continue the one before it: who speaks (``- ``, ``TOM: ``, ``>> ``), where it is
+shown (``{\\an8}``), and stage directions in brackets; and who else speaks in the same line."""
 
 
 def read_srt(content: bytes, name: str) -> Document:
@@ -45,6 +49,9 @@ def _read(content: bytes, name: str, *, is_vtt: bool) -> Document:
             times = part.end()
         elif times == part.start() or (times is not None and not is_vtt):  # WebVTT has other text behind blank lines
             for start, end in _turns(text, *part.span()):
+                end = start + len(text[start:end].rstrip())
+                if start == end:
+                    continue
                 kept.append(text[place:start])
                 pieces.append(list(html_parts(text[start:end], entities=is_vtt, is_cue=True)))
                 lines.append(text.count("\n", start, end) + 1)
@@ -53,15 +60,13 @@ def _read(content: bytes, name: str, *, is_vtt: bool) -> Document:
 
 
 def _turns(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """What each speaker says in a cue, without what marks it."""
-    speakers = list(_SPEAKER.finditer(text, start, end))
-    others = [match for match in speakers if match.start() > start]
-    first = _POSITION.match(text, start) if not others or speakers == others else speakers[0]
-    turns = [first, *others]
-    for turn, following in zip_longest(turns, others):
-        assert turn is not None
-        last = end if following is None else following.start()
-        yield turn.end(), max(turn.end(), turn.start() + len(text[turn.start() : last].rstrip()))
+    """What each speaker says in a cue, and what stage directions say, without what marks them."""
+    for mark in _TURN.finditer(text, start, end):
+        yield start, mark.start()
+        if mark.lastgroup:
+            yield mark.span(mark.lastgroup)
+        start = mark.end()
+    yield start, end
 
 
 def _written(mark: str, kept: Sequence[str], lines: Sequence[int], texts: Sequence[str], language: str) -> bytes:

@@ -123,6 +123,14 @@ def _is_text_run(element: _Element) -> bool:
     return element.tag == f"{_W}r" and any(child.tag == f"{_W}t" and child.text for child in element)
 
 
+def _level(run: _Element) -> str:
+    """``superscript`` or ``subscript`` for a footnote mark, an exponent or an index: a run without letters; or else
+    empty."""
+    level = run.find(f"{_W}rPr/{_W}vertAlign")
+    has_letters = any(map(str.isalpha, "".join(run.itertext(f"{_W}t"))))
+    return "" if level is None or has_letters else level.get(f"{_W}val", "").replace("baseline", "")
+
+
 def _format(run: _Element) -> _Format:
     """The format of a run, to be compared with that of others."""
     properties = run.find(f"{_W}rPr")
@@ -154,7 +162,7 @@ def _read_children(paragraph: _Paragraph, element: _Element) -> None:
     last: _Format | None = None
     for group in groups:
         child = group[0]
-        if base is not None and _is_text_run(child) and child not in paragraph.fields.computed:
+        if base is not None and _is_text_run(child) and child not in paragraph.fields.computed and not _level(child):
             last = _read_run(paragraph, child, _format(base), last)
             continue
         if last is not None:
@@ -180,7 +188,8 @@ def _read_group(paragraph: _Paragraph, group: Sequence[_Element]) -> None:
         _read_children(paragraph, child)
         paragraph.marked.close()
     elif len(group) > 1 or _is_text_run(child):
-        paragraph.point(*group, text=result_text(group, paragraph.fields))
+        is_unread = _level(child) == "superscript"  # `word1` is no word, but `H2O` is
+        paragraph.point(*group, text="" if is_unread else result_text(group, paragraph.fields))
     else:
         is_break = child.tag == f"{_W}r" and any(part.tag in _BREAKS for part in child)
         paragraph.point(child, character="\n" if is_break or child in paragraph.fields.loose else "")

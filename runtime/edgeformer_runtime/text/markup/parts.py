@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from edgeformer_runtime.text.block import Block, Parts, Tag
 from edgeformer_runtime.text.markup.attributes import tag_parts
 from edgeformer_runtime.text.markup.builder import ESCAPES, BlockBuilder
 from edgeformer_runtime.text.markup.tokens import BLOCKS, INLINE, Token, element_ends, html_tokens
+
+_INLINE = INLINE | {"", "!"}
+_MAX_MARK = 10
+"""Most tokens of a footnote mark."""
 
 
 def readable(text: str) -> str:
@@ -39,7 +43,8 @@ def html_parts(
     offset = index = 0
     while index < len(tokens):
         token = tokens[index]
-        end = (ends[index] if token.is_copied else None) or index + 1
+        is_mark = _is_mark(tokens, index, ends[index])
+        end = (ends[index] if token.is_copied or is_mark else None) or index + 1
         raw = "".join(part.raw for part in tokens[index:end])
         attributes = () if is_cue or not token.has_translation else _with_attributes(token, raw, offset)
         inline = is_cue or token.name in INLINE or token.name == "!" or (is_message and token.name not in BLOCKS)
@@ -51,11 +56,24 @@ def html_parts(
             yield Block("", "", (offset,), (Tag(0, raw, attributes=attributes),)) if attributes else raw
         elif end > index + 1:
             content = "".join(part.raw for part in tokens[index:end] if not part.name)
-            builder.item(content, raw, offset, attributes)
+            is_unread = is_mark and token.name == "sup"  # `word1` is no word, but `H2O` is
+            builder.item("" if is_unread else content, raw, offset, attributes)
         else:
             builder.tag(token, attributes)
         offset, index = offset + len(raw), end
     yield from builder.block(offset)
+
+
+def _is_mark(tokens: Sequence[Token], start: int, end: int | None) -> bool:
+    """Whether an element is a footnote mark, an exponent or an index: above or below the line, and without letters."""
+    if tokens[start].name not in ("sub", "sup") or end is None or end - start > _MAX_MARK:
+        return False
+    text = "".join(token.raw for token in tokens[start:end] if not token.name)
+    return (
+        bool(text.strip())
+        and not any(map(str.isalpha, text))
+        and {token.name for token in tokens[start:end]} <= _INLINE
+    )
 
 
 def _with_attributes(token: Token, raw: str, offset: int) -> Parts:
