@@ -90,6 +90,23 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 140
 
 
+def test_the_example_of_the_home_page_prints_what_is_below_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    (code,), (output,) = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "text"))
+    monkeypatch.chdir(ROOT)
+    exec(code, {})
+    assert capsys.readouterr().out == output
+
+
+def test_rows_of_the_page_on_speed_say_whether_weights_were_trained() -> None:
+    lines = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith("|") and not line.startswith(("| weights |", "|---"))]
+    assert len(rows) > 100
+    assert not [row for row in rows if not row.startswith(("| trained |", "| trained, grown |", "| random |"))]
+
+
 def test_the_page_on_translating_lists_every_option() -> None:
     page = (ROOT / "docs" / "translating.md").read_text(encoding="utf-8")
     table = "".join(line for line in page.splitlines() if line.startswith("|"))

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -40,3 +41,12 @@ def test_weights_under_another_license_stay_in_the_repository(packages: tuple[Pa
         names = [*source.getnames(), *wheel.namelist()]
     assert any(name.endswith("/runtime/edgeformer_runtime/translator.py") for name in names)
     assert not [name for name in names if name.endswith(("weights.bin", ".safetensors", ".npz"))]
+
+
+def test_a_container_is_built_from_what_the_wheel_needs() -> None:
+    lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert all((ROOT / name).exists() for name in kept)
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert all(any(f"{package}/".startswith(f"{name}/") for name in kept) for package in packages["packages"])
+    assert {"pyproject.toml", "README.md", "LICENSE", "constraints.txt"} <= kept

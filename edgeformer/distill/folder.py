@@ -152,7 +152,7 @@ def writing(out: Path) -> Iterator[None]:
 
 
 def append(path: Path, offset: int, content: bytes) -> int:
-    """Write at a byte offset, dropping what an earlier attempt left there; returns the offset behind the content."""
+    """Write at a byte offset, dropping what an earlier attempt left there; returns the offset after the content."""
     with path.open("r+b") as file:
         file.truncate(offset)
         file.seek(offset)

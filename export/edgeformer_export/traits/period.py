@@ -2,7 +2,7 @@
 
 Models whose training text always ends with punctuation read a title or a label as the beginning of a sentence. Without
 references, of which imported models have none, what tells is how sure a model is of the same content: the mean
-log-probability of the tokens before final punctuation, of translations with and without a period behind the source. The
+log-probability of the tokens before final punctuation, of translations with and without a period after the source. The
 mark itself is left out, since it is more probable where the source has one.
 """
 
@@ -27,7 +27,7 @@ error too. Two models that gained 4 BLEU had 0.02 and 0.05, and one that gained 
 
 
 def measure_period(translator: Translator, texts: Sequence[str], count: int = SENTENCES) -> PeriodReport | None:
-    """Translate a sample without and with a period behind each sentence.
+    """Translate a sample without and with a period after each sentence.
 
     Args:
         translator: the bundle.

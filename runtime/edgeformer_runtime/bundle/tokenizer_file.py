@@ -49,7 +49,7 @@ merge can spell a special token."""
 
 PATTERNS = (WORD_PATTERN, SPACE_PATTERN, r" ?\w+| ?[^\w\s]|\s")
 """Every regular expression that bundles may use; the last is that of earlier word-level vocabularies. Others could take
-exponential time, which cannot be told from their text."""
+exponential time, which their text does not show."""
 
 Character = Annotated[str, msgspec.Meta(min_length=1, max_length=1)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=MAX_AFFIX)]

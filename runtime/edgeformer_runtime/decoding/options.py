@@ -123,9 +123,9 @@ class DecodeOptions:
     beam_shrinks: bool = _option(False, Flag())
     """In beam search, each finished hypothesis leaves one place fewer for unfinished ones, as in Marian."""
     early_stopping: bool = _option(True, Flag())
-    """In beam search, a sentence is finished when it has as many finished hypotheses as ``patience`` says. Else, it
-    goes on until no unfinished one, divided by its present length, scores higher than the worst of that many, as is the
-    default in Transformers."""
+    """In beam search, a sentence is finished when it has as many finished hypotheses as ``patience`` says. Otherwise,
+    it continues until no unfinished one, divided by its present length, scores higher than the worst of that many, as
+    is the default in Transformers."""
     length_penalty: float = _option(1.0, PENALTY)
     """Exponent of the length by which log-probabilities are divided; 0 leaves them undivided, larger values favor
     longer output."""

@@ -36,7 +36,7 @@ def score_batches(
 
 
 def _scores(session: StepSession, pairs: Sequence[Pair]) -> NDArray[np.float64]:
-    """Log-probabilities of the targets of one batch, ``(N, T)``, with arbitrary values behind the end of a target."""
+    """Log-probabilities of the targets of one batch, ``(N, T)``, with arbitrary values after the end of a target."""
     # The step that produces a token is fed the preceding token, so the last token is never fed.
     batch = forced_batch([(source, target[:-1]) for source, target in pairs], session.special)
     labels, _ = pad([target for _, target in pairs], session.special.eos)

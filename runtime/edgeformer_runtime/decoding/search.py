@@ -291,8 +291,8 @@ class BeamSearch(_BatchSearch):
     A hypothesis is finished when its end token is among the K best of the ``K * V`` extensions. A sentence is finished
     when it has K finished hypotheses (fairseq's rule), or K times patience. Unfinished hypotheses that may not become
     longer fill the remaining places. If the beam shrinks, each finished hypothesis also takes one of the K places of
-    those that continue (Marian's rule). Without early stopping, a sentence with K finished hypotheses goes on while an
-    unfinished one, divided by its present length, scores higher than the worst of the K best (Transformers' rule).
+    those that continue (Marian's rule). Without early stopping, a sentence with K finished hypotheses continues while
+    an unfinished one, divided by its present length, scores higher than the worst of the K best (Transformers' rule).
 
     In the first step after a prefix, an end token finishes a hypothesis only if it is the best extension (CTranslate2's
     rule): the prefix adds to the length by which scores are divided but not to the log-probability, so that an

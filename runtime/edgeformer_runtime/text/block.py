@@ -169,7 +169,7 @@ def read(
 
 
 def _without_double_spaces(text: str, places: Sequence[int]) -> list[int]:
-    """Characters of a text without white space behind white space, at the beginning and at the end."""
+    """Characters of a text without white space after white space, at the beginning and at the end."""
     kept: list[int] = []
     for place in places:
         if not text[place].isspace() or (kept and not text[kept[-1]].isspace()):

@@ -74,7 +74,7 @@ def best_run(gains: Shares) -> tuple[int, int] | None:
 
 def best_gap(sentence: AlignedSentence, place: int, gaps: NDArray[np.intp]) -> int:
     """The gap between words that best separates what was translated from before a place of the source from what was
-    translated from behind it.
+    translated from after it.
 
     Args:
         sentence: the translation.

@@ -31,7 +31,7 @@ class TextOptions:
     """Remove a period that ends a translation but not its source, add final punctuation that was lost, and begin with a
     capital where the source does. In German, capitals stay as they are."""
     add_period: bool = True
-    """Give the model a period behind a sentence without final punctuation if it needs one, as its bundle says, and
+    """Give the model a period after a sentence without final punctuation if it needs one, as its bundle says, and
     remove that of the translation."""
     max_repeats: int = 4
     """Shorten a translation that ends with the same words this often in a row to one copy, unless the source repeats

@@ -1,6 +1,6 @@
 """Puts the tags of a sentence into its translation: elements around the words that were translated from theirs.
 
-Whatever the model writes, every tag is there once, elements are inside each other as before, an element that had text
+Whatever the model writes, every tag is there once, elements are nested as before, an element that had text
 has text, and a placeholder stays in its elements:
 
 1. The tags become a tree, whose nodes are spans of the source.
@@ -203,7 +203,7 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
             node.is_ended = tag.raw.startswith("</") if tag.partner is None else tag.partner < index
             node.is_begun = not node.is_ended
         elif not node.has_text:
-            # White space before the first word of the sentence or behind its last is written around it.
+            # White space before the first word of the sentence or after its last is written around it.
             is_first = node.start <= end and (not index or block.tags[index - 1].place < node.start)
             is_last = node.end >= start and (close + 1 == len(block.tags) or block.tags[close + 1].place > node.end)
             node.after_space = is_first and (not node.start or block.text[node.start - 1].isspace())

@@ -39,7 +39,7 @@ class PlannedSentence:
     """What the model reads if it does not copy the placeholders: the sentence without them. ``None`` if there are
     none, or if nothing else is left."""
     mark: str = ""
-    """A period that the model reads behind it."""
+    """A period that the model reads after it."""
 
 
 @dataclass(frozen=True)

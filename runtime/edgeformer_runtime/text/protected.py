@@ -99,7 +99,7 @@ def protected_spans(text: str, first: int = 0, last: int | None = None) -> Itera
 
 
 def _unlinked(url: str) -> int:
-    """The number of punctuation marks behind a URL; a parenthesis or the like that closes one of the URL belongs to
+    """The number of punctuation marks after a URL; a parenthesis or the like that closes one of the URL belongs to
     it."""
     kept, surplus = len(url), {close: url.count(close) - url.count(begin) for begin, close in ("()", "[]", "{}")}
     while kept > 1 and (last := url[kept - 1]) in _SENTENCE_END and surplus.get(last, 1) > 0:

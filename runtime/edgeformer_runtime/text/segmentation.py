@@ -96,7 +96,7 @@ def sentence_spans(text: str, language: str = "", limit: SentenceLimit | None = 
 
 
 def _chunks(line: str) -> Iterator[str]:
-    """Divide a very long line behind the end of a sentence, or at a space: the library's time grows with the square."""
+    """Divide a very long line after the end of a sentence, or at a space: the library's time grows with the square."""
     start = 0
     while len(line) - start > MAX_SEGMENTED_CHARACTERS:
         part = line[start : start + MAX_SEGMENTED_CHARACTERS]
@@ -116,7 +116,7 @@ def trimmed(text: str, start: int, end: int) -> list[Span]:
 
 
 def fitting_spans(text: str, spans: Sequence[Span], items: Sequence[Item], limit: int, count: Count) -> list[Span]:
-    """Split sentences that have too many tokens, where it hurts least: behind clauses, before conjunctions, at spaces.
+    """Split sentences that have too many tokens, where it hurts least: after clauses, before conjunctions, at spaces.
 
     Args:
         text: the text.

@@ -147,7 +147,7 @@ def finish(
         is_upper: whether the sentence is in capitals.
         match: whether the first letter and final punctuation are to be those of the source.
         repeats: number of copies of the same words at the end that are too many; 0 allows all.
-        is_marked: whether the model read a period behind the sentence.
+        is_marked: whether the model read a period after the sentence.
     """
     keep = without_repeats(source, text, repeats) if repeats else len(text)
     names = mixed_words(source) if is_upper else ()

@@ -257,7 +257,7 @@ class TextTranslator:
         yield from trimmed(text, start, span[1])
 
     def _marks(self, text: str, spans: Sequence[Span], items: Sequence[Item]) -> list[str]:
-        """The period that the model reads behind each sentence; none behind placeholders, and where it is too much."""
+        """The period that the model reads after each sentence; none after placeholders, and where it is too much."""
         if not self._period:
             return [""] * len(spans)
         counts = self._count([text[start:end] + self._period for start, end in spans])

@@ -1,6 +1,6 @@
 """The ``tokenizer.json`` of a model whose text is split as by Moses' scripts, and then by BPE codes of subword-nmt.
 
-It is a format of this runtime, told from other tokenizer files by the field ``kind``.
+It is a format of this runtime, distinguished from other tokenizer files by the field ``kind``.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _COPIED_LINE = re.compile(
 blocks."""
 _INDENT = re.compile(r"[ \t]*")
 _CONTAINER = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+|(?P<four>\[\^[^\]]+\]:|!!!|\?\?\?|===\s))")
-"""Beginning of what indented paragraphs belong to: behind a list marker, or by four columns."""
+"""Beginning of what indented paragraphs belong to: after a list marker, or by four columns."""
 _HEADING = re.compile(r"[ ]{0,3}#{1,6}\s")
 _TABLE_DELIMITER = re.compile(r"\s*+\|?\s*+:?-++:?\s*+\|[\s:|-]*$")
 """What is below the first row of a table."""
@@ -198,7 +198,7 @@ def _pairs(matches: Sequence[re.Match[str]], labels: frozenset[str]) -> dict[int
 
     Returns:
         How each is written, and whether it is an end, by its offset. A link whose text is its label gets its label
-        behind it, since its text will be another one.
+        after it, since its text will be another one.
     """
     pairs: dict[int, tuple[str, bool]] = {}
     opened: list[re.Match[str]] = []

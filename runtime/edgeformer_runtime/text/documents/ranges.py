@@ -64,7 +64,7 @@ def put_in_order(elements: Iterable[_Element], read: ReadMark) -> None:
 
 
 def _move(element: _Element, place: _Element) -> None:
-    """Move an element behind another one; text behind either stays where it is."""
+    """Move an element after another one; text after either stays where it is."""
     before, parent, text = element.getprevious(), element.getparent(), element.tail or ""
     if before is not None:
         before.tail = (before.tail or "") + text

@@ -47,7 +47,7 @@ def _read(content: bytes, name: str, *, is_vtt: bool) -> Document:
     for part in _PART.finditer(text):
         if part["text"] is None:
             times = part.end()
-        elif times == part.start() or (times is not None and not is_vtt):  # WebVTT has other text behind blank lines
+        elif times == part.start() or (times is not None and not is_vtt):  # WebVTT has other text after blank lines
             for start, end in _turns(text, *part.span()):
                 end = start + len(text[start:end].rstrip())
                 if start == end:

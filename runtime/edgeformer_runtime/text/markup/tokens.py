@@ -157,7 +157,7 @@ def html_tokens(text: str) -> Iterator[Token]:
 
 
 def element_ends(tokens: list[Token]) -> list[int | None]:
-    """Position behind the last token of each element, by that of its start tag. Elements that overlap have none, unless
+    """Position after the last token of each element, by that of its start tag. Elements that overlap have none, unless
     their end tag may be omitted."""
     ends: list[int | None] = [None] * len(tokens)
     opened: list[int] = []
