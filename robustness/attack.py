@@ -22,15 +22,15 @@ from edgeformer.errors import ConfigError
 from edgeformer_bench.commands import Command, command_line
 from edgeformer_runtime.cli.output import console, counting, print_json
 from edgeformer_runtime.selfcheck.machine import machine_summary
-from robustness.ext4 import cuts, mount_problem
 from robustness.files import FILES, SIGNED, Bundles, Case, damage
-from robustness.kills import Left, Moment, kills
+from robustness.interruptions.ext4 import cuts, mount_problem
+from robustness.interruptions.kills import Left, Moment, kills
+from robustness.interruptions.power import power_failures
+from robustness.interruptions.strace import strace_problem
+from robustness.interruptions.writing import WRITINGS, Writing, writing_problem
 from robustness.pool import results
-from robustness.power import power_failures
 from robustness.report import KINDS, Defect, Report, Row, tables
-from robustness.strace import strace_problem
 from robustness.texts import TEXT_ATTACK, hostile_text
-from robustness.writing import WRITINGS, Writing, writing_problem
 
 CASES = (*FILES, TEXT_ATTACK)
 INTERRUPTIONS = tuple(f"{kind}-{name}" for name in WRITINGS for kind in KINDS)

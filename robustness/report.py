@@ -9,10 +9,10 @@ import msgspec
 from edgeformer.markdown import markdown_table
 from edgeformer_runtime.files import write_atomically
 from robustness.files import FILES
-from robustness.kills import Left
+from robustness.interruptions.kills import Left
+from robustness.interruptions.writing import WRITINGS
 from robustness.outcomes import Outcome
 from robustness.texts import TEXT_ATTACK
-from robustness.writing import WRITINGS
 
 KINDS = {"kill": "kill", "power": "power failure", "ext4": "power cut of ext4"}
 """How writing is interrupted, and the words for readers."""

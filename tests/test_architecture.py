@@ -18,6 +18,7 @@ PACKAGES = {
     "edgeformer": ROOT / "edgeformer",
     "edgeformer_export": ROOT / "export" / "edgeformer_export",
     "edgeformer_bench": ROOT / "benchmarks" / "edgeformer_bench",
+    "robustness": ROOT / "robustness",
 }
 """Import packages and their folders; each may import those above it."""
 MAX_MODULES = 14
@@ -51,7 +52,7 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MOD
 
 
 def imports_of(tree: ast.AST, at_once: bool = True) -> Iterator[Import]:
-    """All imports of a module among those of the four packages."""
+    """All imports of a module among those of the packages."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, at_once) for alias in node.names)
@@ -113,6 +114,7 @@ MAY_NAME_THE_START_TOKEN = (
     "edgeformer.importers.",
     "edgeformer_export.shortlist.lists",
     "edgeformer_bench.",
+    "robustness.texts",
 )
 """What defines formats or lists special tokens; all others take :attr:`SpecialTokens.start`, which is more than one
 token in multilingual models."""

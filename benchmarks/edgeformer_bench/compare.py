@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -118,9 +119,7 @@ def compare(
             contenders += peer(name, against.run, Path(work), settings)
         progress("bench", 0.0)
         reference = contenders[len(bundles) if against.peers else 0].name
-        results = _measure(
-            contenders, workloads, options.repeat, reference, lambda fraction: progress("bench", fraction)
-        )
+        results = _measure(contenders, workloads, options.repeat, reference, partial(progress, "bench"))
     return Comparison(
         machine=machine_summary(),
         sentences=len(sources),

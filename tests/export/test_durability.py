@@ -13,8 +13,8 @@ import pytest
 
 from edgeformer_export.writer import ExportError, atomic_folder, require_free
 from edgeformer_runtime.bundle.open import open_bundle
-from robustness.strace import Trace, strace_problem, traced
-from robustness.writing import BUNDLE as OVERWRITE
+from robustness.interruptions.strace import Trace, strace_problem, traced
+from robustness.interruptions.writing import BUNDLE as OVERWRITE
 from tests.bundles import BUNDLE_FILES, copy_of, edit_manifest
 
 CALLS = ("mkdir", "flock", "fsync", "renameat2", "rename", "unlinkat", "unlink", "rmdir")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from edgeformer_runtime.temporaries import make_folder
-from robustness.ext4 import cuts, mount_problem
-from robustness.kills import Left, Moment, kills
-from robustness.power import power_failures
-from robustness.strace import strace_problem
-from robustness.writing import WRITINGS, Writing
+from robustness.interruptions.ext4 import cuts, mount_problem
+from robustness.interruptions.kills import Left, Moment, kills
+from robustness.interruptions.power import power_failures
+from robustness.interruptions.strace import strace_problem
+from robustness.interruptions.writing import WRITINGS, Writing
 
 if problem := strace_problem():
     pytest.skip(problem, allow_module_level=True)

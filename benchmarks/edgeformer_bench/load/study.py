@@ -22,10 +22,9 @@ from edgeformer.train.run import Run
 from edgeformer_bench.commands import Command
 from edgeformer_bench.load.connection import Pool
 from edgeformer_bench.load.promises import json_option
-from edgeformer_bench.load.serving import Serving, posted, running, serving
+from edgeformer_bench.load.serving import Serving, posted, running, serving, translation_fields
 from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_bench.timer import Timing
-from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.cli.output import console, print_json, table
 from edgeformer_runtime.errors import ConfigError
 
@@ -85,7 +84,7 @@ async def measure(name: str, server: Serving, requests: Sequence[bytes], clients
 
 def requests_of(texts: Sequence[str], source: str, target: str) -> list[bytes]:
     """Requests to translate texts with LibreTranslate's API."""
-    bodies = [json.dumps({"q": text, "source": source, "target": target}) for text in texts if text.strip()]
+    bodies = [json.dumps({"q": text, "source": source, "target": target}) for text in texts]
     return [posted("/translate", "application/json", body) for body in bodies]
 
 
@@ -109,15 +108,16 @@ def main(
     as_json: bool,
 ) -> None:
     """Measure `edgeformer serve` and a plain CTranslate2 server with the same weights, in turns."""
-    manifest, loads = open_bundle(bundle).manifest, list[Load]()
-    requests = requests_of(read_lines(source), manifest.source_language, manifest.target_language)
-    if not requests:
+    texts, loads = [text for text in read_lines(source) if text.strip()], list[Load]()
+    if not texts:
         raise ConfigError(f"`{source}` has no sentence to translate.")
     with tempfile.TemporaryDirectory() as folder:
         converted = Path(folder) / "model"
         convert_run(Run.open(checkpoint), converted, "int8")
         plain = [sys.executable, "-m", "edgeformer_bench.load.plain_server", str(converted), "--beam", str(beam)]
         with serving(bundle, "--threads", "1", "--queue", str(queue)) as ours, running(plain) as theirs:
+            fields = translation_fields(ours)
+            requests = requests_of(texts, fields["source"], fields["target"])
             for count in clients:
                 for name, server in (("edgeformer", ours), ("CTranslate2, plain", theirs)):
                     loads.append(asyncio.run(measure(name, server, requests, count, seconds)))

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from edgeformer_runtime.errors import EdgeformerError
-from robustness.strace import Call, calls_of, traced
-from robustness.writing import Content, Writing, content_of, recovered
+from robustness.interruptions.strace import Call, calls_of, traced
+from robustness.interruptions.writing import Content, Writing, content_of, recovered
 
 
 class Left(enum.Enum):

@@ -18,9 +18,9 @@ from random import Random
 from typing import NamedTuple
 
 from edgeformer_runtime.temporaries import OUTGOING
-from robustness.kills import Moment, judged
-from robustness.strace import calls_of, traced
-from robustness.writing import Content, Writing, content_of
+from robustness.interruptions.kills import Moment, judged
+from robustness.interruptions.strace import calls_of, traced
+from robustness.interruptions.writing import Content, Writing, content_of
 
 MAX_PENDING = 12
 """Changes of names whose every combination is tried; of more, as many combinations are drawn."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.temporaries import clear_stale
-from robustness.strace import traced
+from robustness.interruptions.strace import traced
 from tests.bundles import edit_manifest
 from tests.store import COMMITTED
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from robustness.kills import Moment, end_at, judged
-from robustness.strace import calls_of, traced
-from robustness.writing import Writing, content_of
+from robustness.interruptions.kills import Moment, end_at, judged
+from robustness.interruptions.strace import calls_of, traced
+from robustness.interruptions.writing import Writing, content_of
 
 IMAGE_BYTES = 16 * 2**20
 OPTIONS = "loop,commit=600,noauto_da_alloc"
