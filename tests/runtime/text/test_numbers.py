@@ -186,7 +186,7 @@ def without_zero(groups: Counter[str]) -> Counter[str]:
 def test_the_digits_are_right_or_the_sentence_is_marked(text: str, damage: list[str]) -> None:
     translator: Any = Damaging(damage)
     (result,) = TextTranslator(translator, TextOptions(match_surface=False, max_repeats=0)).translate([text])
-    if not any(sentence.wrong_numbers for sentence in result.sentences):
+    if digits(text) and not any(sentence.wrong_numbers for sentence in result.sentences):  # or else nothing is judged
         assert without_zero(digits(result.text)) == without_zero(digits(text))
 
 
