@@ -16,7 +16,7 @@ from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import Given, Importer, choose_importer, importers
 from edgeformer.traceback_summary import describe
 from edgeformer_runtime.bundle.plain_files import shortened
-from edgeformer_runtime.bundle.provenance import TextOrigin
+from edgeformer_runtime.bundle.provenance import Origin
 
 MAX_MESSAGE = 1000
 """Characters of an error."""
@@ -98,7 +98,7 @@ def read_model(
     return Found(model, importer.name, origin)
 
 
-def is_record_of(origin: TextOrigin, downloaded: Downloaded) -> bool:
+def is_record_of(origin: Origin, downloaded: Downloaded) -> bool:
     """Return whether a record of an imported model is of what was downloaded, or of the files at a path."""
     path, sha256 = downloaded.path, origin.sha256
     if downloaded.origin:

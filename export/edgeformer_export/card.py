@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from edgeformer.data.catalog import CORPORA
+from edgeformer.data.origin import TextOrigin
 from edgeformer.markdown import markdown_table
 from edgeformer_export.choice import COLUMNS, Choice
+from edgeformer_export.parity.report import ParityReport
+from edgeformer_export.report import ShortlistReport
 from edgeformer_runtime.bundle.manifest import Manifest
-from edgeformer_runtime.bundle.parity import ParityReport
-from edgeformer_runtime.bundle.provenance import TextOrigin
-from edgeformer_runtime.bundle.report import ShortlistReport, TensorReport
+from edgeformer_runtime.bundle.report import TensorReport
 
 
 def model_card(manifest: Manifest, nbytes: int) -> str:
@@ -22,7 +24,8 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
         manifest: the bundle's manifest, with its report.
         nbytes: total size in bytes of the files needed for translation: all but examples, card and manifest.
     """
-    report = manifest.report
+    report, training = manifest.report, manifest.provenance.training
+    cost = None if report.shortlist is None else msgspec.convert(report.shortlist, ShortlistReport)
     sections = {
         "": _facts(manifest, nbytes),
         "Use": [
@@ -34,9 +37,9 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
         ],
         "Quality and speed": _quality(manifest),
         "Agreement with PyTorch": _parity(report.parity),
-        **({} if report.shortlist is None else {"Shortlist": shortlist_lines(report.shortlist)}),
+        **({} if cost is None else {"Shortlist": shortlist_lines(cost)}),
         "Weights": _weights(manifest),
-        "Training data and license": _data(manifest.provenance.training.provenance),
+        "Training data and license": _data(msgspec.convert(training.get("provenance", {}), TextOrigin)),
         "Limits": _limits(manifest),
         "How to verify": [
             "`edgeformer verify .` checks the hashes of all files, operators and versions, and runs the golden "
@@ -47,8 +50,8 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
     }
     lines = [f"# {_title(manifest)}, {manifest.family}", ""]
     lines.append(manifest.provenance.recipe.get("description") or "A model exported by edgeformer.")
-    if manifest.provenance.training.notes:
-        lines += ["", *(f"- {note}" for note in manifest.provenance.training.notes)]
+    if notes := training.get("notes"):
+        lines += ["", *(f"- {note}" for note in notes)]
     for title, content in sections.items():
         lines += ["", *([f"## {title}", ""] if title else []), *content]
     return "\n".join(lines) + "\n"
@@ -100,17 +103,18 @@ def _quality(manifest: Manifest) -> list[str]:
         "`edgeformer bench .` its speed on your machine; `edgeformer export RUN --out BUNDLE --precision auto` "
         "measures every precision and exports the best.",
     ]
-    if (final := manifest.provenance.training.final) is not None:
+    if (final := manifest.provenance.training.get("final")) is not None:
         lines.append(
-            f"At the end of training, the PyTorch model had BLEU {final.bleu:.2f} on {final.sentences:,} validation "
-            "sentences with greedy search."
+            f"At the end of training, the PyTorch model had BLEU {final['bleu']:.2f} on {final['sentences']:,} "
+            "validation sentences with greedy search."
         )
     return lines
 
 
-def _parity(parity: ParityReport | None) -> list[str]:
-    if parity is None:
+def _parity(record: dict[str, Any] | None) -> list[str]:
+    if record is None:
         return ["Not compared."]
+    parity = msgspec.convert(record, ParityReport)
     logits = parity.logits
     return [
         f"Over {logits.positions:,} target positions of training text: largest logit difference "
@@ -167,10 +171,9 @@ def _data(text: TextOrigin) -> list[str]:
     lines = [f"- {name}: {value}" for name, value in facts.items() if value] or ["- not recorded"]
     if not text.licence:
         lines.append("- license: not recorded; ask whoever trained the model")
-    if (teacher := text.distilled) is not None:
+    if job := text.distilled:
         lines.append(
-            f"- targets: translations by `{teacher.teacher}`, beam {teacher.beam_size} (manifest "
-            f"{teacher.teacher_sha256})"
+            f"- targets: translations by `{job['teacher']}`, beam {job['beam_size']} (manifest {job['teacher_sha256']})"
         )
     if text.initial is not None:
         lines += ["- trained from another model:", *(f"  {line}" for line in _data(text.initial))]
@@ -178,7 +181,7 @@ def _data(text: TextOrigin) -> list[str]:
 
 
 def _limits(manifest: Manifest) -> list[str]:
-    corpus = CORPORA.get(manifest.provenance.training.provenance.name)
+    corpus = CORPORA.get(manifest.provenance.origin().name)
     domain = f"text like its training data: {corpus.description}" if corpus else "text like its training data"
     return [
         f"- {_languages(manifest)} only, in this direction only."

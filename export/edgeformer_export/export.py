@@ -24,10 +24,12 @@ from edgeformer_export.model_graphs import ModelGraphs, Passes
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
 from edgeformer_export.parity.locate import match_modules, record_inner
+from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.passes.pipeline import run_passes
 from edgeformer_export.passes.strip import Strip
 from edgeformer_export.passes.structure import operator_counts
 from edgeformer_export.quantize.assignment import assign, tensor_reports
+from edgeformer_export.report import PassRecord, PeriodReport, ShortlistReport
 from edgeformer_export.sample import SamplePair, spread
 from edgeformer_export.shortlist.graphs import output_projection, restricted
 from edgeformer_export.shortlist.lists import MadeShortlist
@@ -41,9 +43,8 @@ from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialTokens, Target, TokenizerFiles, Traits
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.bundle.parity import ParityReport
-from edgeformer_runtime.bundle.provenance import Provenance, TrainingRecord
-from edgeformer_runtime.bundle.report import PassRecord, PeriodReport, QuantizationReport, Report, ShortlistReport
+from edgeformer_runtime.bundle.provenance import Provenance
+from edgeformer_runtime.bundle.report import QuantizationReport, Report
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, Precision
@@ -128,16 +129,17 @@ def export_run(
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
         report = msgspec.structs.replace(
             manifest.report,
-            parity=parity,
+            parity=msgspec.to_builtins(parity),
             choice=choice and msgspec.to_builtins(choice),
-            shortlist=cost,
-            period=period,
+            shortlist=cost and msgspec.to_builtins(cost),
+            period=period and msgspec.to_builtins(period),
         )
         manifest = msgspec.structs.replace(manifest, report=report, traits=traits)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
         nbytes = open_bundle(folder).nbytes
-    return ExportReport(bundle=out, passes=report.passes, parity=parity, shortlist=report.shortlist, nbytes=nbytes)
+    passes = msgspec.convert(report.passes, dict[str, tuple[PassRecord, ...]])
+    return ExportReport(bundle=out, passes=passes, parity=parity, shortlist=cost, nbytes=nbytes)
 
 
 def _measured(folder: Path, model_graphs: ModelGraphs) -> tuple[PeriodReport | None, Traits]:
@@ -236,7 +238,7 @@ def write_parts(
     for file, graph in graphs.items():
         ir.save(graph, folder / file)
     operators = {file: dict(operator_counts(graph).most_common()) for file, graph in graphs.items()}
-    report = Report(passes=passes, operators=operators, quantization=quantization)
+    report = Report(passes=msgspec.to_builtins(passes), operators=operators, quantization=quantization)
     manifest = msgspec.structs.replace(_manifest(model_graphs, graphs, precision, report), shortlist=shortlist)
     for name in {manifest.tokenizers.source, manifest.tokenizers.target}:
         shutil.copyfile(model_graphs.run.path / name, folder / name)
@@ -358,8 +360,10 @@ def _manifest(model_graphs: ModelGraphs, graphs: Graphs, precision: Precision, r
 
 
 def _provenance(run: Run) -> Provenance:
+    training = msgspec.to_builtins(run.info)
+    del training["quantization"]  # which is in the graphs
     return Provenance(
         recipe=msgspec.to_builtins(run.recipe),
-        training=msgspec.convert(msgspec.to_builtins(run.info), TrainingRecord),
+        training=training,
         exported_with={"python": platform.python_version(), **{name: version(name) for name in EXPORTERS}},
     )

@@ -26,7 +26,7 @@ from edgeformer_export.shortlist.lists import IMPORTED, make_shortlist
 from edgeformer_export.stages import MEASURE, READ, TRANSLATE, VERIFY, StageProgress, silent
 from edgeformer_export.writer import ExportError, atomic_folder, require_free
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.bundle.provenance import TextOrigin
+from edgeformer_runtime.bundle.provenance import Origin
 from edgeformer_runtime.bundle.text_format import matching_code
 from edgeformer_runtime.engine.memory import peak_memory_mb
 from edgeformer_runtime.errors import BundleError
@@ -109,7 +109,7 @@ def get_model(wanted: Wanted, progress: StageProgress = silent) -> tuple[workspa
     return workspace.read_model(path.name, path), cost
 
 
-def _known(wanted: Wanted, is_same: Callable[[TextOrigin], bool]) -> workspace.Model | None:
+def _known(wanted: Wanted, is_same: Callable[[Origin], bool]) -> workspace.Model | None:
     """A model from the same source that is as wanted."""
     languages = [wanted.reading.get(f"{side}_language") or "" for side in ("source", "target")]
     for model in () if wanted.overwrite else named_models((wanted.folder,) if wanted.folder else None):

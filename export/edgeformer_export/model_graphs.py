@@ -26,6 +26,7 @@ from edgeformer_export.quantize.layers import Layer, find_layers, given_scales, 
 from edgeformer_export.quantize.moments import Matrix, weight_moments
 from edgeformer_export.quantize.rounding import BlockRounding
 from edgeformer_export.quantize.static import GivenScales, QuantizeStatic, activations, projection_digests
+from edgeformer_export.report import PassRecord
 from edgeformer_export.sample import sample_pairs, spread
 from edgeformer_export.shortlist.graphs import weight_graph
 from edgeformer_export.stages import CALIBRATE, CHECK, OPTIMIZE, TRACE, WEIGH, StageProgress, silent
@@ -34,7 +35,6 @@ from edgeformer_export.tracing.to_onnx import Graphs, Traced, to_onnx
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
-from edgeformer_runtime.bundle.report import PassRecord
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.shortlist import Shortlist
 

@@ -191,7 +191,7 @@ def test_empty_outputs_are_told(store: Store, capsys: pytest.CaptureFixture[str]
     assert [(entry.identical, entry.empty) for entry in report.tokens] == [(3, 3), (3, 3)]
     assert report.problems == []
     assert report.warnings[1].startswith("3 of 3 outputs compared with beam size 3 are empty")
-    print_parity(report)
+    print_parity(report.facts, report.warnings)
     assert capsys.readouterr().err.count("Warning: 3 of 3 outputs compared with beam size") == 2
     few = msgspec.structs.replace(report.tokens[0], sentences=30)
     assert msgspec.structs.replace(report, tokens=(few,)).warnings == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from edgeformer.cli import main
 from edgeformer.importers.model import Shortlist as ImportedShortlist
 from edgeformer.importers.run_folder import SHORTLIST_FILE
 from edgeformer.train.run import Run
+from edgeformer_export.report import ShortlistReport
 from edgeformer_export.shortlist.alignment import align
 from edgeformer_export.shortlist.lists import learned, make_shortlist, never_generated
 from edgeformer_export.writer import ExportError
@@ -161,8 +163,7 @@ def test_export_command(store: Store, taught: RunSettings, tmp_path: Path) -> No
     out = tmp_path / "bundle"
     result = CliRunner().invoke(main, ["export", str(run.path), "--out", str(out), *given, "--json"])
     assert result.exit_code == 0, result.output
-    report = open_bundle(out).manifest.report.shortlist
-    assert report is not None
+    report = msgspec.convert(open_bundle(out).manifest.report.shortlist, ShortlistReport)
     assert report.origin == "text.a and text.b"
     assert 0 < report.kept <= 1
     assert report.bleu is not None

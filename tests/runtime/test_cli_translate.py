@@ -15,8 +15,7 @@ import onnxruntime as ort
 import pytest
 
 from edgeformer_runtime.attention import Attention
-from edgeformer_runtime.cli.translating import pictures as picture_files
-from edgeformer_runtime.cli.translating.attention_map import draw_attention
+from edgeformer_runtime.cli.translating import attention_map
 from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.text.results import plausible
 from edgeformer_runtime.translator import Translator
@@ -335,13 +334,13 @@ def names(folder: Path) -> list[str]:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, Attention]:
     """What is drawn, by file name."""
     pictures: dict[str, Attention] = {}
-    original = draw_attention
+    original = attention_map.draw_attention
 
     def record(attention: Attention, path: Path) -> None:
         pictures[path.name] = attention
         original(attention, path)
 
-    monkeypatch.setattr(picture_files, "draw_attention", record)
+    monkeypatch.setattr(attention_map, "draw_attention", record)
     return pictures
 
 
@@ -359,22 +358,11 @@ class TestAttention:
         expected: list[str],
         drawn: dict[str, Attention],
     ) -> None:
-        result = run("translate", "--lines", small_bundle, "", LINES[0], "--attention", tmp_path / "map.PNG")
-        assert (result.exit_code, result.stdout) == (0, f"\n{expected[0]}\n")
-        assert result.stderr == "Pictures of attention written: 1.\n"
+        result = run("translate", "--lines", small_bundle, LINES[0], "--attention", tmp_path / "map.PNG")
+        assert (result.exit_code, result.stdout, result.stderr) == (0, f"{expected[0]}\n", "")
         assert names(tmp_path) == ["map.PNG"]
         assert (tmp_path / "map.PNG").read_bytes().startswith(b"\x89PNG")
         assert_same(drawn["map.PNG"], translator.attention(translator.translate(LINES[:1]))[0])
-
-    def test_several_sentences_are_numbered_by_their_line(
-        self, small_bundle: Path, translator: Translator, tmp_path: Path, drawn: dict[str, Attention]
-    ) -> None:
-        result = run("translate", "--lines", small_bundle, *LINES, "--attention", tmp_path / "map.png", "--beam", "3")
-        assert result.stderr == "Pictures of attention written: 3.\n"
-        assert names(tmp_path) == sorted(drawn) == ["map-1.png", "map-3.png", "map-5.png"]
-        expected = translator.attention(translator.translate(LINES, beam_size=3))
-        for number in (1, 3, 5):
-            assert_same(drawn[f"map-{number}.png"], expected[number - 1])
 
     def test_the_name_when_none_is_given(
         self, small_bundle: Path, tmp_path: Path, expected: list[str], monkeypatch: pytest.MonkeyPatch
@@ -383,36 +371,6 @@ class TestAttention:
         result = run("translate", "--lines", small_bundle, LINES[0], "--attention")
         assert result.stdout == f"{expected[0]}\n"
         assert names(tmp_path) == ["attention.png"]
-
-    def test_blank_lines_have_no_picture(self, small_bundle: Path, tmp_path: Path) -> None:
-        result = run("translate", "--lines", small_bundle, "--attention", tmp_path / "map.png", stdin="\n \n")
-        assert (result.exit_code, result.stdout) == (0, "\n\n")
-        assert result.stderr == "Pictures of attention written: 0.\n"
-        assert names(tmp_path) == []
-
-    def test_a_line_that_fails_loses_no_picture_before_it(self, small_bundle: Path, tmp_path: Path) -> None:
-        source = tmp_path / "in"
-        source.write_text("dog\n" + "\n" * 600 + "word " * 400 + "\n", encoding="utf-8")
-        options = ["--beam", "1", "--attention", str(tmp_path / "a.png")]
-        result = run("translate", "--lines", small_bundle, "--input", source, *options)
-        assert result.exit_code == 1
-        assert "Text 602 has" in result.stderr
-        assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-    def test_a_file_longer_than_a_block(
-        self, small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        pictures: list[str] = []
-        monkeypatch.setattr(picture_files, "draw_attention", lambda attention, path: pictures.append(path.name))
-        source, target = tmp_path / "in", tmp_path / "out"
-        source.write_text("dog\n" + "\n" * 600 + "sea\n" + "\n" * 600 + "house\n", encoding="utf-8")
-        options = ["--beam", "1", "--max-length", "2"]
-        plain = run("translate", "--lines", small_bundle, "--input", source, *options).stdout
-        options += ["--output", str(target), "--attention", str(tmp_path / "a.png")]
-        result = run("translate", "--lines", small_bundle, "--input", source, *options)
-        assert (result.exit_code, result.stdout) == (0, "")
-        assert target.read_text(encoding="utf-8") == plain
-        assert pictures == ["a-1.png", "a-602.png", "a-1203.png"]
 
     @pytest.mark.parametrize(
         ("options", "changes"),
@@ -455,7 +413,7 @@ class TestAttention:
         result = run(
             "translate", "--lines", small_bundle, LINES[0], "--json", "--attention", picture, "--output", target
         )
-        assert result.stderr == "Pictures of attention written: 1.\n"
+        assert (result.exit_code, result.stderr) == (0, "")
         assert names(tmp_path) == ["a.png", "out.json"]
         assert set(json.loads(target.read_text(encoding="utf-8"))) == {"source", "hypotheses", "attention"}
 
@@ -521,34 +479,30 @@ print("matplotlib" in sys.modules, "matplotlib.pyplot" in sys.modules)
         folder.mkdir()
         assert f"`{folder}` is a folder" in error("translate", "--lines", small_bundle, "a", "--attention", folder)
 
-    @pytest.mark.parametrize("other", ["a.png", "a-1.png", "A-12.PNG"])
-    def test_a_picture_never_replaces_input_or_output(self, small_bundle: Path, tmp_path: Path, other: str) -> None:
-        path, picture = tmp_path / other, tmp_path / "x" / ".." / "a.png"
+    def test_a_picture_never_replaces_the_output(self, small_bundle: Path, tmp_path: Path) -> None:
+        path, picture = tmp_path / "a.png", tmp_path / "x" / ".." / "a.png"
         (tmp_path / "x").mkdir()
         path.write_text("dog", encoding="utf-8")
-        for option in ("--input", "--output"):
-            message = error(
-                "translate", "--lines", small_bundle, option, path, "--attention", picture, stdin="sea", code=2
-            )
-            assert f"A picture may replace `{path}`" in message
-            assert path.read_text(encoding="utf-8") == "dog"
+        message = error("translate", "--lines", small_bundle, "sea", "--output", path, "--attention", picture, code=2)
+        assert f"The picture would replace `{path}`" in message
+        assert path.read_text(encoding="utf-8") == "dog"
 
-    @pytest.mark.parametrize("lines", [LINES[:1], LINES])
-    def test_pictures_that_fail_lose_no_translation(
-        self,
-        small_bundle: Path,
-        tmp_path: Path,
-        expected: list[str],
-        monkeypatch: pytest.MonkeyPatch,
-        lines: list[str],
+    @pytest.mark.parametrize("text", [(), ("dog", "sea"), ("",), (" \n",)])
+    def test_a_picture_shows_one_text(self, small_bundle: Path, tmp_path: Path, text: tuple[str, ...]) -> None:
+        for options in ([], ["--json"]):
+            arguments = [*text, *options, "--attention", str(tmp_path / "a.png")]
+            message = error("translate", "--lines", small_bundle, *arguments, stdin="dog", code=2)
+            assert "A picture shows the attention of one TEXT" in message
+        assert names(tmp_path) == []
+
+    def test_a_picture_that_fails_loses_no_translation(
+        self, small_bundle: Path, tmp_path: Path, expected: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(attention: Attention, path: Path) -> None:
             raise OSError(28, "No space left on device", str(path))
 
-        monkeypatch.setattr(picture_files, "draw_attention", fail)
+        monkeypatch.setattr(attention_map, "draw_attention", fail)
         target, picture = tmp_path / "out", tmp_path / "a.png"
-        message = error("translate", "--lines", small_bundle, *lines, "--output", target, "--attention", picture)
+        message = error("translate", "--lines", small_bundle, LINES[0], "--output", target, "--attention", picture)
         assert message.startswith("No space left on device: ")
-        assert target.read_text(encoding="utf-8") == "".join(f"{line}\n" for line in expected[: len(lines)])
-        result = run("translate", "--lines", small_bundle, *lines, "--attention", picture)
-        assert (result.exit_code, result.stdout.split("\n")) == (1, [*expected[: len(lines)], ""])
+        assert target.read_text(encoding="utf-8") == f"{expected[0]}\n"

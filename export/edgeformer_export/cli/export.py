@@ -14,7 +14,7 @@ from edgeformer_runtime.precision import PRECISIONS, Precision
 if TYPE_CHECKING:
     from edgeformer.train.run import Run
     from edgeformer_export.export import ExportReport
-    from edgeformer_runtime.bundle.report import PassRecord
+    from edgeformer_export.report import PassRecord
 
 _PRECISION_HELP = " ".join(f"{name}: {traits.purpose}" for name, traits in PRECISIONS.items())
 
@@ -155,7 +155,7 @@ def _print_export(report: ExportReport) -> None:
                 _changed_operators(record),
             )
         console().print(rows)
-    print_parity(report.parity)
+    print_parity(report.parity.facts, report.parity.warnings)
     if report.shortlist is not None:
         console().print("Shortlist: " + " ".join(shortlist_lines(report.shortlist)))
     for problem in report.parity.problems:

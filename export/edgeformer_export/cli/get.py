@@ -81,7 +81,7 @@ def _print(model: Model, cost: Cost | None) -> None:
     rows.add_row("license", origin.licence or "not stated")
     rows.add_row("languages", f"{manifest.source_language or '?'} → {manifest.target_language or '?'}")
     rows.add_row("size", f"{human_bytes(model.nbytes)}, in {model.precision}{shortlist}")
-    for row in (*(("note", note) for note in manifest.provenance.training.notes), *sample[:3]):
+    for row in (*(("note", note) for note in manifest.provenance.training.get("notes", ())), *sample[:3]):
         rows.add_row(*row)
     console().print(rows)
     if cost is None:

@@ -12,10 +12,10 @@ import torch
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
+from edgeformer_export.parity.report import Divergence, LogitParity, ParityReport, TokenParity
 from edgeformer_export.sample import grouped
 from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.bundle.parity import Divergence, LogitParity, ParityReport, TokenParity
 from edgeformer_runtime.decoding.forced_steps import ForcedBatch, Pair, forced_batch, forced_steps
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from edgeformer.data.text import read_lines
 from edgeformer.errors import CheckpointError, DataError
 from edgeformer.model.base import EncoderDecoder
@@ -12,9 +14,9 @@ from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
 from edgeformer_export.parity.comparison import compare
 from edgeformer_export.parity.locate import locate
+from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.sample import sample_pairs
 from edgeformer_export.tracing.state import bundle_state
-from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, lowest
@@ -68,7 +70,13 @@ def verify_against_run(
         first = _first_difference(model, translator, sources[sentence])
         verdict = "no tensor differs by more than at export" if first is None else f"first difference is in {first}"
         problems.append(f"against torch, in sentence {sentence + 1}, {verdict}")
-    return CheckpointResult(parity=parity, first=first, problems=tuple(problems))
+    return CheckpointResult(
+        parity=msgspec.to_builtins(parity),
+        facts=tuple(parity.facts),
+        warnings=tuple(parity.warnings),
+        first=first,
+        problems=tuple(problems),
+    )
 
 
 def _require_same_model(run: Run, model: EncoderDecoder, translator: Translator) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import onnx_ir as ir
 
 from edgeformer_export.passes.structure import Structure, operator_counts, rewired_nodes, structure
-from edgeformer_runtime.bundle.report import PassRecord
+from edgeformer_export.report import PassRecord
 
 SMALL_CONSTANTS = 1024
 """Bytes that a pass may add in exchange for fewer nodes: shapes, axes, sizes."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgeformer.quality.scores import bleu_metric
+from edgeformer_export.report import ShortlistReport
 from edgeformer_export.shortlist.lists import MadeShortlist
-from edgeformer_runtime.bundle.report import ShortlistReport
 from edgeformer_runtime.translator import Translation, Translator
 
 

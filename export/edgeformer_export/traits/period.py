@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
+from edgeformer_export.report import PeriodReport
 from edgeformer_export.sample import spread
-from edgeformer_runtime.bundle.report import PeriodReport
 from edgeformer_runtime.text.surface import lacks_period, period, without_final_punctuation
 from edgeformer_runtime.text.text_translator import LONGEST_RATIO, LONGEST_REST, LOOP_REPEATS
 from edgeformer_runtime.translator import TextHypothesis, Translator

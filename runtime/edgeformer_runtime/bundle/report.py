@@ -1,41 +1,13 @@
-"""What the exporter did to a model and measured; informational only, not used by the runtime."""
+"""What the exporter did to a model and measured; informational only, not used to translate."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from edgeformer_runtime.bundle.parity import ParityReport
-from edgeformer_runtime.limits import Number, Text
+from edgeformer_runtime.limits import Number
 from edgeformer_runtime.precision import Precision
-
-
-class PassRecord(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Effect of one pass on one graph."""
-
-    name: str
-    """Class name of the pass."""
-    nodes_before: Number
-    """Number of nodes in the graph before the pass."""
-    nodes_after: Number
-    """Number of nodes in the graph after the pass."""
-    bytes_before: Number
-    """Size of all weights before the pass, in bytes."""
-    bytes_after: Number
-    """Size of all weights after the pass, in bytes."""
-    outcome: Literal["changed", "unchanged", "rejected"]
-    """``unchanged`` if only names and metadata differ; ``rejected`` if the result was worse and was discarded."""
-    removed: dict[str, Number] = {}
-    """Decrease in the number of nodes, by operator."""
-    added: dict[str, Number] = {}
-    """Increase in the number of nodes, by operator."""
-    rewired: Number = 0
-    """Number of nodes that remained but have different inputs."""
-    constants_removed: Number = 0
-    """Number of constants removed from the graph."""
-    constants_added: Number = 0
-    """Number of constants with new content: folded, merged or quantized."""
 
 
 class TensorReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -66,53 +38,22 @@ class QuantizationReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unkno
     """Every weight that can be quantized."""
 
 
-class ShortlistReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """What a shortlist costs, measured on text that it was not learned from."""
-
-    origin: Text
-    """Where the lists come from."""
-    sentences: Number
-    """Number of sentences measured."""
-    median_tokens: float
-    """Median number of target tokens that a sentence may use."""
-    kept: float
-    """Share of the tokens of greedy search without shortlist that the shortlist has, from 0 to 1."""
-    identical: Number
-    """Number of sentences whose translation is the same with and without shortlist."""
-    bleu: float | None
-    """BLEU of greedy search with shortlist; ``None`` without references."""
-    bleu_whole: float | None
-    """BLEU of greedy search with the whole vocabulary."""
-
-
-class PeriodReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """What a period does for sentences without final punctuation."""
-
-    sentences: Number
-    """Number of sentences that were translated without and with a period."""
-    gain: float
-    """Mean increase of the mean log-probability of the tokens before final punctuation."""
-    error: float
-    """Standard error of that mean."""
-    is_needed: bool
-    """Whether the increase is large enough that whole texts get a period."""
-
-
 class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The exporter's report; missing parts are omitted from the JSON."""
+    """The exporter's report; missing parts are omitted from the JSON. The exporter has the types of what is a mapping
+    here, since nothing on a device reads it."""
 
-    passes: dict[str, tuple[PassRecord, ...]] = {}
+    passes: dict[str, Any] = {}
     """Passes by graph file, in order of execution."""
     operators: dict[str, dict[str, Number]] = {}
     """Number of operators by kind, for each graph file. Operators outside the ONNX standard are prefixed with their
     domain, as in ``com.microsoft.MatMulNBits``."""
     quantization: QuantizationReport | None = None
     """Precision of each weight; ``None`` if none is quantized."""
-    shortlist: ShortlistReport | None = None
+    shortlist: dict[str, Any] | None = None
     """What the shortlist costs; ``None`` without one."""
-    parity: ParityReport | None = None
+    parity: dict[str, Any] | None = None
     """Comparison with PyTorch; ``None`` while the bundle is still being exported."""
-    period: PeriodReport | None = None
+    period: dict[str, Any] | None = None
     """What a period does for sentences without one; ``None`` if it was not measured."""
     choice: dict[str, Any] | None = None
     """What ``--precision auto`` measured and chose; ``None`` if the precision was specified."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from edgeformer_runtime.cli.distributed import (
     translated_text_lines,
     uses_ray,
 )
-from edgeformer_runtime.cli.output import atomic_text, console, print_warnings, refuse_input
+from edgeformer_runtime.cli.output import atomic_text, console, print_warnings, refuse_folder, refuse_input
 from edgeformer_runtime.cli.terminal import visible
 from edgeformer_runtime.cli.text_input import line_blocks
 from edgeformer_runtime.cli.translating.chosen_input import (
@@ -99,8 +99,8 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     flag_value="",
     metavar="[FILE.png]",
     callback=_png,
-    help="Show which source tokens each target token attends to: one picture per translation, attention.png by "
-    "default. With --json, print the weights too, and draw pictures only if FILE.png is given. Put it after TEXT.",
+    help="Draw which source tokens each target token of one TEXT attends to, as attention.png by default. With --json, "
+    "print the weights of every line, and draw a picture only if FILE.png is given. Put it after TEXT.",
 )
 def translate(
     bundle: Path,
@@ -219,16 +219,13 @@ def _translate_lines(
     """Translate lines of one sentence each."""
     from edgeformer_runtime.text.results import plausible
 
-    pictures = None
-    if attention or (attention is not None and not as_json):
-        from edgeformer_runtime.cli.translating.pictures import Pictures  # needs matplotlib
-
-        pictures = Pictures(Path(attention or "attention.png"), input_file, output_file)
+    picture = _picture(attention, text, output_file, as_json=as_json)
     translator = opened()
     decoding = _decoding(translator, search, target_prefix, as_json=as_json)
     if attention is not None:
         translator.session.open_attention()  # a bundle without attention is an error before any work
-    with pictures or nullcontext(), line_blocks(text, input_file) as blocks, _writer(output_file) as write:
+    weights = None
+    with line_blocks(text, input_file) as blocks, _writer(output_file) as write:
         attended = _attended(translator, blocks, decoding, target_prefix, with_attention=attention is not None)
         for number, (translation, weights) in enumerate(attended, 1):
             if translation.error is not None:
@@ -238,8 +235,25 @@ def _translate_lines(
             if note := truncation_note(number, translation):
                 console(stderr=True).print(note)
             write(json_line(translation, weights) if as_json else plain_lines(translation, decoding.n_best))
-            if pictures and weights:
-                pictures.add(weights)
+    if picture is not None and weights is not None:
+        from edgeformer_runtime.cli.translating.attention_map import draw_attention
+
+        draw_attention(weights, picture)
+
+
+def _picture(attention: str | None, text: tuple[str, ...], output_file: Path | None, *, as_json: bool) -> Path | None:
+    """Return the file to draw the attention of TEXT to, if that is asked for. Checks everything before the work."""
+    if attention is None or (as_json and not attention):
+        return None
+    if len(text) != 1 or not text[0].strip():
+        raise click.UsageError("A picture shows the attention of one TEXT; for many lines, give --json --attention.")
+    path = Path(attention or "attention.png")
+    refuse_folder(path)
+    if output_file is not None and path.resolve() == output_file.resolve():
+        raise click.UsageError(f"The picture would replace `{output_file}`; give --attention another name.")
+    from edgeformer_runtime.cli.translating import attention_map  # noqa: F401  # which needs matplotlib
+
+    return path
 
 
 def _decoding(

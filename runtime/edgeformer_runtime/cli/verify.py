@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ import click
 from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.bundle.parity import ParityReport
     from edgeformer_runtime.selfcheck.checkpoint import CheckpointResult
     from edgeformer_runtime.selfcheck.golden import GoldenResult
     from edgeformer_runtime.selfcheck.machine import Machine
@@ -166,24 +166,18 @@ def _print_problems(against: CheckpointResult | None, problems: list[str]) -> No
     from edgeformer_runtime.cli.output import console
 
     if against is not None:
-        print_parity(against.parity)
+        print_parity(against.facts, against.warnings)
     for problem in problems:
         console().print(f"FAILED {problem}.", style="red")
     console().print("FAILED" if problems else "PASSED", style="red" if problems else "green")
 
 
-def print_parity(parity: ParityReport) -> None:
+def print_parity(facts: Iterable[tuple[str, str]], warnings: Iterable[str]) -> None:
     """Print how a bundle compares with PyTorch."""
     from edgeformer_runtime.cli.output import console, print_warnings, table
 
-    rows = table(f"Compared with PyTorch ({parity.precision})", "", "")
-    logits = parity.logits
-    rows.add_row("target positions", f"{logits.positions:,}")
-    rows.add_row("largest logit difference", f"{logits.max_difference:.2e}")
-    rows.add_row("mean logit difference", f"{logits.mean_difference:.2e}")
-    rows.add_row("same most probable token", f"{logits.top1_agreement:.2%}")
-    for entry in parity.tokens:
-        label = "greedy" if entry.beam_size == 1 else f"beam {entry.beam_size}"
-        rows.add_row(f"identical output, {label}", f"{entry.identical:,} of {entry.sentences:,}")
+    rows = table("Compared with PyTorch", "", "")
+    for fact in facts:
+        rows.add_row(*fact)
     console().print(rows)
-    print_warnings(parity.warnings)
+    print_warnings(warnings)

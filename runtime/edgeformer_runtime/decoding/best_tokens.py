@@ -30,12 +30,13 @@ def best_tokens(
         them extends, ``(N, count)``, from 0 to K - 1. Ties go to the first hypothesis, then to the lowest token. If a
         row has a NaN logit or no finite one, all log-probabilities of its sentence are NaN.
     """
+    # A sentence's best extensions are among the best of its rows, so that K times `count` values are left to sort.
     value, token = most_probable(logits, count)
     sentences, width = len(log_probability), value.shape[1]
     total = (log_probability.reshape(-1, 1) + value).reshape(sentences, -1)
     index = np.argsort(-total, axis=1, kind="stable")[:, :count]
     parent = index // width
-    if sentences > 1:
+    if sentences > 1:  # from positions within a sentence to positions within the batch
         index += np.arange(sentences)[:, None] * total.shape[1]
     best = total.ravel()[index]
     if not np.isfinite(value[:, 0]).all():
@@ -77,8 +78,7 @@ def largest(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:
 
     Ties go to the lowest position.
 
-    Rows are split into chunks. Only chunks whose maximum is among the ``count`` largest maxima are scanned, since the
-    other chunks cannot contain a value that large. If a row contains a NaN, all values returned for that row are NaN.
+    If a row contains a NaN, all values returned for that row are NaN.
 
     Args:
         logits: ``(R, V)``.
@@ -86,23 +86,29 @@ def largest(logits: FloatArray, count: int) -> tuple[FloatArray, IntArray]:
     """
     rows, width = logits.shape
     count = min(count, width)
-    # Each chunk costs one maximum, and each of the `count` scanned chunks costs a pass over its values.
+    # 1. Split each row into chunks. Each costs one maximum, and each of the `count` that step 4 scans a pass over its
+    #    values: `size` makes the sum of both smallest.
     size = min(math.isqrt(CHUNK_COST * width // count), width // (2 * count))
     chunks = width // size if size >= MIN_CHUNK else 0
     whole = chunks * size
     grid = logits[:, :whole].reshape(rows, chunks, size)
-    # (R, chunks + rest): leftover values that do not fill a chunk are their own maxima
+    # 2. Take the maximum of each chunk, (R, chunks + rest): leftover values that fill no chunk are their own maxima.
     peaks = np.concatenate((grid.max(axis=2, initial=-np.inf), logits[:, whole:]), axis=1)
     if np.isnan(peak := peaks.max(axis=1)).any():
         return np.broadcast_to(peak[:, None], (rows, count)), np.zeros((rows, count), np.int64)
+    # 3. Find the `count`-th largest maximum of each row. There are `count` values that large, one in each of as many
+    #    chunks, so that no smaller value is wanted, and no chunk whose maximum is smaller.
     groups = peaks.shape[1]
     bound = np.partition(peaks, groups - count, axis=1)[:, groups - count]
     row, group = np.divmod(np.flatnonzero(peaks >= bound[:, None]), groups)
+    # 4. Scan the chunks that are left for values of at least the bound, and add the leftover values.
     inside = group < chunks
     chunk_row, chunk = row[inside], group[inside]
     hit, offset = np.divmod(np.flatnonzero(grid[chunk_row, chunk] >= bound[chunk_row, None]), max(1, size))
     row = np.concatenate((chunk_row[hit], row[~inside]))
     position = np.concatenate((chunk[hit] * size + offset, group[~inside] - chunks + whole))
+    # 5. Sort what was found, hardly more than `count` values per row, by row, value and position, and take the first
+    #    `count` of each row.
     value = logits[row, position]
     order = np.lexsort((position, -value, row))
     first = np.searchsorted(row[order], np.arange(rows))

@@ -332,7 +332,8 @@ class BeamSearch(_BatchSearch):
     def advance(self, logits: FloatArray, listed: IntArray | None = None) -> Advance:
         """See :class:`Search`."""
         beams, (sentences, width) = self._beams, self._log_probability.shape
-        # (N, 2K) extensions, best first: at most K of them end, so at least K continue
+        # 1. Find 2K extensions of each sentence, (N, 2K), best first. Each of its K rows has one end token, so at most
+        #    K of these end, and at least K continue. If the vocabulary is too small for 2K, the rest is masked.
         value, token, parent = self._extensions(logits, 2 * beams)
         check_finite(value[:, 0], self._tokens.length)
         if listed is not None:
@@ -340,22 +341,27 @@ class BeamSearch(_BatchSearch):
         if (missing := 2 * beams - value.shape[1]) > 0:
             value = np.pad(value, ((0, 0), (0, missing)), constant_values=-np.inf)
             token, parent = (np.pad(array, ((0, 0), (0, missing))) for array in (token, parent))
+        # 2. In a beam that shrinks, drop all but as many extensions as there are places without finished hypotheses.
         if self._options.beam_shrinks:
             room = beams - np.array([len(self._results[origin]) for origin in self._origin])
             value[np.arange(2 * beams) >= room[:, None]] = -np.inf
+        # 3. Collect those of the K best that end, and let the K best of the others continue.
         any_ends = self._eos in token.ravel().tolist()
         if any_ends:
             value, token, parent = self._ended(value, token, parent)
         self._follows_prefix = False
         self._log_probability, self.token = value[:, : self._width], token[:, : self._width].ravel()
-        if self._width > beams:
+        if self._width > beams:  # surplus rows, which are there for their number only
             self._log_probability[:, beams:] = -np.inf
+        # 4. Say which row each of them continues: from beams of a sentence to rows of the batch.
         rows = parent[:, : self._width]
         if sentences > 1:
             rows = rows + np.arange(0, sentences * width, width)[:, None]
         rows = rows.ravel()
         stay = width == self._width and rows.tolist() == self._in_place[: len(rows)]
         self._extend(None if stay else rows, self._log_probability.ravel())
+        # 5. Drop the sentences that are finished. Where nothing ends or is stopped, only the rule that compares
+        #    unfinished with finished hypotheses can finish one.
         stopped = self._stopped()
         if any_ends or stopped is not None or not self._options.early_stopping:
             alive = self._alive(stopped)
@@ -368,7 +374,7 @@ class BeamSearch(_BatchSearch):
     ) -> tuple[NDArray[np.float64], IntArray, IntArray]:
         """Collect the hypotheses that end, and move extensions that continue to the front, in their order."""
         ends = token == self._eos
-        if self._follows_prefix:
+        if self._follows_prefix:  # an end token counts only if it is the best extension
             value[:, 1:][ends[:, 1:]] = -np.inf
             ends[:, 1:] = False
         sentences, count = ends.shape
@@ -376,7 +382,7 @@ class BeamSearch(_BatchSearch):
             index, rank = divmod(place, self._beams)
             row = index * self._log_probability.shape[1] + int(parent[index, rank])
             self._collect_if_room(index, row, float(value[index, rank]), finished=True)
-        order = ends.argsort(axis=1, kind="stable")
+        order = ends.argsort(axis=1, kind="stable")  # False goes before True
         if sentences > 1:
             order += np.arange(0, sentences * count, count)[:, None]
         return value.take(order), token.take(order), parent.take(order)
@@ -385,6 +391,7 @@ class BeamSearch(_BatchSearch):
         """The ``count`` most probable extensions of each sentence by a token that may be generated."""
         if not self._forbidden:
             return self._best(logits, self._log_probability, count)
+        # These tokens stay in the distribution, so they cannot be masked before: find as many more as they might take.
         more = count + self._log_probability.shape[1] * len(self._forbidden)
         value, token, parent = self._best(logits, self._log_probability, more)
         barred = np.isin(token, self._forbidden)

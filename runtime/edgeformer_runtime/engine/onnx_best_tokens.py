@@ -110,6 +110,7 @@ class _Scan:
         """Find the extensions of hypotheses with these log-probabilities, ``(N, K)``."""
         self._past[:] = log_probability
         self._session.run_with_iobinding(self._binding)
+        # A NaN anywhere in a row is in its log-sum-exp, and so in its best value. One sum tells if there is any.
         best = self._row_value[:, 0]
         if not math.isfinite(best.sum()):
             self._found[0][~np.isfinite(best).reshape(self._sentences, -1).all(axis=1)] = np.nan
@@ -117,7 +118,12 @@ class _Scan:
 
 
 def _sizes(rows: int, vocab_size: int, row_count: int) -> tuple[Path, dict[str, IntArray]]:
-    """The graph to use for logits ``(rows, vocab_size)``, and its inputs that say how it divides them."""
+    """The graph to use for logits ``(rows, vocab_size)``, and its inputs that say how it divides them.
+
+    As in :func:`~edgeformer_runtime.decoding.best_tokens.largest`, a row with many logits becomes chunks of which only
+    those with the largest maxima are searched. The engine needs chunks of one size: one that divides the vocabulary,
+    or else the last chunk is padded.
+    """
     if vocab_size <= WHOLE:
         return BEST_TOKENS, {}
     size, width = chunking(vocab_size, vocab_size // row_count)

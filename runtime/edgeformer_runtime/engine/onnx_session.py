@@ -22,7 +22,6 @@ from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
-from edgeformer_runtime.engine.huge_pages import MIN_BYTES, huge_pages
 from edgeformer_runtime.engine.interface import host_output, interface_problems, listed_state
 from edgeformer_runtime.errors import BundleError, DeviceError, SessionError
 from edgeformer_runtime.limits import MAX_THREADS
@@ -104,11 +103,10 @@ class OnnxSession:
         options = self._session_options(threads)
         self.bundle, self._options = bundle, options
         self._threads, self._process, self._special = threads, os.getpid(), bundle.manifest.special
-        with huge_pages() if device == "cpu" and bundle.nbytes >= MIN_BYTES else nullcontext():
-            # Open the larger graph first: while loading it, the engine holds three copies of the output projection.
-            uses_shortlist = shortlist and device == "cpu" and bundle.manifest.shortlist is not None
-            searcher = contract.SHORTLIST_DECODER_FILE if uses_shortlist else contract.DECODER_FILE
-            decoder, encoder = self._open(searcher, contract.ENCODER_FILE)
+        # Open the larger graph first: while loading it, the engine holds three copies of the output projection.
+        uses_shortlist = shortlist and device == "cpu" and bundle.manifest.shortlist is not None
+        searcher = contract.SHORTLIST_DECODER_FILE if uses_shortlist else contract.DECODER_FILE
+        decoder, encoder = self._open(searcher, contract.ENCODER_FILE)
         self._searcher, self._uses_shortlist = searcher, uses_shortlist
         """The file of the step graph that searches use, and whether it is that of the shortlist."""
         listing = self._open_listing() if uses_shortlist else None

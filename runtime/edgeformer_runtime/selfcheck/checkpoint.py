@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from edgeformer_runtime.bundle.parity import ParityReport
 from edgeformer_runtime.errors import ConfigError, missing_package
 from edgeformer_runtime.selfcheck.location import Location
 from edgeformer_runtime.translator import Translator
@@ -21,8 +20,12 @@ VERIFIERS = "edgeformer.verifiers"
 class CheckpointResult(msgspec.Struct, kw_only=True, frozen=True):
     """How a bundle compares with a checkpoint."""
 
-    parity: ParityReport
-    """Comparison of logits and output."""
+    parity: dict[str, Any]
+    """Comparison of logits and output, as JSON has it."""
+    facts: tuple[tuple[str, str], ...]
+    """The same for people: names and values."""
+    warnings: tuple[str, ...]
+    """What makes the comparison weaker than it looks, in sentences; usually empty."""
     first: Location | None
     """The first tensor whose difference from PyTorch is larger than at export; ``None`` if there is no such tensor or
     nothing failed."""

@@ -91,6 +91,7 @@ class Charsmap:
                 chunks.append(match)
                 position += len(match)
                 continue
+            # Walk the trie for as long as keys go on, and take the replacement of the last key that was complete.
             chunk, end = character, position + 1
             node = root
             for index in range(position, min(length, position + MAX_AFFIX)):
@@ -120,6 +121,7 @@ class Charsmap:
         child = None
         for byte in character.encode("utf-8"):
             unit = self._units[state ^ byte]
+            # The unit belongs to this state only if it has the byte as its label; NUL is the label of values.
             if byte == 0 or unit & _LABEL != byte:
                 break
             state ^= byte ^ _offset(unit)
@@ -152,6 +154,7 @@ def _prefix(text: str, position: int, candidates: Sequence[str]) -> str | None:
 
 
 def _offset(unit: int) -> int:
+    """Return the offset of a unit: its upper 22 bits, times 256 if bit 9 is set."""
     return unit >> 10 << ((unit & 0x200) >> 6)
 
 
@@ -170,10 +173,12 @@ def _check_units(units: NDArray[np.uint32], replacements: bytes) -> None:
     """Check that no walk leaves the trie, and that every value is the start of a character of the replacements."""
     indices = np.arange(len(units), dtype=np.int64)
     wide = units.astype(np.int64)
-    states = indices ^ (wide >> 10 << ((wide & 0x200) >> 6))
+    states = indices ^ (wide >> 10 << ((wide & 0x200) >> 6))  # see `_offset`
     inner = wide < _VALUE
     values = wide[~inner] & ~_VALUE
-    starts = np.frombuffer(replacements, np.uint8) & 0xC0 != 0x80
+    starts = np.frombuffer(replacements, np.uint8) & 0xC0 != 0x80  # all bytes but those that continue a character
+    # From a state, units at the state XOR 0 … 255 are read, which are those up to the state with all lower bits set;
+    # and where a unit says that a key ends, the unit at the state itself must be a value.
     if (
         (states[inner] | 0xFF).max(initial=0) >= len(units)
         or values.max(initial=0) >= len(replacements)
@@ -184,7 +189,10 @@ def _check_units(units: NDArray[np.uint32], replacements: bytes) -> None:
 
 
 def _later_characters(units: NDArray[np.uint32]) -> frozenset[str]:
-    """Return all characters of keys but the first ones.
+    """Return all characters of keys but the first ones. A text without any of them has keys of one character only.
+
+    All keys are walked at the same time, a byte per turn. What is reached on several ways with the same half of a
+    character is kept once, since keys share their ends.
 
     Raises:
         ValueError: keys are too long, or without end.
@@ -192,6 +200,8 @@ def _later_characters(units: NDArray[np.uint32]) -> frozenset[str]:
     wide = units.astype(np.int64)
     following = np.arange(len(units)) ^ (wide >> 10 << ((wide & 0x200) >> 6))
     labels = wide & 0xFF
+    # A unit with a label stands at its parent's state XOR the label, so that the XOR of both is the parent's state.
+    # Sorted by it, the children of a state are next to each other.
     children = np.flatnonzero((wide < _VALUE) & (labels != 0))
     children = children[np.argsort(children ^ labels[children])]
     parents = children ^ labels[children]
@@ -202,19 +212,24 @@ def _later_characters(units: NDArray[np.uint32]) -> frozenset[str]:
     found: set[int] = set()
     total = 0
     for depth in range(4 * MAX_AFFIX):
+        # 1. Find the children of every state: `counts` of them, from `first` in the sorted list.
         states, codes, missing, later = reached.T
         first = np.searchsorted(parents, states)
         counts = np.searchsorted(parents, states, "right") - first
         total += int(counts.sum())
-        if not counts.any() or total > 4 * len(units):
+        if not counts.any() or total > 4 * len(units):  # a damaged trie may have loops
             break
+        # 2. List them: which entry of `reached` each follows, and its unit.
         parent = np.repeat(np.arange(len(states)), counts)
         index = children[np.arange(len(parent)) + np.repeat(first - np.cumsum(counts) + counts, counts)]
+        # 3. Decode UTF-8: a byte that starts a character has its first bits, and says how many bytes follow, from none
+        #    to three; any other adds six bits.
         byte, starts = labels[index], missing[parent] == 0
         sizes = (byte >= 0xC0).astype(np.int64) + (byte >= 0xE0) + (byte >= 0xF0)
         codes = np.where(starts, byte & (0x7F >> sizes + (sizes > 0)), codes[parent] << 6 | byte & 0x3F)
         missing = np.where(starts, sizes, missing[parent] - 1)
         later = np.where(starts, depth > 0, later[parent])
+        # 4. Note the characters that are complete and not the first ones, and go on from states that have children.
         found.update(codes[(missing == 0) & (later != 0)].tolist())
         states = following[index]
         reached = np.stack([states, codes * (missing > 0), missing, later], axis=1)[is_parent[states]]

@@ -10,7 +10,7 @@ from typing import Any
 
 from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
 from edgeformer_runtime.bundle.plain_files import read_plain
-from edgeformer_runtime.bundle.provenance import TextOrigin
+from edgeformer_runtime.bundle.provenance import Origin
 from edgeformer_runtime.bundle.text_format import matching_code
 from edgeformer_runtime.contract import DECODER_FILE, MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError
@@ -40,9 +40,9 @@ class Model:
         return sum(entry.size for entry in self.manifest.files.values())
 
     @property
-    def origin(self) -> TextOrigin:
+    def origin(self) -> Origin:
         """The text that it was trained on, or the model that was imported, with its license."""
-        return self.manifest.provenance.training.provenance
+        return self.manifest.provenance.origin()
 
     @property
     def precision(self) -> Precision:

@@ -6,7 +6,6 @@ from math import isfinite
 
 import msgspec
 
-from edgeformer_runtime.limits import Number
 from edgeformer_runtime.precision import PRECISIONS, Precision
 
 ROUNDING_FACTOR = 4.0
@@ -19,7 +18,7 @@ MAX_EMPTY = 0.1
 class LogitParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Comparison of PyTorch's teacher-forced logits with the bundle's step-by-step logits."""
 
-    positions: Number
+    positions: int
     """Number of target positions compared."""
     max_difference: float
     """Largest absolute difference of a logit."""
@@ -29,9 +28,9 @@ class LogitParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     """Fraction of positions with the same most probable token."""
     largest: float
     """Largest absolute value of PyTorch's logits."""
-    worst_sentence: Number
+    worst_sentence: int
     """Zero-based index of the sentence with the largest difference."""
-    worst_step: Number
+    worst_step: int
     """Zero-based step of the largest difference."""
     torch_rounding: float = 0.0
     """Largest absolute difference of PyTorch's own logits between float32 and float64; 0 if it was not measured."""
@@ -40,28 +39,28 @@ class LogitParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
 class Divergence(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """The first step at which the two outputs of a sentence differ."""
 
-    sentence: Number
+    sentence: int
     """Zero-based index of the sentence."""
-    step: Number
+    step: int
     """Zero-based step."""
-    torch_token: Number | None
+    torch_token: int | None
     """PyTorch's token at that step; ``None`` if its output had ended."""
-    bundle_token: Number | None
+    bundle_token: int | None
     """The bundle's token at that step; ``None`` if its output had ended."""
 
 
 class TokenParity(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Comparison of PyTorch's output with the bundle's, using the same search."""
 
-    beam_size: Number
+    beam_size: int
     """Hypotheses kept per sentence; 1 is greedy search."""
-    sentences: Number
+    sentences: int
     """Number of sentences compared."""
-    identical: Number
+    identical: int
     """Number of sentences with identical tokens."""
     first: Divergence | None
     """The first difference; ``None`` if all sentences match."""
-    empty: Number = 0
+    empty: int = 0
     """Number of sentences for which PyTorch's output is empty."""
 
 
@@ -93,6 +92,25 @@ class ParityReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
         if self.attention_difference is not None and not isfinite(self.attention_difference):
             problems.append("attention weights are not finite")
         return [*problems, *self._difference_problems(), *self._output_problems()]
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What was compared and how it agrees, for people: names and values."""
+        logits = self.logits
+        return [
+            ("precision", self.precision),
+            ("target positions", f"{logits.positions:,}"),
+            ("largest logit difference", f"{logits.max_difference:.2e}"),
+            ("mean logit difference", f"{logits.mean_difference:.2e}"),
+            ("same most probable token", f"{logits.top1_agreement:.2%}"),
+            *(
+                (
+                    f"identical output, {'greedy' if entry.beam_size == 1 else f'beam {entry.beam_size}'}",
+                    f"{entry.identical:,} of {entry.sentences:,}",
+                )
+                for entry in self.tokens
+            ),
+        ]
 
     @property
     def warnings(self) -> list[str]:
