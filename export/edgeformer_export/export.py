@@ -24,9 +24,8 @@ from edgeformer_export.model_graphs import ModelGraphs, Passes
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
 from edgeformer_export.parity.locate import match_modules, record_inner
-from edgeformer_export.passes.pipeline import run_passes
+from edgeformer_export.passes.pipeline import operator_counts, run_passes
 from edgeformer_export.passes.strip import Strip
-from edgeformer_export.passes.structure import operator_counts
 from edgeformer_export.quantize.assignment import assign, tensor_reports
 from edgeformer_export.sample import SamplePair, spread
 from edgeformer_export.shortlist.graphs import output_projection, restricted

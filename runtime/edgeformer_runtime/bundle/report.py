@@ -11,8 +11,8 @@ from edgeformer_runtime.limits import Number, Text
 from edgeformer_runtime.precision import Precision
 
 
-class PassRecord(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Effect of one pass on one graph."""
+class PassRecord(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Effect of one pass on one graph; earlier versions recorded more, which is ignored."""
 
     name: str
     """Class name of the pass."""
@@ -25,17 +25,12 @@ class PassRecord(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     bytes_after: Number
     """Size of all weights after the pass, in bytes."""
     outcome: Literal["changed", "unchanged", "rejected"]
-    """``unchanged`` if only names and metadata differ; ``rejected`` if the result was worse and was discarded."""
+    """``unchanged`` if operators and size of the weights are the same; ``rejected`` if the result was worse and was
+    discarded."""
     removed: dict[str, Number] = {}
     """Decrease in the number of nodes, by operator."""
     added: dict[str, Number] = {}
     """Increase in the number of nodes, by operator."""
-    rewired: Number = 0
-    """Number of nodes that remained but have different inputs."""
-    constants_removed: Number = 0
-    """Number of constants removed from the graph."""
-    constants_added: Number = 0
-    """Number of constants with new content: folded, merged or quantized."""
 
 
 class TensorReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
