@@ -63,7 +63,7 @@ class ParityError(ExportError):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportReport:
-    """What the export did, and how the result compares with PyTorch."""
+    """Record of an export, and a comparison of its result with PyTorch."""
 
     bundle: Path
     """The bundle's folder."""
