@@ -15,14 +15,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from edgeformer.errors import ConfigError
 from edgeformer.wording import reworded
-from edgeformer_runtime.limits import MAX_THREADS
+from edgeformer_runtime.limits import MAX_COUNT, MAX_THREADS
 
-_LIMIT = 2**63
-"""Numbers of this size or larger, including infinity, fit neither torch's integers nor JSON."""
-Mean = Annotated[float, msgspec.Meta(ge=0, le=100)]
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+"""A number of something, or a seed."""
+PositiveCount = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
+"""A number of something, of which there is at least one."""
+Real = Annotated[float, Meta(ge=0, le=MAX_COUNT)]
+"""A finite number, which may be zero."""
+PositiveReal = Annotated[float, Meta(gt=0, le=MAX_COUNT)]
+"""A finite number above zero."""
+Fraction = Annotated[float, Meta(ge=0, lt=1)]
+"""A share that is not the whole."""
+Mean = Annotated[float, Meta(ge=0, le=100)]
 """A mean number of copies."""
 
 
@@ -32,7 +41,7 @@ class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_
     kind: Literal["word", "bpe", "unigram", "imported"] = "bpe"
     """Word level, byte-level byte-pair encoding, or byte-level unigram language model. The latter two never produce
     unknown tokens. ``imported`` marks a tokenizer that came with an imported model."""
-    vocab_size: int | None = None
+    vocab_size: PositiveCount | None = None
     """Maximum number of vocabulary entries, special tokens included. Default: 8,000 for ``bpe`` and ``unigram``; every
     word of the training text for ``word``."""
     shared: bool = True
@@ -84,13 +93,13 @@ class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """The same for validation; if omitted, it is split from ``train`` by source sentence."""
     test: tuple[str, ...] = ()
     """The same for the final test; if omitted, it is split from ``train`` by source sentence."""
-    valid_size: int = 1000
+    valid_size: PositiveCount = 1000
     """Number of source sentences split off for validation if no file is given."""
-    test_size: int = 1000
+    test_size: PositiveCount = 1000
     """Number of source sentences split off for testing if no file is given."""
-    max_words: int = 80
+    max_words: PositiveCount = 80
     """Maximum sentence length on either side, in whitespace-separated words; longer pairs are dropped."""
-    max_ratio: float = 9.0
+    max_ratio: PositiveReal = 9.0
     """Maximum ratio between the two sides' lengths in words (after adding one to each length)."""
     same_digits: bool = False
     """Drop pairs whose sides have different digits, such as those with "18" on one side and "eighteen" on the other."""
@@ -99,58 +108,58 @@ class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     spaces before colons and inside guillemets."""
     augment: AugmentConfig = msgspec.field(default_factory=AugmentConfig)
     """Altered copies of the training pairs."""
-    seed: int = 1
+    seed: Count = 1
     """Seed of the split and of the altered copies."""
 
 
 class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """How to train. A step is one update of the weights."""
 
-    max_steps: int = 10_000
+    max_steps: PositiveCount = 10_000
     """Number of updates after which training stops."""
-    max_minutes: float | None = None
+    max_minutes: PositiveReal | None = None
     """Minutes of wall-clock time after which training stops; no limit by default. Earlier sessions of a resumed run
     count. If fewer updates than ``max_steps`` fit into them, warm-up and cool-down take the same shares of the time as
     they would of ``max_steps``."""
-    batch_tokens: int = 4096
+    batch_tokens: PositiveCount = 4096
     """Batch size in tokens, on the longer side of the batch and with padding included."""
-    accumulate: int = 1
+    accumulate: PositiveCount = 1
     """Number of batches whose gradients are accumulated for one update."""
-    learning_rate: float = 1e-3
+    learning_rate: PositiveReal = 1e-3
     """Peak learning rate of ``inverse_sqrt``; scale factor of ``noam``."""
     schedule: Literal["inverse_sqrt", "noam"] = "inverse_sqrt"
     """Linear warm-up, then decay with the inverse square root of the step; ``noam`` also scales by ``d_model ** -0.5``
     as in Vaswani et al. 2017, section 5.3."""
-    warmup_steps: int | None = None
+    warmup_steps: PositiveCount | None = None
     """Number of updates of linear warm-up. Default: a tenth of ``max_steps``, at most 1,000; resuming with other limits
     does not change it."""
-    cooldown_steps: int = 0
+    cooldown_steps: Count = 0
     """Number of updates at the end of ``max_steps`` over which the learning rate decays linearly to zero."""
-    label_smoothing: float = 0.1
+    label_smoothing: Fraction = 0.1
     """Probability mass spread evenly over the vocabulary (Szegedy et al. 2016)."""
-    adam_betas: tuple[float, float] = (0.9, 0.98)
+    adam_betas: tuple[Fraction, Fraction] = (0.9, 0.98)
     """Decay rates of Adam's moments."""
-    adam_eps: float = 1e-9
+    adam_eps: PositiveReal = 1e-9
     """Adam's epsilon."""
-    weight_decay: float = 0.0
+    weight_decay: Real = 0.0
     """Decoupled weight decay (AdamW)."""
-    clip_norm: float = 1.0
+    clip_norm: Real = 1.0
     """Maximum gradient norm; 0 disables clipping."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of the forward and backward pass; weights are always kept in fp32."""
-    validate_every: int = 500
+    validate_every: PositiveCount = 500
     """Number of updates between validations; each validation writes a checkpoint."""
-    validate_sentences: int = 500
+    validate_sentences: Count = 500
     """Number of validation sentences to decode greedily for BLEU; the loss is computed on all of them."""
-    patience: int = 0
+    patience: Count = 0
     """Number of validations without a lower loss after which training stops; 0 disables early stopping."""
-    average: int = 5
+    average: PositiveCount = 5
     """Number of checkpoints whose weights are averaged into the final model."""
     average_of: Literal["best", "last"] = "best"
     """Which checkpoints to average: those with the lowest validation loss, or the last ones."""
-    seed: int = 1
+    seed: Count = 1
     """Seed of initialization, batch order and dropout."""
-    threads: int = 0
+    threads: Annotated[int, Meta(ge=0, le=MAX_THREADS)] = 0
     """CPU threads; 0 lets torch choose."""
 
     @property
@@ -257,50 +266,9 @@ def _suggestion(error: str) -> str:
 
 
 def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
-    """Raise a single error that lists every out-of-range value."""
+    """Raise a single error that lists all settings that do not go together."""
     train, data, tokenizer = recipe.train, recipe.data, recipe.tokenizer
-    positive = {
-        "train.max_steps": train.max_steps,
-        "train.batch_tokens": train.batch_tokens,
-        "train.accumulate": train.accumulate,
-        "train.learning_rate": train.learning_rate,
-        "train.warmup_steps": train.warmup,
-        "train.validate_every": train.validate_every,
-        "train.average": train.average,
-        "train.adam_eps": train.adam_eps,
-        "data.max_words": data.max_words,
-        "data.max_ratio": data.max_ratio,
-        "data.valid_size": data.valid_size,
-        "data.test_size": data.test_size,
-    }
-    optional = {"tokenizer.vocab_size": tokenizer.vocab_size, "train.max_minutes": train.max_minutes}
-    positive |= {key: value for key, value in optional.items() if value is not None}
-    problems = [
-        f"`{key}` must be positive{_bound(value)}, but is {value}"
-        for key, value in positive.items()
-        if not 0 < value < _LIMIT
-    ]
-    not_negative = {
-        "train.seed": train.seed,
-        "data.seed": data.seed,
-        "train.patience": train.patience,
-        "train.threads": train.threads,
-        "train.validate_sentences": train.validate_sentences,
-        "train.cooldown_steps": train.cooldown_steps,
-        "train.clip_norm": train.clip_norm,
-        "train.weight_decay": train.weight_decay,
-    }
-    problems += [
-        f"`{key}` must be at least 0{_bound(value)}, but is {value}"
-        for key, value in not_negative.items()
-        if not 0 <= value < _LIMIT
-    ]
-    if MAX_THREADS < train.threads < _LIMIT:
-        problems.append(f"`train.threads` must be at most {MAX_THREADS}, but is {train.threads}")
-    if not 0 <= train.label_smoothing < 1:
-        problems.append(f"`train.label_smoothing` must be at least 0 and below 1, but is {train.label_smoothing}")
-    if not all(0 <= beta < 1 for beta in train.adam_betas):
-        problems.append(f"`train.adam_betas` must be at least 0 and below 1, but are {list(train.adam_betas)}")
+    problems = []
     tied = getattr(model, "tied_embeddings", None)
     if tied in {"all", "inputs"} and not tokenizer.shared and tokenizer.kind != "imported":
         problems.append(f'`model.tied_embeddings` = "{tied}" needs `tokenizer.shared` = true, but it is false')
@@ -316,11 +284,6 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
             problems.append(f"`{key}` takes one tab-separated file or two aligned files, but has {len(files)}")
     if problems:
         raise ConfigError(f"Recipe `{origin}`: " + "; ".join(problems) + ".")
-
-
-def _bound(value: float) -> str:
-    """Describe the upper limit if a value exceeds it."""
-    return " and below 2^63" if value >= _LIMIT else ""
 
 
 def _apply_override(tree: dict[str, Any], override: str) -> None:

@@ -29,7 +29,7 @@ REGISTERED: dict[str, Family] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What the toolkit needs to know about a kind of model.
+    """A kind of model, as far as the toolkit needs to know it.
 
     Raises:
         ConfigError: ``config_type`` is not a ``msgspec.Struct``.

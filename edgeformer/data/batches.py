@@ -79,7 +79,7 @@ class EncodedPairs:
     too_long: int
     """Pairs dropped because a side has more tokens than the model accepts."""
     special: SpecialTokens
-    """What targets begin with, and what pads the sources."""
+    """The tokens that targets begin with, and the one that pads sources."""
 
     @classmethod
     def encode(

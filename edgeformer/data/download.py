@@ -75,7 +75,7 @@ def download(
 
 
 def _reason(error: BaseException) -> str:
-    """What failed in the end, without the layers of libraries around it."""
+    """Name the first cause of an error, without the layers of libraries around it."""
     while inner := error.__cause__ or error.__context__:
         error = inner
     return str(error)

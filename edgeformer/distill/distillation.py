@@ -11,7 +11,7 @@ from contextlib import closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -97,7 +97,7 @@ def distill(
             length_penalty=job.length_penalty,
             max_batch_tokens=max_batch_tokens,
         )
-        sources = ([pair[0] for pair in chunk.pairs] for chunk in _chunks(out, progress))
+        sources = ([pair[0] for pair in chunk] for chunk in _chunks(out, progress))
         if workers is None:
             translations = (translated(teacher, chunk) for chunk in sources)
         else:
@@ -106,22 +106,13 @@ def distill(
             return _write_rest(out, progress, translations, report)
 
 
-class _Chunk(NamedTuple):
-    pairs: list[Pair]
-    sizes: tuple[int, int]
-    """Bytes of both sides."""
-
-
-def _chunks(out: Path, progress: Progress) -> Iterator[_Chunk]:
+def _chunks(out: Path, progress: Progress) -> Iterator[list[Pair]]:
     """The original pairs that remain."""
     sources, targets = ((out / f"{ORIGINAL}.{language}").open("rb") for language in suffixes(progress.report))
     with sources, targets:
-        sources.seek(progress.read[0])
-        targets.seek(progress.read[1])
-        for _ in range(progress.counts.sentences, progress.report.pairs["train"], CHUNK):
-            lines = [list(islice(file, CHUNK)) for file in (sources, targets)]
-            pairs = [(s.decode()[:-1], t.decode()[:-1]) for s, t in zip(*lines, strict=True)]
-            yield _Chunk(pairs, (sum(map(len, lines[0])), sum(map(len, lines[1]))))
+        lines = islice(zip(sources, targets, strict=True), progress.counts.sentences, None)
+        while chunk := [(source.decode()[:-1], target.decode()[:-1]) for source, target in islice(lines, CHUNK)]:
+            yield chunk
 
 
 def _write_rest(
@@ -131,14 +122,11 @@ def _write_rest(
     total, languages, choose = progress.report.pairs["train"], suffixes(progress.report), _chooser(progress.job)
     report(progress.counts.sentences, total)
     for chunk, translated in zip(_chunks(out, progress), translations, strict=True):
-        chosen, counts = _chosen(chunk.pairs, translated, choose, progress.counts)
-        read = progress.read[0] + chunk.sizes[0], progress.read[1] + chunk.sizes[1]
+        chosen, counts = _chosen(chunk, translated, choose, progress.counts)
         with writing(out):
-            written = tuple(
-                append(out / f"train.{language}", offset, written_lines(pair[side] for pair in chosen))
-                for side, (language, offset) in enumerate(zip(languages, progress.written, strict=True))
-            )
-            progress = msgspec.structs.replace(progress, counts=counts, read=read, written=written)
+            for side, language in enumerate(languages):
+                append(out / f"train.{language}", written_lines(pair[side] for pair in chosen))
+            progress = msgspec.structs.replace(progress, counts=counts)
             save(out, progress)
         report(counts.sentences, total)
     with writing(out):

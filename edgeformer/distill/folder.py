@@ -1,6 +1,6 @@
 """The folder of a distillation in progress: its settings and how far it is.
 
-Text is written in chunks. After each chunk a small file records how many bytes of the text are valid, so the work can
+Text is written in chunks. After each chunk a small file records how many lines of the text are valid, so the work can
 be stopped at any point: whatever follows the last recorded chunk is dropped, and the result is the same byte for byte.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ class Counts(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Progress(msgspec.Struct, kw_only=True, frozen=True):
-    """Content of :data:`PROGRESS_FILE`; offsets are bytes in the source and in the target file."""
+    """Content of :data:`PROGRESS_FILE`."""
 
     job: Job
     data: DataConfig
@@ -66,12 +67,11 @@ class Progress(msgspec.Struct, kw_only=True, frozen=True):
     report: CorpusReport
     """Of the original corpus."""
     counts: Counts = Counts()
-    read: tuple[int, int] = (0, 0)
-    written: tuple[int, int] = (0, 0)
 
 
 def resumed(out: Path, recipe: Recipe | None, settings: dict[str, Any]) -> Progress:
-    """Read the progress of an interrupted distillation, and check that it is resumed with the same settings.
+    """Read the progress of an interrupted distillation, check that it is resumed with the same settings, and drop the
+    text that was written after the last record of the progress.
 
     Args:
         out: the folder.
@@ -93,13 +93,11 @@ def resumed(out: Path, recipe: Recipe | None, settings: dict[str, Any]) -> Progr
         now, before = msgspec.to_builtins(recipe.data), msgspec.to_builtins(progress.data)
         keys = ", ".join(f"`data.{key}`" for key in now if now[key] != before[key])
         raise ConfigError(f"`{out}` was started with another recipe, which differs in {keys}; leave RECIPE out.")
-    for language, sha256, offset in zip(
-        suffixes(progress.report), progress.report.files["train"].values(), progress.written, strict=True
-    ):
+    for language, sha256 in zip(suffixes(progress.report), progress.report.files["train"].values(), strict=True):
         original, written = out / f"{ORIGINAL}.{language}", out / f"train.{language}"
         if not original.is_file() or file_sha256(original) != sha256:
             raise DataError(f"`{original}` is missing or has changed; start again in another folder.")
-        if not written.is_file() or written.stat().st_size < offset:
+        if not written.is_file() or not _cut(written, progress.counts.pairs):
             raise DataError(f"`{written}` is shorter than before; start again in another folder.")
     return progress
 
@@ -151,15 +149,20 @@ def writing(out: Path) -> Iterator[None]:
         ) from None
 
 
-def append(path: Path, offset: int, content: bytes) -> int:
-    """Write at a byte offset, dropping what an earlier attempt left there; returns the offset after the content."""
-    with path.open("r+b") as file:
-        file.truncate(offset)
-        file.seek(offset)
+def append(path: Path, content: bytes) -> None:
+    """Write at the end of a file, and wait until it is on the disk."""
+    with path.open("ab") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    return offset + len(content)
+
+
+def _cut(path: Path, lines: int) -> bool:
+    """Drop what follows the first lines of a file; returns whether it has as many."""
+    with path.open("r+b") as file:
+        kept = sum(line.endswith(b"\n") for line in islice(file, lines))
+        file.truncate(file.tell())
+    return kept == lines
 
 
 def save(folder: Path, progress: Progress) -> None:

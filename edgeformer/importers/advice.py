@@ -25,11 +25,11 @@ _FOREIGN = {
     ),
     "*.safetensors": "has weights, but nothing says what they are of; give the folder that also has config.json",
 }
-"""What a file of this name says about a folder, and what to do; the first that matches counts."""
+"""Advice on a folder with a file of this name; the first that matches counts."""
 
 
 def advice(path: Path) -> str:
-    """What a file or folder has instead of a model, and what to do, as the end of a sentence; empty if unknown."""
+    """Say what a file or folder has instead of a model, and what to do, as the end of a sentence; empty if unknown."""
     names = [path.name] if path.is_file() else [file.name for file in path.glob("*")]
     found = (words for pattern, words in _FOREIGN.items() if any(fnmatch(name, pattern) for name in names))
     return next(found, "")

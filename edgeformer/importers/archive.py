@@ -35,7 +35,7 @@ MAX_SCALAR = 4096
 """Characters of a value in YAML; some numbers take time that grows with the square of their length."""
 CHUNK = 1 << 20
 POINTER = b"version https://git-lfs.github.com/spec/"
-"""What a file begins with that git has instead of a large one."""
+"""Beginning of a file that git has in place of a large one."""
 NEEDED = {".safetensors", ".bin", ".npz", ".spm", ".model", ".json", ".txt", ".yml", ".gz", ".zip", ".argosmodel"}
 """Suffixes of files that models need."""
 ZIPPED = {".npz", ".argosmodel"}

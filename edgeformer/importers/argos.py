@@ -21,7 +21,7 @@ METADATA, PIECES, SUBWORDS, FOLDER = "metadata.json", "sentencepiece.model", "bp
 MAX_METADATA = 1 << 20
 """Size of the metadata, in bytes."""
 GENERATION = Generation(beam_size=4, length_penalty=0.2, length_includes_end=True)
-"""What Argos Translate passes to CTranslate2."""
+"""Options that Argos Translate passes to CTranslate2."""
 NOTE = (
     "Argos Translate also splits text into sentences, and puts source tokens in place of unknown ones, as "
     "`--replace-unknowns` does."

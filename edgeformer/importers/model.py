@@ -1,4 +1,4 @@
-"""What every importer returns."""
+"""The result of every importer."""
 
 from __future__ import annotations
 
@@ -65,4 +65,4 @@ class ImportedModel:
     hashes: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the files that were read, by name."""
     notes: tuple[str, ...] = field(default=())
-    """What differs from the original engine, and other facts that users should know, as sentences."""
+    """Differences from the original engine, and other facts that users should know, as sentences."""

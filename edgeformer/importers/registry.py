@@ -16,7 +16,7 @@ from edgeformer.traceback_summary import describe
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What users state about a model whose files do not."""
+    """Facts that users state about a model whose files do not."""
 
     source_language: str = ""
     """BCP 47 tag."""
@@ -42,7 +42,7 @@ class Importer:
     name: str
     """The value of ``--from``."""
     description: str
-    """What it reads, for lists."""
+    """The models that it reads, for lists."""
     recognizes: Callable[[Path], bool]
     """Whether a file or folder is of this format, judged by its content; raises nothing."""
     read: Callable[[Path, Given], ImportedModel]

@@ -1,4 +1,4 @@
-"""What installed packages check of a model before it is trained: whether it can be exported."""
+"""Checks of a model before it is trained, by installed packages: whether it can be exported."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Validation(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
-    """What happened in a run. Written as ``run.json``."""
+    """State and results of a run. Written as ``run.json``."""
 
     status: Literal["running", "interrupted", "finished", "diverged", "imported"] = "running"
     """``finished`` once there is a final model. A run that diverged after its first validation has a model, too, and so
@@ -101,7 +101,7 @@ class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
     final: Validation | None = None
     """Validation of the final model."""
     filters: FilterReport | None = None
-    """What the corpus filters dropped; ``None`` if an earlier version wrote the run."""
+    """Numbers of pairs that the corpus filters dropped; ``None`` if an earlier version wrote the run."""
     provenance: dict[str, Any] = {}
     """Origin of the text."""
     versions: dict[str, str] = {}
@@ -109,11 +109,11 @@ class RunInfo(msgspec.Struct, kw_only=True, frozen=True):
     text: TextFormat = TextFormat()
     """Names of special tokens, and what the model expects around the tokens of a text."""
     notes: tuple[str, ...] = ()
-    """What users of an imported model should know."""
+    """Facts that users of an imported model should know, as sentences."""
     quantization: dict[str, LinearScales] = {}
     """Scales of the layers that an imported model has in 8 bits, by the names of parameters without ``.weight``."""
     generation: Generation = Generation()
-    """Decoding defaults. `edgeformer tune` sets them, and `edgeformer export` copies them into the bundle."""
+    """Decoding defaults, which `edgeformer export` copies into the bundle."""
 
 
 class Run:
@@ -250,7 +250,7 @@ class Run:
 
     @property
     def sample_warnings(self) -> list[str]:
-        """What makes :attr:`sample` unfit for calibration and comparison, in sentences; usually empty."""
+        """Reasons why :attr:`sample` is unfit for calibration and comparison, in sentences; usually empty."""
         sources, targets = zip(*self.sample, strict=True) if self.sample else ((), ())
         unknown, empty = self.source_tokenizer.unknown_share(sources), sum(not target.strip() for target in targets)
         advice = (

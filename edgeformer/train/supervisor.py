@@ -1,4 +1,4 @@
-"""What happens between updates: report, validate, save, and decide whether to stop."""
+"""The work between updates: report, validate, save, and decide whether to stop."""
 
 from __future__ import annotations
 

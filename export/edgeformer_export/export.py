@@ -25,9 +25,8 @@ from edgeformer_export.parity.comparison import compare, compare_logits, torch_r
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
 from edgeformer_export.parity.locate import match_modules, record_inner
 from edgeformer_export.parity.report import ParityReport
-from edgeformer_export.passes.pipeline import run_passes
+from edgeformer_export.passes.pipeline import operator_counts, run_passes
 from edgeformer_export.passes.strip import Strip
-from edgeformer_export.passes.structure import operator_counts
 from edgeformer_export.quantize.assignment import assign, tensor_reports
 from edgeformer_export.report import PassRecord, PeriodReport, ShortlistReport
 from edgeformer_export.sample import SamplePair, spread
@@ -65,7 +64,7 @@ class ParityError(ExportError):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportReport:
-    """What the export did, and how the result compares with PyTorch."""
+    """Record of an export, and a comparison of its result with PyTorch."""
 
     bundle: Path
     """The bundle's folder."""

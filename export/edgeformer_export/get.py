@@ -59,7 +59,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a model took to get, and takes to translate sentences one by one."""
+    """Cost of getting a model, and of translating sentences with it one by one."""
 
     seconds: float
     downloaded_bytes: int
@@ -126,7 +126,7 @@ def _digest(*parts: object) -> str:
 
 
 def _stamp(path: Path) -> list[tuple[str, int, int]]:
-    """What changes if a file, or a file of a folder, does."""
+    """Stamp of a file, or of the files of a folder, which changes with them."""
     files = sorted(file for file in (path, *path.glob("*"), *path.glob("model/*")) if file.exists())
     return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 

@@ -16,9 +16,8 @@ from edgeformer_export.passes.heads import FuseHeads
 from edgeformer_export.passes.merge import MergeLinears
 from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
 from edgeformer_export.passes.patterns import Linear
-from edgeformer_export.passes.pipeline import run_passes
+from edgeformer_export.passes.pipeline import operator_counts, run_passes
 from edgeformer_export.passes.simplify import Simplify
-from edgeformer_export.passes.structure import operator_counts
 from edgeformer_export.quantize.assignment import Assigned
 from edgeformer_export.quantize.blocks import QuantizeBlocks
 from edgeformer_export.quantize.calibration import Fed, QuantizationRange, calibrate

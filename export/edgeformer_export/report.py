@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 
 
-class PassRecord(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Effect of one pass on one graph."""
+class PassRecord(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Effect of one pass on one graph; earlier versions recorded more, which is ignored."""
 
     name: str
     """Class name of the pass."""
@@ -21,17 +21,12 @@ class PassRecord(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     bytes_after: int
     """Size of all weights after the pass, in bytes."""
     outcome: Literal["changed", "unchanged", "rejected"]
-    """``unchanged`` if only names and metadata differ; ``rejected`` if the result was worse and was discarded."""
+    """``unchanged`` if operators and size of the weights are the same; ``rejected`` if the result was worse and was
+    discarded."""
     removed: dict[str, int] = {}
     """Decrease in the number of nodes, by operator."""
     added: dict[str, int] = {}
     """Increase in the number of nodes, by operator."""
-    rewired: int = 0
-    """Number of nodes that remained but have different inputs."""
-    constants_removed: int = 0
-    """Number of constants removed from the graph."""
-    constants_added: int = 0
-    """Number of constants with new content: folded, merged or quantized."""
 
 
 class ShortlistReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

@@ -25,7 +25,7 @@ AUTO_BITS = sum(traits.bits for traits in PRECISIONS.values() if traits.optimize
 
 @dataclass(frozen=True)
 class Resources:
-    """What an export needs, estimated from the size of the run's weights, and what there is; in bytes."""
+    """Bytes that an export needs, estimated from the size of the run's weights, and those that there are."""
 
     memory: int
     """Resident memory at the peak."""

@@ -13,17 +13,17 @@ from edgeformer.errors import ConfigError
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.adam_betas=[2.0, 3.0]", r"`train\.adam_betas` must be at least 0 and below 1, but are \[2\.0, 3\.0\]"),
-        ("train.adam_betas=[0.9, nan]", r"`train\.adam_betas` must be"),
+        ("train.adam_betas=[2.0, 3.0]", r"`train\.adam_betas\[0\]` must be below 1\.$"),
+        ("train.adam_betas=[0.9, nan]", r"`train\.adam_betas\[1\]` must be at least 0\.$"),
         ("train.adam_betas=[0.9]", r"train\.adam_betas"),
-        ("train.adam_eps=-1.0", r"`train\.adam_eps` must be positive, but is -1\.0"),
-        ("train.adam_eps=0", r"`train\.adam_eps` must be positive"),
-        ("train.learning_rate=inf", r"`train\.learning_rate` must be positive and below 2\^63, but is inf"),
-        ("train.learning_rate=nan", r"`train\.learning_rate` must be positive, but is nan"),
-        ("train.max_minutes=inf", r"`train\.max_minutes` must be positive and below 2\^63"),
-        ("train.clip_norm=inf", r"`train\.clip_norm` must be at least 0 and below 2\^63"),
-        ("train.seed=9223372036854775808", r"`train\.seed` must be at least 0 and below 2\^63"),
-        ("train.seed=-1", r"`train\.seed` must be at least 0, but is -1"),
+        ("train.adam_eps=-1.0", r"`train\.adam_eps` must be greater than 0\.$"),
+        ("train.adam_eps=0", r"`train\.adam_eps` must be greater than 0"),
+        ("train.learning_rate=inf", r"`train\.learning_rate` must be at most 9007199254740992\.$"),
+        ("train.learning_rate=nan", r"`train\.learning_rate` must be greater than 0"),
+        ("train.max_minutes=inf", r"`train\.max_minutes` must be at most"),
+        ("train.clip_norm=inf", r"`train\.clip_norm` must be at most"),
+        ("train.seed=9223372036854775808", r"`train\.seed` must be at most"),
+        ("train.seed=-1", r"`train\.seed` must be at least 0"),
         ('model.preset=["tiny"]', r"`model\.preset` must be one of tiny, edge, base, .*, but is `\['tiny'\]`"),
         ('model.preset={name = "tiny"}', r"`model\.preset` must be one of"),
         ("model.preset=tiniest", r"`model\.preset` must be one of tiny, edge, base, .*, but is `tiniest`"),
@@ -41,9 +41,9 @@ def test_a_wrong_value_is_named(override: str, message: str) -> None:
         load_recipe("dates-en-fr", [override])
 
 
-def test_all_wrong_values_are_listed_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"max_steps.*; .*adam_betas.*; .*tied_embeddings"):
-        load_recipe("dates-en-fr", ["train.max_steps=0", "train.adam_betas=[1.0, 0.9]", "tokenizer.shared=false"])
+def test_settings_that_do_not_go_together_are_listed_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"tied_embeddings.*; .*either `data\.corpus` or `data\.train`"):
+        load_recipe("dates-en-fr", ["tokenizer.shared=false", 'data.train=["a.tsv"]'])
 
 
 def test_two_vocabularies_without_a_common_table() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from unittest import mock
 
 import numpy as np
 import onnx_ir as ir
@@ -14,12 +13,10 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from edgeformer_export.model_graphs import optimizations
-from edgeformer_export.passes import patterns, pipeline
+from edgeformer_export.passes import patterns
 from edgeformer_export.passes.patterns import find_linears, find_lookups
 from edgeformer_export.passes.pipeline import SMALL_CONSTANTS, PassFailedError, node_count, run_passes, weight_bytes
 from edgeformer_export.passes.simplify import Simplify
-from edgeformer_export.passes.strip import Strip
-from edgeformer_export.passes.structure import structure
 from edgeformer_export.quantize.blocks import QuantizeBlocks
 from edgeformer_export.quantize.calibration import Observer, QuantizationRange
 from edgeformer_export.quantize.static import (
@@ -369,15 +366,7 @@ def small_linear() -> ir.Model:
 
 def test_names_and_metadata_are_no_change() -> None:
     _, (record,) = run_passes(small_linear(), [Rename()])
-    assert (record.outcome, record.removed, record.added, record.rewired) == ("unchanged", {}, {}, 0)
-
-
-def test_each_state_of_a_graph_is_digested_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    digested = mock.Mock(wraps=structure)
-    monkeypatch.setattr(pipeline, "structure", digested)
-    _, records = run_passes(small_linear(), [Simplify(), Rename(), Grow(), Rename(), Strip()])
-    assert [record.name for record in records if record.outcome == "rejected"] == ["Grow"]
-    assert digested.call_count == 1 + 4  # the first graph, and what the other passes made of it
+    assert (record.outcome, record.removed, record.added) == ("unchanged", {}, {})
 
 
 def test_interface_and_conditions_are_checked() -> None:
@@ -387,30 +376,6 @@ def test_interface_and_conditions_are_checked() -> None:
         run_passes(small_linear(), [RenameOutput()])
     with pytest.raises(PassFailedError, match=r"Pass Unmet failed \(passes before it: Rename\): .*: no cheese"):
         run_passes(small_linear(), [Rename(), Unmet()])
-
-
-@pytest.mark.parametrize("part", ["attribute", "constant", "wiring", "operator", "opset"])
-def test_everything_that_is_computed_with_is_part_of_the_structure(part: str) -> None:
-    before, after = (linear_model(np.eye(20, dtype=np.float32), np.ones(20, np.float32), "Gemm") for _ in range(2))
-    assert structure(before) == structure(after)
-    (node,) = after.graph
-    if part == "attribute":
-        node.attributes["alpha"] = ir.AttrFloat32("alpha", 2.0)
-    elif part == "constant":
-        after.graph.initializers["w"].const_value = ir.tensor(2 * np.eye(20, dtype=np.float32))
-    elif part == "wiring":
-        node.replace_input_with(0, node.inputs[1])
-    elif part == "operator":
-        node.op_type = "MatMul"
-    else:
-        after.graph.opset_imports["com.microsoft"] = 1
-    assert structure(before) != structure(after)
-
-
-def test_float_attributes_are_compared_as_they_are_stored() -> None:
-    model = linear_model(np.eye(20, dtype=np.float32), None, "Gemm")
-    next(iter(model.graph)).attributes["alpha"] = ir.AttrFloat32("alpha", 0.1)
-    assert structure(ir.from_proto(ir.to_proto(model))) == structure(model)
 
 
 @pytest.mark.parametrize(
@@ -429,7 +394,7 @@ def test_what_onnxsim_removes_is_recorded(
     _, (record,) = run_passes(store.traced(variant, target).graphs[file], [Simplify()])
     assert record.removed == expected
     assert record.outcome == ("changed" if expected else "unchanged")
-    assert (record.added, record.constants_added) == ({}, 0)
+    assert record.added == {}
 
 
 @pytest.mark.parametrize("variant", traced_variants())
@@ -443,4 +408,4 @@ def test_the_tracer_leaves_no_duplicates_and_nothing_unused(store: Store, varian
             common.RemoveUnusedNodesPass(),
             common.RemoveUnusedOpsetsPass(),
         ]
-        assert {record.outcome for record in run_passes(model, cleaning)[1]} == {"unchanged"}
+        assert not [cleaner for cleaner in cleaning if cleaner(model).modified]

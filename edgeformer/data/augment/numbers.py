@@ -19,12 +19,12 @@ _CODE = r"\(?\+?\d+\)?(?:(?:[-./:]|[ \u00a0\u202f](?=[\d(]))\(?\d+\)?){2,}|\d{3,
 _TIME = r"(?P<hour>[01]?\d|2[0-3])(?P<colon>:|\s?h\s?)(?P<minute>[0-5]\d)(?P<half>\s?[ap]\.?m\b)?"
 _UNIT = r"(?:k?m|cm|mm|k?g|mg|km/h|kW|[KMGT]B|[kKMGT]o|p[xt]|ms|min|h)\b"
 _ORDINAL = {"en": r"st|nd|rd|th", "fr": r"i?[eè]mes?|es?"}
-"""What follows the digits of an ordinal number above 1."""
+"""Endings after the digits of an ordinal number above 1."""
 _BEFORE_AMOUNT = re.compile(r"(?:[$€£¥]|\b(?:EUR|USD))\s?$")
 _AFTER_AMOUNT = re.compile(
     r"\s?(?:[€£$¥]|(?:dollars|euros|pounds|livres|kilomet(?:er|re)s|kilomètres|miles|met(?:er|re)s|mètres|yens?)\b)"
 )
-"""What is beside a price or a measure, which may have decimals and groups of thousands."""
+"""Currencies and units beside a price or a measure, which may have decimals and groups of thousands."""
 
 
 class Number(NamedTuple):
@@ -35,9 +35,9 @@ class Number(NamedTuple):
     kind: str
     """``code``, ``time``, ``number`` or, if it cannot be replaced, ``other``."""
     value: tuple[str, ...]
-    """What its translation has too: the groups of a code, hour and minute of a day, integer and decimals."""
+    """Digits that its translation has too: the groups of a code, hour and minute of a day, integer and decimals."""
     mark: str = ""
-    """What separates hours from minutes or groups of thousands, or what ends an ordinal number."""
+    """Separator of hours and minutes or of groups of thousands, or ending of an ordinal number."""
     half: str = ""
     """The half of the day, such as " p.m"."""
 

@@ -37,7 +37,7 @@ UNSUPPORTED = {
     "low_rank_weight": "weights of low rank",
     "softcapping": "limited logits",
 }
-"""What some names stand for, as regular expressions."""
+"""Meaning of some names, which are given as regular expressions."""
 
 
 def model_config(arrays: Arrays, epsilon: float | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What CTranslate2 adds to the tokens of a text, from ``config.json`` or, before version 6, from the model file."""
+"""Tokens that CTranslate2 adds to those of a text, from ``config.json`` or, before version 6, from the model file."""
 
 from __future__ import annotations
 

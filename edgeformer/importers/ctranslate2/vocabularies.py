@@ -157,7 +157,7 @@ def _sized(tokens: list[str], file: Path, rows: int, unk_token: str) -> list[str
 def _text_format(
     settings: Settings, start: str, source: Sequence[str], *, zero_start: bool
 ) -> tuple[TextFormat, tuple[str, ...]]:
-    """What is around the tokens of a text.
+    """Find the tokens around those of a text.
 
     Models converted from the library ``transformers`` leave it to the caller to add what the library's tokenizers add.
     They are recognized by what they start from: a language's token, a zero vector (Marian), the end token (BART) or a

@@ -1,4 +1,4 @@
-"""What a download returns."""
+"""The result of a download."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ADVICE = "give the folder of a model that was downloaded elsewhere"
-"""What to do without a network."""
+"""Advice for those without a network."""
 
 
 @dataclass(frozen=True)

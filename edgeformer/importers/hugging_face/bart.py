@@ -60,7 +60,7 @@ NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """What sets an architecture apart."""
+    """Properties that set an architecture apart."""
 
     pre_norm: bool
     """Norms before sublayers, and one after the last layer; otherwise, norms after residual sums."""

@@ -26,8 +26,8 @@ MAX_SHARING = 4
 """Size of all tensors, in multiples of the size of the file: tied tables are there under several names."""
 MAX_AXES = 8
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
-"""What a file without an archive begins with, as two pickles. Three more follow: a description of the machine, the
-weights, and the order of their storages."""
+"""Numbers that a file without an archive begins with, as two pickles. Three more follow: a description of the machine,
+the weights, and the order of their storages."""
 
 
 class Storage(NamedTuple):
@@ -181,7 +181,7 @@ GLOBALS: dict[str, Any] = {
     "torch.ByteStorage": torch.uint8,
     "torch.BoolStorage": torch.bool,
 }
-"""What weights name: functions that are called, and classes of storages, which stand for a type of numbers."""
+"""Names in files of weights: functions that are called, and classes of storages, which stand for a type of numbers."""
 VALUES = frozenset({"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"})
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 TAKEN = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "SETITEM": 2, "REDUCE": 2, "BUILD": 1}

@@ -1,4 +1,4 @@
-"""What the ``tokenizer.json`` of a SentencePiece model, as ``transformers`` saves it, has of the model.
+"""SentencePiece models from the ``tokenizer.json`` that ``transformers`` saves for them.
 
 Its components divide some text otherwise than SentencePiece does, but its data are those of the model: pieces, scores
 or the order of merges, and rules for characters.
@@ -20,7 +20,7 @@ from edgeformer_runtime.tokenizer.normalizer import Spaces
 MAX_BYTES = 64 << 20
 """Size of the file; that of NLLB has half of this."""
 SPACES = {"Regex": " {2,}"}
-"""What the converters of ``transformers`` replace by a single space."""
+"""Spaces that the converters of ``transformers`` replace with a single one."""
 
 
 def read_library_file(path: Path) -> SentencePieceModel:

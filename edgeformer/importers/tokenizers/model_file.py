@@ -23,7 +23,7 @@ _CASE_FIELDS = {7: "encode_case", 8: "decode_case"}
 
 
 class Kind(Enum):
-    """What a piece is for. The values are SentencePiece's."""
+    """Purpose of a piece. The values are SentencePiece's."""
 
     NORMAL = 1
     UNKNOWN = 2

@@ -53,7 +53,7 @@ class Vocabularies:
     """Number of entries; special tokens that the model does not have follow its own."""
     text: TextFormat
     notes: tuple[str, ...] = ()
-    """What is assumed."""
+    """Assumptions about the text, as sentences."""
 
 
 def side_of(file: Path) -> int | None:

@@ -208,7 +208,7 @@ class Transformer(EncoderDecoder):
         return self.projection(self._output(x).flatten(0, 1)), new_state, query
 
     def _output(self, x: Tensor) -> Tensor:
-        """What is projected to logits, of the last layer's output ``(…, D)``."""
+        """Input of the output projection, computed from the last layer's output ``(…, D)``."""
         normed: Tensor = self.decoder_norm(x)
         return normed if self.config.output_scale == 1 else normed * self.config.output_scale
 

@@ -46,7 +46,7 @@ class TrainingState:
     optimizer: torch.optim.Optimizer
     """Its optimizer."""
     progress: TrainingProgress = field(default_factory=TrainingProgress)
-    """What has been done so far."""
+    """Progress so far."""
 
     def save(self, path: Path) -> None:
         """Write a checkpoint of tensors and plain values, which loads without unpickling objects."""

@@ -1,1 +1,1 @@
-"""What a training shows of itself: on the console, in metrics files, and as a picture."""
+"""Reports of a training: on the console, in metrics files, and as a picture."""

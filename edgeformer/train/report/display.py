@@ -1,4 +1,4 @@
-"""What a person sees while training: a progress bar on a terminal, a line now and then elsewhere."""
+"""The progress of a training on the console: a progress bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 

@@ -165,8 +165,6 @@ def _print_export(report: ExportReport) -> None:
 
 
 def _changed_operators(record: PassRecord) -> str:
-    """What a pass removed and added, such as ``−2 MatMul, +1 Split, 3 rewired``."""
+    """Name what a pass removed and added, such as ``−2 MatMul, +1 Split``."""
     removed = [f"−{count} {name}" for name, count in record.removed.items()]
-    added = [f"+{count} {name}" for name, count in record.added.items()]
-    rewired = [f"{record.rewired} rewired"] if record.rewired else []
-    return ", ".join(removed + added + rewired)
+    return ", ".join([*removed, *(f"+{count} {name}" for name, count in record.added.items())])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-import msgspec
 import onnx_ir as ir
 
-from edgeformer_export.passes.structure import Structure, operator_counts, rewired_nodes, structure
 from edgeformer_export.report import PassRecord
 
 SMALL_CONSTANTS = 1024
@@ -30,15 +29,13 @@ def run_passes(model: ir.Model, passes: Sequence[ir.passes.PassBase]) -> tuple[i
         PassFailedError: a pass raised an error, or a condition does not hold.
     """
     records: list[PassRecord] = []
-    known: Structure | None = None  # structure of the current model, which takes long to compute
     for graph_pass in passes:
         name = type(graph_pass).__name__
         before = model.clone()
         try:
             result = graph_pass(model)
             _require_same_interface(before, result.model)
-            may_grow = getattr(graph_pass, "may_grow", False)
-            record, known = _record(name, before, known, result, may_grow=may_grow)
+            record = _record(name, before, result.model, may_grow=getattr(graph_pass, "may_grow", False))
         except Exception as error:
             done = ", ".join(record.name for record in records) or "none"
             cause = f"{error}: {error.__cause__}" if error.__cause__ is not None else str(error)
@@ -58,50 +55,30 @@ def weight_bytes(model: ir.Model) -> int:
     return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
 
 
-def _record(
-    name: str, before: ir.Model, known: Structure | None, result: ir.passes.PassResult, *, may_grow: bool
-) -> tuple[PassRecord, Structure | None]:
-    """Record what a pass did.
+def operator_counts(model: ir.Model) -> Counter[str]:
+    """Count nodes by operator, including those of subgraphs; names of operators outside the ONNX standard include the
+    domain, as in ``com.microsoft.MatMulNBits``."""
+    return Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in model.graph.all_nodes())
 
-    Args:
-        name: name of the pass.
-        before: copy of the model from before the pass.
-        known: structure of ``before`` if an earlier pass needed it.
-        result: what the pass returned.
-        may_grow: accept a larger model.
 
-    Returns:
-        The record, and the structure of the model to continue with if it is known.
-    """
-    after = result.model
-    record = PassRecord(
-        name=name,
-        nodes_before=node_count(before),
-        nodes_after=node_count(after),
-        bytes_before=weight_bytes(before),
-        bytes_after=weight_bytes(after),
-        outcome="unchanged",
-    )
-    grown, added = record.bytes_after - record.bytes_before, record.nodes_after - record.nodes_before
+def _record(name: str, before: ir.Model, after: ir.Model, *, may_grow: bool) -> PassRecord:
+    """Record what a pass did, as told by the graphs rather than by the pass."""
+    nodes, size = (node_count(before), node_count(after)), (weight_bytes(before), weight_bytes(after))
+    grown, added = size[1] - size[0], nodes[1] - nodes[0]
     worse = grown > SMALL_CONSTANTS or (grown > 0 and added >= 0) or (grown == 0 and added > 0)
-    if worse and not may_grow:
-        return msgspec.structs.replace(record, outcome="rejected"), known
-    if not result.modified:
-        return record, known
-    old, new = known or structure(before), structure(after)
-    if old == new:
-        return record, old
-    operators_before, operators_after = operator_counts(before), operator_counts(after)
-    changed = msgspec.structs.replace(
-        record,
-        outcome="changed",
-        removed=dict(operators_before - operators_after),
-        added=dict(operators_after - operators_before),
-        rewired=rewired_nodes(before, after),
-        constants_removed=(old.constants - new.constants).total(),
-        constants_added=(new.constants - old.constants).total(),
+    is_rejected = worse and not may_grow
+    operators = operator_counts(before), operator_counts(after)
+    is_changed = grown != 0 or operators[0] != operators[1]
+    return PassRecord(
+        name=name,
+        nodes_before=nodes[0],
+        nodes_after=nodes[1],
+        bytes_before=size[0],
+        bytes_after=size[1],
+        outcome="rejected" if is_rejected else "changed" if is_changed else "unchanged",
+        removed={} if is_rejected else dict(operators[0] - operators[1]),
+        added={} if is_rejected else dict(operators[1] - operators[0]),
     )
-    return changed, new
 
 
 def _require_same_interface(before: ir.Model, after: ir.Model) -> None:

@@ -130,7 +130,7 @@ class Part:
 
     parameter: Parameter
     factor: float
-    """What tracing has multiplied the parameter by."""
+    """Factor that tracing has multiplied the parameter by."""
 
 
 def parameters(model: nn.Module, scales: Mapping[str, LinearScales]) -> list[Parameter]:

@@ -1,4 +1,4 @@
-"""What rounding a weight does to a model: second moments, measured on text of the training set.
+"""The effect of rounding a weight on a model: second moments, measured on text of the training set.
 
 - An error in the weight of a *product* is multiplied by the product's inputs ``x``: it counts by ``E[x xᵀ]``.
 - An error in the row of a *table* enters the model as it is. It counts by ``E[g gᵀ]``, where ``g`` is the gradient of

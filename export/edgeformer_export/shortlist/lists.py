@@ -22,7 +22,7 @@ from edgeformer_runtime.decoding.forced_steps import Pair
 from edgeformer_runtime.shortlist import Shortlist
 
 CORPUS, IMPORTED = "corpus", "imported"
-"""What may be given instead of files."""
+"""Words that may be given instead of files."""
 ALWAYS = 200
 """Number of frequent tokens that every sentence may use."""
 BEST = 100

@@ -1,4 +1,4 @@
-"""What a shortlist costs: tokens that it lacks, and BLEU."""
+"""The cost of a shortlist: tokens that it lacks, and BLEU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model does that cannot be traced, in the words of its author rather than the tracer's."""
+"""Mistakes that keep a model from being traced, in the words of its author rather than the tracer's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CALLS = {
     "pad_packed_sequence": _PACKED,
     "aten_scaled_dot_product_attention": _ATTENTION,
 }
-"""What to write instead, by a function in the traceback."""
+"""Code to write instead, by a function in the traceback."""
 
 _ORIGINS = {
     "Tile": "`repeat`; use `expand` and `reshape`",
@@ -41,7 +41,7 @@ _ORIGINS = {
     "RandomNormalLike": "random numbers",
     "RandomUniformLike": "random numbers",
 }
-"""What the operators that bundles may not use come from."""
+"""Code that produces the operators that bundles may not use."""
 
 
 def why_untraceable(error: BaseException) -> str:

@@ -1,1 +1,1 @@
-"""What export measures of a model for those who translate texts with it."""
+"""Properties of a model that export measures for those who translate texts with it."""
