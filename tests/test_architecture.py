@@ -18,7 +18,7 @@ PACKAGES = {
     "edgeformer": ROOT / "edgeformer",
     "edgeformer_export": ROOT / "export" / "edgeformer_export",
     "edgeformer_bench": ROOT / "benchmarks" / "edgeformer_bench",
-    "robustness": ROOT / "robustness",
+    "robustness": ROOT / "benchmarks" / "robustness",
 }
 """Import packages and their folders; each may import those above it."""
 MAX_MODULES = 14

@@ -29,7 +29,7 @@ from typing import Any
 import click
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "runtime" / "edgeformer_runtime"
 TESTS = {
     "decoding": [
