@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.errors import InputError, StoppedError
 from edgeformer_runtime.source import Source
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.attention import Attention
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Generic, Self, Unpack, cast
 
 from msgspec.structs import asdict
 
-from edgeformer_runtime.attended import attended, attention_of
-from edgeformer_runtime.attention import Attention
+from edgeformer_runtime.attention import Attention, attended, attention_of
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizers
