@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from edgeformer.data.catalog import CORPORA
-from edgeformer.data.origin import TextOrigin
+from edgeformer.data.corpora import TextOrigin
 from edgeformer.markdown import markdown_table
 from edgeformer_export.choice import COLUMNS, Choice
 from edgeformer_export.parity.report import ParityReport

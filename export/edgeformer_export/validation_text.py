@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from edgeformer.data.augment.load import load_with_copies
-from edgeformer.data.origin import TextOrigin
+from edgeformer.data.corpora import TextOrigin
 from edgeformer.errors import ConfigError, DataError
 from edgeformer.quality.evaluation import aligned_lines
 from edgeformer.train.run import Run
