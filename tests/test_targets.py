@@ -32,7 +32,8 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.selfcheck.golden import read_golden
 from edgeformer_runtime.selfcheck.inner_graphs import run_decoder
-from edgeformer_runtime.translator import AnyTranslator, Translation, Translator
+from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.translator import AnyTranslator, Translator
 from tests import factory
 
 FAMILIES = ("post_norm", "ssru", "lstm", "lstm_dot")

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.quality.bootstrap import median_interval
+from edgeformer.quality.interval import Interval
 from edgeformer_bench.peers.base import Contender, PeerError
 from edgeformer_bench.peers.process import PeerProcess
 from edgeformer_bench.timer import Timing, alternate_heats
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.interval import Interval
 
 PROBES = 3
 """Number of calls of each variant before the fastest is chosen."""

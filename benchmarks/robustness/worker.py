@@ -20,7 +20,8 @@ from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.selfcheck.operators import check_operators
-from edgeformer_runtime.translator import Translation, Translator
+from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.translator import Translator
 from robustness.files import Bundles, Case
 from robustness.outcomes import Outcome, Result
 from robustness.texts import TEXT_ATTACK, hostile_text, translated

@@ -19,6 +19,7 @@ from edgeformer.data.french_spaces import french_spaces
 from edgeformer.data.split import split_by_source
 from edgeformer.data.text import Pair, decompress, read_content, read_pairs
 from edgeformer.errors import ConfigError, DataError
+from edgeformer_runtime.bundle.provenance import Origin
 from edgeformer_runtime.files import write_atomically
 
 REPORT_FILE = "report.json"
@@ -46,6 +47,18 @@ class Provenance(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         """sacreBLEU's tokenizer for the text: ``none`` if the corpus is already tokenized."""
         corpus = CORPORA.get(self.name)
         return "none" if corpus is not None and corpus.tokenized else "13a"
+
+
+class TextOrigin(Origin, kw_only=True, frozen=True, omit_defaults=True):
+    """The text that a model was trained on, or the model that was imported; records are equal if their text is."""
+
+    distilled: dict[str, Any] = msgspec.field(default_factory=dict)
+    """How a teacher generated the targets (:class:`~edgeformer.distill.folder.Job`, with counts and the hashes of the
+    original corpus); empty if the targets are the corpus's own."""
+    augment: dict[str, float] = msgspec.field(default_factory=dict)
+    """Share of pairs that have an altered copy, by the kind of change."""
+    initial: TextOrigin | None = None
+    """The same of the model that training started from; ``None`` if it started from random weights."""
 
 
 class CorpusReport(msgspec.Struct, kw_only=True, frozen=True):

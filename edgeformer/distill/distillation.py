@@ -38,7 +38,8 @@ from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.distributed.ray_workers import RayWorkers
 from edgeformer_runtime.files import locked_folder, staged_folder
-from edgeformer_runtime.translator import Translation, Translator
+from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.translator import Translator
 
 CHUNK = 1024
 """Pairs between two commits; they are batched by length."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeformer.quality.interval import Interval
 from edgeformer.quality.scores import bleu_metric
-from edgeformer_runtime.interval import Interval
 
 RESAMPLES = 1000
 MAX_VALUES = 1_000_000

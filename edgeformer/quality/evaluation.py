@@ -14,7 +14,8 @@ from edgeformer_runtime.decoding.loop import Counters
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import InputError
 from edgeformer_runtime.text import TextTranslator
-from edgeformer_runtime.translator import AnyTranslator, Translation
+from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.translator import AnyTranslator
 
 CHUNK = 256
 """Number of texts translated between progress reports."""

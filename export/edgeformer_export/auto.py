@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from edgeformer.errors import ConfigError
 from edgeformer.quality.bootstrap import difference_interval, median_interval, sentence_counts
 from edgeformer.quality.evaluation import translate_all
+from edgeformer.quality.interval import Interval
 from edgeformer.quality.scores import metrics, score
 from edgeformer.train.run import Run
 from edgeformer_export.choice import Candidate, Choice, Objective, choose
@@ -32,7 +33,6 @@ from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.errors import EdgeformerError
-from edgeformer_runtime.interval import Interval
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.translator import Translator

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from edgeformer.data.catalog import CORPORA
+from edgeformer.data.corpora import TextOrigin
 from edgeformer.markdown import markdown_table
-from edgeformer.origin import TextOrigin
 from edgeformer_export.choice import COLUMNS, Choice
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.report import ShortlistReport

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from edgeformer_runtime.interval import Interval
+from edgeformer.quality.interval import Interval
 from edgeformer_runtime.precision import Precision
 
 Objective = Literal["latency", "size"]

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from edgeformer.data.augment.load import load_with_copies
+from edgeformer.data.corpora import TextOrigin
 from edgeformer.errors import ConfigError, DataError
-from edgeformer.origin import TextOrigin
 from edgeformer.quality.evaluation import aligned_lines
 from edgeformer.train.run import Run
 from edgeformer_runtime.translator import AnyTranslator

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from edgeformer_runtime.scores import Score
     from edgeformer_runtime.source import Source
     from edgeformer_runtime.token_stream import TokenStep
-    from edgeformer_runtime.translator import TextHypothesis, Translation, Translator
+    from edgeformer_runtime.translation import TextHypothesis, Translation
+    from edgeformer_runtime.translator import Translator
 
 __version__ = "0.1.0"
 
@@ -88,7 +89,8 @@ _MODULES = {
     "scores": ("Score",),
     "source": ("Source",),
     "token_stream": ("TokenStep",),
-    "translator": ("TextHypothesis", "Translation", "Translator"),
+    "translation": ("TextHypothesis", "Translation"),
+    "translator": ("Translator",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

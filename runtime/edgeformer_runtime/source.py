@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
-from edgeformer_runtime.errors import InputTooLongError, OptionError
+from edgeformer_runtime.errors import InputError, InputTooLongError, OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
+
+OnError = Literal["raise", "return"]
+"""What becomes of the error of a text: it is raised, or returned as :attr:`Translation.error`."""
 
 
 @dataclass(frozen=True)
@@ -56,3 +60,49 @@ def encode_sources(
         else:
             raise InputTooLongError(index, len(ids), max_length)
     return sources
+
+
+def sources_or_errors(
+    encode: Callable[[int, int], list[Source]], count: int, first: int, on_error: OnError
+) -> Sequence[Source | InputError]:
+    """Encode texts; if errors are returned, one takes the place of each text that cannot be translated.
+
+    Args:
+        encode: encodes a range of the texts, from the first number up to the second; the index of an error counts from
+            the first.
+        count: number of texts.
+        first: position of the first text in a stream, for errors.
+        on_error: whether an error is raised or returned.
+
+    Raises:
+        InputError: a text cannot be translated, and errors are raised.
+        OptionError: ``on_error`` has another value.
+    """
+    if on_error not in get_args(OnError):
+        raise OptionError(f"`on_error` must be one of {', '.join(get_args(OnError))}, but is {on_error!r}.")
+    try:
+        return encode(0, count)
+    except InputError as error:
+        if on_error == "raise":
+            raise error.at(first + error.index) from None
+    sources: list[Source | InputError] = []
+    for index in range(count):
+        try:
+            sources += encode(index, index + 1)
+        except InputError as error:
+            sources.append(error.at(first + index))
+    return sources
+
+
+def listed(texts: Iterable[str]) -> list[str]:
+    """Return texts as a list; see :func:`refuse_string`."""
+    refuse_string(texts)
+    return list(texts)
+
+
+def refuse_string(texts: object) -> None:
+    """Raise an ``OptionError`` if texts are not a list, but a single string, say."""
+    if isinstance(texts, str):
+        raise OptionError("`texts` must be a list of strings, but is a string; write translate([text]).")
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise OptionError(f"`texts` must be a list of strings, but is {texts!r}.")

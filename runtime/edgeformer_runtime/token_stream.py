@@ -15,7 +15,7 @@ from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.translator import Translation
+    from edgeformer_runtime.translation import Translation
 
 
 @dataclass(frozen=True)

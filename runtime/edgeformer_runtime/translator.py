@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, Self, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Generic, Self, Unpack, cast
 
-import numpy as np
 from msgspec.structs import asdict
-from msgspec.structs import replace as replace_field
 
-from edgeformer_runtime.attention import Attention, attention_weights
+from edgeformer_runtime.attention import Attention, attended, attention_of
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.bundle.signature import Key
-from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
+from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizers
 from edgeformer_runtime.decoding.loop import Counters, decode
-from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, check_count
+from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, changed, check_count
 from edgeformer_runtime.decoding.requests import Cancel, Stop, check_prefix, length_limit
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
 from edgeformer_runtime.engine.cpus import divide_cpus
 from edgeformer_runtime.engine.onnx_session import OnnxSession
-from edgeformer_runtime.errors import BundleError, InputError, OptionError, StoppedError
+from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.scores import Score, score_targets
-from edgeformer_runtime.source import Source, encode_sources
+from edgeformer_runtime.source import OnError, Source, encode_sources, listed, refuse_string, sources_or_errors
 from edgeformer_runtime.target import prefix_ids, target_ids, with_ids
 from edgeformer_runtime.token_stream import TokenStep, token_steps
-from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
+from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.translation import BLANK, TextHypothesis, Translation
 from edgeformer_runtime.workspace.names import find_bundle
 
 if TYPE_CHECKING:
@@ -41,99 +39,6 @@ else:
     from typing import TypeVar
 
     SessionT_co = TypeVar("SessionT_co")
-
-
-OnError = Literal["raise", "return"]
-"""What becomes of the error of a text: it is raised, or returned as :attr:`Translation.error`."""
-
-
-@dataclass(frozen=True)
-class TextHypothesis:
-    """One possible translation."""
-
-    text: str
-    """Detokenized text."""
-    tokens: tuple[str, ...]
-    """Tokens as the vocabulary writes them, without the end token and what every target begins with."""
-    ids: tuple[int, ...]
-    """Their ids."""
-    score: float | None
-    """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if scores were not requested."""
-    finished: bool
-    """Whether it ended with the end token, rather than at the length limit or in a loop."""
-    token_scores: tuple[float, ...] | None = None
-    """Log-probability of each token, and of the end token if there is one; 0 for the tokens of a target prefix.
-    ``None`` if they were not requested."""
-    attention: Attention | None = None
-    """Attention weights, if they were requested."""
-
-    @property
-    def confidence(self) -> float | None:
-        """Geometric mean of the probabilities of all tokens, those of :attr:`token_scores`; 1 if there is none, and
-        ``None`` if they were not requested."""
-        if self.token_scores is None:
-            return None
-        return math.exp(math.fsum(self.token_scores) / max(1, len(self.token_scores)))
-
-    def __repr__(self) -> str:
-        score = None if self.score is None else round(self.score, 4)
-        return f"TextHypothesis({shown(self.text)}, score={score}{'' if self.finished else ', finished=False'})"
-
-
-BLANK = TextHypothesis(text="", tokens=(), ids=(), score=0.0, finished=True)
-"""Translation of a blank text."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """The translation of one text."""
-
-    source: Source
-    """The text and the token ids that the model read."""
-    hypotheses: tuple[TextHypothesis, ...]
-    """``n_best`` translations, best first; empty if there is an error."""
-    error: InputError | StoppedError | None = None
-    """Why the text was not translated, if errors are returned; :attr:`best` and what it is made of raise it."""
-
-    @property
-    def best(self) -> TextHypothesis:
-        """The best hypothesis.
-
-        Raises:
-            InputError: the text could not be translated.
-            StoppedError: its translation was given up.
-        """
-        if self.error is not None:
-            raise self.error
-        return self.hypotheses[0]
-
-    @property
-    def text(self) -> str:
-        """Text of the best hypothesis."""
-        return self.best.text
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """Tokens of the best hypothesis."""
-        return self.best.tokens
-
-    @property
-    def score(self) -> float | None:
-        """Score of the best hypothesis."""
-        return self.best.score
-
-    def __repr__(self) -> str:
-        result = f"error={self.error!r}" if self.error is not None else ", ".join(map(repr, self.hypotheses))
-        return f"Translation({shown(self.source.text)} → {result})"
-
-
-_SHOWN = 60
-"""Characters of a text in what Python shows of it."""
-
-
-def shown(text: str) -> str:
-    """A text as Python shows it, without the end of a long one."""
-    return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")
 
 
 MIN_CONFIDENCE = 0.4
@@ -226,13 +131,10 @@ class Translator(Generic[SessionT_co]):
         elif trusted_keys is not None:
             raise OptionError("`trusted_keys` has no effect on an opened bundle; pass it to `open_bundle`.")
         threads, workers = divide_cpus(bundle.nbytes, threads, workers if device == "cpu" else workers or 1)
-        files, generation = bundle.manifest.tokenizers, bundle.manifest.generation
         session = OnnxSession(bundle, device=device, threads=threads, shortlist=shortlist)
-        source = bundle_tokenizer(bundle, files.source)
-        target = source if files.target == files.source else bundle_tokenizer(bundle, files.target)
+        source, target = bundle_tokenizers(bundle)
         manifest = bundle.manifest
-        _check_tokenizers(bundle, source, target)
-        defaults = DecodeOptions(**asdict(generation))
+        defaults = DecodeOptions(**asdict(manifest.generation))
         own = manifest.source_language, manifest.target_language
         languages = manifest.text.chosen(own, (source_language or own[0], target_language or own[1]))
         return Translator(session, source, target, defaults, workers=workers, truncate=truncate, languages=languages)
@@ -285,7 +187,7 @@ class Translator(Generic[SessionT_co]):
         Raises:
             OptionError: a name is unknown, or a token is not in the target vocabulary.
         """
-        return with_ids(self.target_tokenizer, _changed(self.defaults, changes))
+        return with_ids(self.target_tokenizer, changed(self.defaults, changes))
 
     def encode(self, texts: Iterable[str], *, max_length: int | None = None) -> list[Source]:
         """Encode texts to the token ids that the model reads.
@@ -299,7 +201,7 @@ class Translator(Generic[SessionT_co]):
             InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
             OptionError: ``texts`` is not iterable, or a single string.
         """
-        texts = _listed(texts)
+        texts = listed(texts)
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise InputError(index, f"must be a string, but is {text!r}.")
@@ -347,7 +249,7 @@ class Translator(Generic[SessionT_co]):
             CanceledError: ``cancel`` said so.
             TimedOutError: the translation took longer than ``timeout``.
         """
-        texts = _listed(texts)
+        texts = listed(texts)
         if cancel is None or callable(cancel):
             stops = [Stop(cancel, timeout)] * len(texts) if cancel or timeout is not None else None
         elif isinstance(cancel, Sequence) and len(cancel) == len(texts):
@@ -403,7 +305,7 @@ class Translator(Generic[SessionT_co]):
         text of the first block, and ``timeout`` from the first block."""
         done, stop = 0, Stop(cancel, timeout) if cancel or timeout is not None else None
         for block in blocks:
-            texts = _listed(block)
+            texts = listed(block)
             stops = None if stop is None else [stop] * len(texts)
             translations = self._translated(texts, done, options, target_prefix, counters, on_error, changes, stops)
             done += len(translations)
@@ -441,7 +343,7 @@ class Translator(Generic[SessionT_co]):
         """
         stop = Stop(cancel, timeout)
         defaults = replace(self.defaults, beam_size=1) if options is None else options
-        options = with_ids(self.target_tokenizer, _changed(defaults, changes))
+        options = with_ids(self.target_tokenizer, changed(defaults, changes))
         options.verify()
         (given,) = prefix_ids(self.target_tokenizer, [target_prefix], 1)
         (source,) = self._encoded([text], [given], 0, options, "raise")
@@ -467,7 +369,7 @@ class Translator(Generic[SessionT_co]):
         stops: Sequence[Stop] | None,
     ) -> list[Translation]:
         """Translate texts of which the first is at a position in a stream; see :meth:`translate`."""
-        options = with_ids(self.target_tokenizer, _changed(self.defaults if options is None else options, changes))
+        options = with_ids(self.target_tokenizer, changed(self.defaults if options is None else options, changes))
         options.verify()
         if (options.return_attention or options.replace_unknowns or options.coverage_penalty) and isinstance(
             self.session, OnnxSession
@@ -508,45 +410,11 @@ class Translator(Generic[SessionT_co]):
         return self._attended(translations, options)
 
     def _attended(self, translations: list[Translation], options: DecodeOptions) -> list[Translation]:
-        """Add attention weights to all hypotheses, and replace their unknown tokens, if the options say so."""
+        """Add what the options say of attention weights."""
         if not (options.return_attention or options.replace_unknowns):
             return translations
-        apart = [
-            Translation(translation.source, (hypothesis,))
-            for translation in translations
-            for hypothesis in translation.hypotheses
-        ]
-        session = cast(Translator[AttentiveSession], self)
-        attention = iter(session.attention(apart, max_batch_tokens=options.max_batch_tokens))
-        attended = []
-        for translation in translations:
-            hypotheses = []
-            for hypothesis in translation.hypotheses:
-                weights = next(attention)
-                if options.replace_unknowns:
-                    text = self._without_unknowns(translation.source, hypothesis, weights)
-                    hypothesis = replace(hypothesis, text=text)
-                hypotheses.append(replace(hypothesis, attention=weights) if options.return_attention else hypothesis)
-            attended.append(replace(translation, hypotheses=tuple(hypotheses)))
-        return attended
-
-    def _without_unknowns(self, source: Source, hypothesis: TextHypothesis, attention: Attention) -> str:
-        """The text of a hypothesis, with source text in place of unknown tokens."""
-        unknown = self.target_tokenizer.unk_id
-        if unknown not in hypothesis.ids:
-            return hypothesis.text
-        pieces = self.source_tokenizer.pieces(source.text)
-        aligned = {
-            target: place - self.source_tokenizer.prefix_length
-            for place, target in attention.alignment
-            if hypothesis.ids[target] == unknown
-        }
-        aligned = {target: place for target, place in aligned.items() if 0 <= place < len(pieces)}
-        if not aligned:
-            return hypothesis.text
-        return self.target_tokenizer.decode_with(
-            hypothesis.ids, {target: pieces[place] for target, place in aligned.items()}
-        )
+        session = cast(Translator[AttentiveSession], self).session
+        return attended(session, (self.source_tokenizer, self.target_tokenizer), translations, options)
 
     def _encoded(
         self,
@@ -556,30 +424,17 @@ class Translator(Generic[SessionT_co]):
         options: DecodeOptions,
         on_error: OnError,
     ) -> Sequence[Source | InputError]:
-        """Encode texts; if errors are returned, one takes the place of each text that cannot be translated."""
-        if on_error not in get_args(OnError):
-            raise OptionError(f"`on_error` must be one of {', '.join(get_args(OnError))}, but is {on_error!r}.")
+        """Encode texts whose translations begin with ``prefixes``; see :func:`sources_or_errors`."""
         limit = length_limit(self.session, options)
 
-        def checked(texts: list[str], prefixes: Sequence[Sequence[int]]) -> list[Source]:
-            sources = self.encode(texts, max_length=options.max_input_length)
-            for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
+        def encoded(begin: int, end: int) -> list[Source]:
+            sources = self.encode(texts[begin:end], max_length=options.max_input_length)
+            for index, (source, prefix) in enumerate(zip(sources, prefixes[begin:end], strict=True)):
                 if source.ids:
                     check_prefix(index, prefix, limit)
             return sources
 
-        try:
-            return checked(texts, prefixes)
-        except InputError as error:
-            if on_error == "raise":
-                raise error.at(first + error.index) from None
-        sources: list[Source | InputError] = []
-        for index, text in enumerate(texts):
-            try:
-                sources += checked([text], prefixes[index : index + 1])
-            except InputError as error:
-                sources.append(error.at(first + index))
-        return sources
+        return sources_or_errors(encoded, len(texts), first, on_error)
 
     def score(
         self,
@@ -631,20 +486,9 @@ class Translator(Generic[SessionT_co]):
         Raises:
             BundleError: the model has no attention weights, or the bundle has changed since it was opened.
         """
-        eos = self.session.special.eos
-        results = [Attention((), (), np.empty((0, 0), np.float32), finished=False)] * len(translations)
-        read = [index for index, translation in enumerate(translations) if translation.source.ids]
-        sources = [translations[index].source.ids for index in read]
-        targets = [(*best.ids, *[eos] * best.finished) for best in (translations[index].best for index in read)]
-        weights = attention_weights(self.session, sources, targets, max_batch_tokens)
-        for index, source, target, matrix in zip(read, sources, targets, weights, strict=True):
-            results[index] = Attention(
-                tuple(self.source_tokenizer.tokens(source)),
-                tuple(self.target_tokenizer.tokens(target)),
-                matrix,
-                translations[index].best.finished,
-            )
-        return results
+        return attention_of(
+            self.session, (self.source_tokenizer, self.target_tokenizer), translations, max_batch_tokens
+        )
 
     def too_long(self, texts: Sequence[str]) -> set[int]:
         """Return the positions of texts with more tokens, end token included, than the model accepts."""
@@ -666,40 +510,3 @@ class Translator(Generic[SessionT_co]):
 
 AnyTranslator = Translator[StepSession]
 """A translator with any type of session."""
-
-
-def _changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:
-    if not isinstance(options, DecodeOptions):
-        raise OptionError(f"`options` must be DecodeOptions, but is {options!r}; or give its fields by name.")
-    valid = DecodeOptions.__dataclass_fields__
-    if unknown := [f"`{name}`" for name in changes if name not in valid]:
-        plural = "s" if len(unknown) > 1 else ""
-        raise OptionError(f"Unknown option{plural} {', '.join(unknown)}. Valid options: {', '.join(valid)}.")
-    return replace(options, **changes)
-
-
-def _check_tokenizers(bundle: Bundle, source: Tokenizer, target: Tokenizer) -> None:
-    manifest = bundle.manifest
-    sizes = {"source": manifest.source_vocab_size, "target": manifest.target_vocab_size}
-    own = special_tokens(source, target, manifest.special.prefix)
-    if manifest.special.unk is None:
-        own = replace_field(own, unk=None)
-    for side, tokenizer in (("source", source), ("target", target)):
-        if tokenizer.vocab_size > sizes[side] or (tokenizer is target and own != manifest.special):
-            raise BundleError(
-                f"Bundle `{bundle.path}`: the {side} tokenizer, with {tokenizer.vocab_size} tokens, is not the "
-                "model's; export the bundle again."
-            )
-
-
-def _listed(texts: Iterable[str]) -> list[str]:
-    refuse_string(texts)
-    return list(texts)
-
-
-def refuse_string(texts: object) -> None:
-    """Raise an ``OptionError`` if texts are not a list, but a single string, say."""
-    if isinstance(texts, str):
-        raise OptionError("`texts` must be a list of strings, but is a string; write translate([text]).")
-    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
-        raise OptionError(f"`texts` must be a list of strings, but is {texts!r}.")

@@ -15,13 +15,13 @@ from click.testing import CliRunner, Result
 
 from edgeformer.errors import ConfigError
 from edgeformer.markdown import markdown_table
+from edgeformer.quality.interval import Interval
 from edgeformer.train.run import Run
 from edgeformer_bench.grid import cli, lineup, models
 from edgeformer_bench.grid.report import Cell, Model, Report, Setting, SystemFacts, resumed
 from edgeformer_bench.grid.start import Start
 from edgeformer_bench.grid.tables import problems, tables, write_page
 from edgeformer_bench.rounds import Score, Speed
-from edgeformer_runtime.interval import Interval
 from edgeformer_runtime.tokenizer import Tokenizer
 
 OURS = ("--system", "edgeformer", "--precision", "fp32", "--precision", "int8")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from edgeformer.quality.bootstrap import corpus_bleu, difference_interval, median_interval, sentence_counts
+from edgeformer.quality.interval import Interval
 from edgeformer.quality.scores import score
-from edgeformer_runtime.interval import Interval
 
 WORDS = ["the", "small", "old", "dog", "runs", "past", "green", "houses", "near", "a", "river", "of", "stone"]
 RANDOM = np.random.default_rng(0)

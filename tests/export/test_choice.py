@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeformer.quality.interval import Interval
 from edgeformer_export.choice import COLUMNS, TIE, Candidate, Choice, Objective, choose
-from edgeformer_runtime.interval import Interval
 from edgeformer_runtime.precision import Precision
 
 

@@ -11,7 +11,8 @@ import pytest
 from edgeformer_export.traits.confidence import MIN_TEXTS, min_confidence
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.source import Source
-from edgeformer_runtime.translator import MIN_CONFIDENCE, TextHypothesis, Translation, Translator
+from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translator import MIN_CONFIDENCE, Translator
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYDAY = [

@@ -10,7 +10,7 @@ import pytest
 
 from edgeformer_export.traits.period import SENTENCES, measure_period
 from edgeformer_runtime.source import Source
-from edgeformer_runtime.translator import TextHypothesis, Translation
+from edgeformer_runtime.translation import TextHypothesis, Translation
 
 TEXTS = [f"The dog runs {number} times." for number in range(100)]
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from edgeformer.data.corpora import Provenance as CorpusProvenance
+from edgeformer.data.corpora import TextOrigin
 from edgeformer.data.filters import FilterReport
-from edgeformer.origin import TextOrigin
 from edgeformer.train.run import RunInfo, Validation
 from edgeformer_export.card import model_card
 from edgeformer_runtime.bundle.manifest import decode_manifest

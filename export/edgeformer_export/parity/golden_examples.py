@@ -12,7 +12,8 @@ from edgeformer_export.parity.margins import beam_margins, greedy_margins
 from edgeformer_runtime.selfcheck.golden import Golden, GoldenCase, score_tolerance
 from edgeformer_runtime.selfcheck.machine import this_machine
 from edgeformer_runtime.selfcheck.trace import STEPS, Trace, session_fingerprints
-from edgeformer_runtime.translator import TextHypothesis, Translator
+from edgeformer_runtime.translation import TextHypothesis
+from edgeformer_runtime.translator import Translator
 
 TEXTS = 6
 """Number of texts used as examples."""

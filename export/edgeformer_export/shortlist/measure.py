@@ -9,7 +9,8 @@ import numpy as np
 from edgeformer.quality.scores import bleu_metric
 from edgeformer_export.report import ShortlistReport
 from edgeformer_export.shortlist.lists import MadeShortlist
-from edgeformer_runtime.translator import Translation, Translator
+from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.translator import Translator
 
 
 def measure(made: MadeShortlist, whole: Translator, listing: Translator) -> ShortlistReport:

@@ -15,7 +15,8 @@ from edgeformer_export.report import PeriodReport
 from edgeformer_export.sample import spread
 from edgeformer_runtime.text.surface import lacks_period, period, without_final_punctuation
 from edgeformer_runtime.text.text_translator import LONGEST_RATIO, LONGEST_REST, LOOP_REPEATS
-from edgeformer_runtime.translator import TextHypothesis, Translator
+from edgeformer_runtime.translation import TextHypothesis
+from edgeformer_runtime.translator import Translator
 
 SENTENCES = 96
 """Sentences that are translated, greedily, without and with a period."""

@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MAX_ADDED_TOKENS, MAX_AFFIX, MAX_COMPONENTS, MAX_TOKENIZER_BYTES, Text
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
 from edgeformer_runtime.tokenizer.moses_file import is_moses
 from edgeformer_runtime.tokenizer.sentencepiece_file import AddedToken, Affix, Id, is_sentencepiece
 
@@ -237,3 +238,26 @@ def bundle_tokenizer(bundle: Bundle, name: str) -> Tokenizer:
 
 def _components(part: PreTokenizer | PreTokenizers | None) -> Sequence[Any]:
     return part.pretokenizers if isinstance(part, PreTokenizers) else (part,)
+
+
+def bundle_tokenizers(bundle: Bundle) -> tuple[Tokenizer, Tokenizer]:
+    """Open the tokenizers of the source and the target side, which are the same object if they share a file.
+
+    Raises:
+        BundleError: a file is not valid, or its vocabulary or special tokens are not those of the model.
+    """
+    files = bundle.manifest.tokenizers
+    source = bundle_tokenizer(bundle, files.source)
+    target = source if files.target == files.source else bundle_tokenizer(bundle, files.target)
+    manifest = bundle.manifest
+    sizes = {"source": manifest.source_vocab_size, "target": manifest.target_vocab_size}
+    own = special_tokens(source, target, manifest.special.prefix)
+    if manifest.special.unk is None:
+        own = replace(own, unk=None)
+    for side, tokenizer in (("source", source), ("target", target)):
+        if tokenizer.vocab_size > sizes[side] or (tokenizer is target and own != manifest.special):
+            raise BundleError(
+                f"Bundle `{bundle.path}`: the {side} tokenizer, with {tokenizer.vocab_size} tokens, is not the "
+                "model's; export the bundle again."
+            )
+    return source, target

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from edgeformer_runtime.attention import Attention
     from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
     from edgeformer_runtime.distributed.ray_workers import Work
-    from edgeformer_runtime.translator import Translation, Translator
+    from edgeformer_runtime.translation import Translation
+    from edgeformer_runtime.translator import Translator
 
 
 def _png(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Protocol, TypedDict
 
@@ -304,3 +304,18 @@ class DecodeChanges(TypedDict, total=False):
     return_token_scores: bool
     return_attention: bool
     replace_unknowns: bool
+
+
+def changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:
+    """Return options with some fields changed.
+
+    Raises:
+        OptionError: a name is unknown, or the options are of another type.
+    """
+    if not isinstance(options, DecodeOptions):
+        raise OptionError(f"`options` must be DecodeOptions, but is {options!r}; or give its fields by name.")
+    valid = DecodeOptions.__dataclass_fields__
+    if unknown := [f"`{name}`" for name in changes if name not in valid]:
+        plural = "s" if len(unknown) > 1 else ""
+        raise OptionError(f"Unknown option{plural} {', '.join(unknown)}. Valid options: {', '.join(valid)}.")
+    return replace(options, **changes)

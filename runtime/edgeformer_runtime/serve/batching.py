@@ -19,7 +19,8 @@ from typing import Self, TypeVar
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.serve.settings import BatchLimits
-from edgeformer_runtime.translator import Translation, Translator
+from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.translator import Translator
 
 Measured = TypeVar("Measured")
 

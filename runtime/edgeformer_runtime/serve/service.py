@@ -26,7 +26,8 @@ from edgeformer_runtime.text.documents.document import Piece
 from edgeformer_runtime.text.options import Format
 from edgeformer_runtime.text.results import distinct, plausible
 from edgeformer_runtime.text.segmentation import SentenceLimit
-from edgeformer_runtime.translator import Translation, Translator
+from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.translator import Translator
 from edgeformer_runtime.workspace.workspace import Hop, Workspace
 
 LARGE_TEXT = 20_000

@@ -20,7 +20,8 @@ from edgeformer_runtime.text.placement import with_tags
 from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation, TranslatedWord
 from edgeformer_runtime.text.surface import Finish, finish
 from edgeformer_runtime.text.words import AlignedSentence, aligned
-from edgeformer_runtime.translator import AnyTranslator, TextHypothesis, Translation, Translator
+from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translator import AnyTranslator, Translator
 
 
 @dataclass(frozen=True)

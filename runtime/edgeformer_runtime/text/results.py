@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from edgeformer_runtime.translator import TextHypothesis, Translation, shown
+from edgeformer_runtime.translation import TextHypothesis, Translation, shown
 
 MIN_RELATIVE_CONFIDENCE = 0.6
 """Confidence of an alternative divided by that of the best translation, at least; see docs/text.md."""

@@ -14,6 +14,7 @@ from edgeformer_runtime.decoding.requests import Cancel, Stop
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION
+from edgeformer_runtime.source import refuse_string
 from edgeformer_runtime.text.block import Block, Item, Span, overlapping, read, without_items
 from edgeformer_runtime.text.glossary import Glossary
 from edgeformer_runtime.text.markup import html_parts
@@ -32,7 +33,7 @@ from edgeformer_runtime.text.segmentation import (
     with_whole_items,
 )
 from edgeformer_runtime.text.surface import in_capitals, lacks_period, lowered, period
-from edgeformer_runtime.translator import AnyTranslator, refuse_string
+from edgeformer_runtime.translator import AnyTranslator
 
 LOOP_REPEATS = 8
 """Times that a translation may repeat the same tokens before it is stopped, unless the model's defaults say so."""

@@ -17,7 +17,7 @@ from edgeformer_runtime.decoding.session import FloatArray
 from edgeformer_runtime.text.block import Span
 from edgeformer_runtime.text.surface import Finish
 from edgeformer_runtime.tokenizer import Tokenizer
-from edgeformer_runtime.translator import TextHypothesis
+from edgeformer_runtime.translation import TextHypothesis
 
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Scripts whose words have no space between them."""

@@ -18,7 +18,7 @@ from edgeformer_runtime.serve.service import LARGE_TEXT, Job, Service, _joined
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text import Plan, TextTranslator
-from edgeformer_runtime.translator import TextHypothesis, Translation
+from edgeformer_runtime.translation import TextHypothesis, Translation
 from edgeformer_runtime.workspace.workspace import Workspace
 from tests.runtime.test_workspace import bundle_between
 

@@ -15,7 +15,7 @@ from edgeformer_runtime.source import Source
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.text.words import WORD
-from edgeformer_runtime.translator import TextHypothesis, Translation
+from edgeformer_runtime.translation import TextHypothesis, Translation
 
 WORDS = {"a": "une", "red": "rouge", "car": "voiture", "dog": "chien", "the": "le", "runs": "court"}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text.plan import Plan
 from edgeformer_runtime.text.results import TextTranslation
-from edgeformer_runtime.translator import TextHypothesis, Translation
+from edgeformer_runtime.translation import TextHypothesis, Translation
 
 
 def translation(source: str, target: str) -> Translation:

@@ -18,7 +18,7 @@ from edgeformer_runtime.text.numbers.groups import differences, numbers
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.results import TextTranslation
 from edgeformer_runtime.text.text_translator import TextTranslator
-from edgeformer_runtime.translator import TextHypothesis, Translation
+from edgeformer_runtime.translation import TextHypothesis, Translation
 from tests.runtime.text.attended import ReversingTranslator, WordTranslator
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text.results import MIN_RELATIVE_CONFIDENCE, TextTranslation, distinct, look, plausible
-from edgeformer_runtime.translator import TextHypothesis, Translation
+from edgeformer_runtime.translation import TextHypothesis, Translation
 
 
 def translation(*hypotheses: tuple[str, float]) -> Translation:

@@ -17,7 +17,8 @@ from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.surface import Finish
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.text.words import AlignedSentence, Word, _source_spans, aligned, joined
-from edgeformer_runtime.translator import TextHypothesis, Translator
+from edgeformer_runtime.translation import TextHypothesis
+from edgeformer_runtime.translator import Translator
 from tests.runtime.text.attended import WordTokenizer
 from tests.runtime.text.copies import join
 

@@ -10,7 +10,7 @@ from edgeformer_runtime.cli.output import one_line
 
 if TYPE_CHECKING:
     from edgeformer_runtime.attention import Attention
-    from edgeformer_runtime.translator import TextHypothesis, Translation
+    from edgeformer_runtime.translation import TextHypothesis, Translation
 
 
 def plain_lines(translation: Translation, n_best: int) -> str:

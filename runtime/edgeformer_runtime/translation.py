@@ -1,0 +1,102 @@
+"""Translations of sentences: what a :class:`~edgeformer_runtime.Translator` returns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgeformer_runtime.errors import InputError, StoppedError
+from edgeformer_runtime.source import Source
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.attention import Attention
+
+
+@dataclass(frozen=True)
+class TextHypothesis:
+    """One possible translation."""
+
+    text: str
+    """Detokenized text."""
+    tokens: tuple[str, ...]
+    """Tokens as the vocabulary writes them, without the end token and what every target begins with."""
+    ids: tuple[int, ...]
+    """Their ids."""
+    score: float | None
+    """Normalized log-probability (see :class:`DecodeOptions`); ``None`` if scores were not requested."""
+    finished: bool
+    """Whether it ended with the end token, rather than at the length limit or in a loop."""
+    token_scores: tuple[float, ...] | None = None
+    """Log-probability of each token, and of the end token if there is one; 0 for the tokens of a target prefix.
+    ``None`` if they were not requested."""
+    attention: Attention | None = None
+    """Attention weights, if they were requested."""
+
+    @property
+    def confidence(self) -> float | None:
+        """Geometric mean of the probabilities of all tokens, those of :attr:`token_scores`; 1 if there is none, and
+        ``None`` if they were not requested."""
+        if self.token_scores is None:
+            return None
+        return math.exp(math.fsum(self.token_scores) / max(1, len(self.token_scores)))
+
+    def __repr__(self) -> str:
+        score = None if self.score is None else round(self.score, 4)
+        return f"TextHypothesis({shown(self.text)}, score={score}{'' if self.finished else ', finished=False'})"
+
+
+BLANK = TextHypothesis(text="", tokens=(), ids=(), score=0.0, finished=True)
+"""Translation of a blank text."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The translation of one text."""
+
+    source: Source
+    """The text and the token ids that the model read."""
+    hypotheses: tuple[TextHypothesis, ...]
+    """``n_best`` translations, best first; empty if there is an error."""
+    error: InputError | StoppedError | None = None
+    """Why the text was not translated, if errors are returned; :attr:`best` and what it is made of raise it."""
+
+    @property
+    def best(self) -> TextHypothesis:
+        """The best hypothesis.
+
+        Raises:
+            InputError: the text could not be translated.
+            StoppedError: its translation was given up.
+        """
+        if self.error is not None:
+            raise self.error
+        return self.hypotheses[0]
+
+    @property
+    def text(self) -> str:
+        """Text of the best hypothesis."""
+        return self.best.text
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Tokens of the best hypothesis."""
+        return self.best.tokens
+
+    @property
+    def score(self) -> float | None:
+        """Score of the best hypothesis."""
+        return self.best.score
+
+    def __repr__(self) -> str:
+        result = f"error={self.error!r}" if self.error is not None else ", ".join(map(repr, self.hypotheses))
+        return f"Translation({shown(self.source.text)} → {result})"
+
+
+_SHOWN = 60
+"""Characters of a text in what Python shows of it."""
+
+
+def shown(text: str) -> str:
+    """A text as Python shows it, without the end of a long one."""
+    return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")
