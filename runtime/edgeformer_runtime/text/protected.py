@@ -22,6 +22,9 @@ _SUFFIXES = (
     "svg|tar|toml|tsx?|txt|wav|xlsx?|xml|ya?ml|zip"
 )
 """Ends of file names."""
+_BALANCED = r"[^{}]{0,1000}+"
+for _ in range(8):  # braces inside braces
+    _BALANCED = rf"(?:[^{{}}]{{1,1000}}+|\{{{_BALANCED}\}}){{0,100}}+"
 _PATTERNS = (
     FORMULA,
     r"(?:https?|ftp)://[^\s<>\"]+|www\.[^\s<>\"]+",
@@ -29,6 +32,8 @@ _PATTERNS = (
     r"\{\{[^{}\n]{0,80}\}\}|\{%[^{}\n]{0,200}%\}",  # {{x}}, {% x %}
     r"[$%#]\{[^{}\n]{1,80}\}|\{[^{}\s]{0,80}\}",  # ${x}, %{x}, #{x}, {name}
     r"\{\s?[\w.-]{1,80},\s?(?:number|date|time|spellout|ordinal|duration)(?:,[^{}\n]{1,80})?\s?\}",  # {n, number}
+    r"\{\s{0,9}[\w.-]{1,80}\s{0,9},\s{0,9}(?:plural|select|selectordinal)\s{0,9},"
+    rf"{_BALANCED}\}}",  # {n, plural, one {…} other {…}}
     r"(?<![\w@./%])@[^\W\d]\w{0,63}(?:[.@/-]\w{1,63}){0,8}",  # @mention, @user@example.com, @scope/package
     r"(?<![\w#&/])#(?=[\d_]{0,99}[^\W\d_])\w{1,100}",  # #hashtag
     r"%\([^()\s]{1,80}\)[-#0 +]?\d*(?:\.\d+)?[a-zA-Z]",  # %(n)d
