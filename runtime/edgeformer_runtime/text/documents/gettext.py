@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.text.documents.document import Document, Piece, decoded
-from edgeformer_runtime.text.documents.messages import checked, message_parts, placeholders, with_access_key
+from edgeformer_runtime.text.documents.messages import checked, message_parts, placeholders
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _FIELD = re.compile(
@@ -80,8 +80,6 @@ class _Catalog:
         changes = [self._language(language)] if self._header else []
         for message, sources in self._missing:
             translations = [checked(source, next(remaining), message.names) for source in sources]
-            pairs = zip(sources, translations, strict=True)
-            translations = [with_access_key(source, text, message.names) for source, text in pairs]
             if all(translations):
                 changes += self._changes(message, translations)
         written, place = [self._mark], 0
