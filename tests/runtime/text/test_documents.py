@@ -319,8 +319,8 @@ def test_markdown_parts_are_the_whole_document(text: str) -> None:
             continue
         place = 0
         for tag in part.tags:
-            written += "".join(part.raw[place : tag.place]) + tag.raw
-            place = tag.place
+            written += "".join(part.raw[place : tag.offset]) + tag.raw
+            place = tag.offset
         written += "".join(part.raw[place:])
     assert written == text
     translated("a.md", text)

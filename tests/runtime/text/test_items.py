@@ -81,7 +81,7 @@ def test_items_with_nothing_but_signs_between_them_are_one(pieces: list[str]) ->
             assert joint.raw == "".join(block.raw[joint.start : joint.end])
         for one, other in pairwise(joined_up):
             between = "".join(block.raw[one.end : other.start])
-            has_tags = any(one.end <= tag.place <= other.start for tag in block.tags)
+            has_tags = any(one.end <= tag.offset <= other.start for tag in block.tags)
             assert has_tags or len(between) > 3 or re.search(r"[\w\s]", between)
 
 

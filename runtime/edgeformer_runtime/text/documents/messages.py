@@ -87,7 +87,7 @@ def checked(message: str, translation: str, flags: Collection[str]) -> str:
     if _texts(wanted) != _texts(found) or has_numbers or not _NUMBERED & set(flags):
         return ""
     waiting = [match[0] for match in wanted]
-    for match in reversed(found):  # from the end, so that places before it stay
+    for match in reversed(found):  # from the end, so that offsets before it stay
         number = len(waiting) - waiting[::-1].index(match[0])
         waiting[number - 1] = ""
         translation = f"{translation[: match.start() + 1]}{number}${translation[match.start() + 1 :]}"
@@ -107,25 +107,25 @@ def _with_directives(block: Block, pattern: re.Pattern[str]) -> Block:
     matches = [match for match in pattern.finditer(block.text) if not overlapping(block.items, *match.span())]
     second = [match.end() - 1 for match in matches if match[0] == "%%"]
     items = [Item(*match.span(), match[0], match[0]) for match in matches if match[0] != "%%"]
-    doubled = {place - 1 for place in second}
-    raw = [written * (1 + (place in doubled)) for place, written in enumerate(block.raw)]
+    doubled = {offset - 1 for offset in second}
+    raw = [written * (1 + (offset in doubled)) for offset, written in enumerate(block.raw)]
     escapes = {**block.escapes, ord("%"): "%%"} if pattern is _DIRECTIVE else block.escapes
     items = sorted([*block.items, *items], key=lambda item: item.start)
     return _without(replace(block, raw=raw, items=tuple(items), escapes=escapes), second)
 
 
-def _without(block: Block, places: Sequence[int]) -> Block:
+def _without(block: Block, offsets: Sequence[int]) -> Block:
     """A block without some characters, in order, that are not part of an item."""
 
-    def moved(place: int) -> int:
-        return place - bisect_left(places, place)
+    def moved(offset: int) -> int:
+        return offset - bisect_left(offsets, offset)
 
-    kept = sorted(set(range(len(block.text))) - set(places))
+    kept = sorted(set(range(len(block.text))) - set(offsets))
     return replace(
         block,
-        text="".join(block.text[place] for place in kept),
-        raw=[block.raw[place] for place in kept],
-        origins=[block.origin(place) for place in (*kept, len(block.text))],
-        tags=tuple(replace(tag, place=moved(tag.place)) for tag in block.tags),
+        text="".join(block.text[offset] for offset in kept),
+        raw=[block.raw[offset] for offset in kept],
+        origins=[block.origin(offset) for offset in (*kept, len(block.text))],
+        tags=tuple(replace(tag, offset=moved(tag.offset)) for tag in block.tags),
         items=tuple(replace(item, start=moved(item.start), end=moved(item.end)) for item in block.items),
     )
