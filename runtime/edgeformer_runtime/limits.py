@@ -119,7 +119,7 @@ MAX_DOCUMENT_BYTES = 128 * MIB
 """Size of a document, and of all that is packed in it."""
 MAX_DOCUMENT_ELEMENTS = 1_000_000
 """Elements, attributes and comments of all XML of a document, which take a few bytes in a file, but hundreds in
-memory."""
+memory; tags, links and lines of a text file."""
 MAX_DOCUMENT_DEPTH = 10
 """Paragraphs inside each other, as those of text boxes are."""
 MAX_DOCUMENT_FILES = 10_000

@@ -18,8 +18,8 @@ Parts = tuple["str | Block", ...]
 class Tag:
     """A tag, comment or the like, which stands before a character of a block."""
 
-    place: int
-    """The character."""
+    offset: int
+    """Offset of that character."""
     raw: str
     """The tag as it is written."""
     partner: int | None = None
@@ -76,9 +76,9 @@ class Block:
         """Write text."""
         return text.translate(self.escapes)
 
-    def origin(self, place: int) -> int:
-        """The place of a character in the document."""
-        return self.origins[place] if self.origins else place
+    def origin(self, offset: int) -> int:
+        """Where a character is in the document."""
+        return self.origins[offset] if self.origins else offset
 
     @property
     def attributes(self) -> dict[str, Parts]:
@@ -104,9 +104,9 @@ def overlapping(items: Sequence[Item], start: int, end: int) -> Sequence[Item]:
     return items[first : bisect_left(items, end, first, key=lambda item: item.start)]
 
 
-def inside(place: int, items: Sequence[Item]) -> Item | None:
-    """Return the item that a place would divide."""
-    return next((item for item in overlapping(items, place - 1, place + 1) if item.start < place < item.end), None)
+def inside(offset: int, items: Sequence[Item]) -> Item | None:
+    """Return the item that an offset is inside of."""
+    return next((item for item in overlapping(items, offset - 1, offset + 1) if item.start < offset < item.end), None)
 
 
 @dataclass(frozen=True)
@@ -161,19 +161,19 @@ def read(
     kept = list(range(start, end))
     if without or block.is_markup:
         kept = _without_double_spaces(block.text, [p for p in kept if not overlapping(without, p, p + 1)])
-        text = "".join(text[place - start] for place in kept)
+        text = "".join(text[offset - start] for offset in kept)
     if block.is_markup:
         text = "".join(" " if character.isspace() else character for character in text)
     mark = mark if text else ""
     return Reading(text + mark, (*kept, *[end] * len(mark), end), is_upper, frozenset(without), mark)
 
 
-def _without_double_spaces(text: str, places: Sequence[int]) -> list[int]:
+def _without_double_spaces(text: str, offsets: Sequence[int]) -> list[int]:
     """Characters of a text without white space after white space, at the beginning and at the end."""
     kept: list[int] = []
-    for place in places:
-        if not text[place].isspace() or (kept and not text[kept[-1]].isspace()):
-            kept.append(place)
+    for offset in offsets:
+        if not text[offset].isspace() or (kept and not text[kept[-1]].isspace()):
+            kept.append(offset)
     while kept and text[kept[-1]].isspace():
         kept.pop()
     return kept

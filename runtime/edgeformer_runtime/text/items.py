@@ -33,7 +33,7 @@ def restored(
         sentence: the translation.
         items: items of the sentence, in order.
         text: text of the block.
-        start: place in the block where the sentence begins.
+        start: offset in the block where the sentence begins.
         without: those of the items that the model did not read, so that the translation has none of them.
     """
     sentence = sentence.with_tokens((item.start, item.end) for item in items)
@@ -63,25 +63,25 @@ def best_run(gains: Shares) -> tuple[int, int] | None:
     best, best_sum, first, total = None, 0.0, 0, 0.0
     (positive,) = np.nonzero(gains > 0)  # a run begins and ends with such
     start, end = (int(positive[0]), int(positive[-1]) + 1) if len(positive) else (0, 0)
-    for place, gain in enumerate(gains[start:end], start):
+    for index, gain in enumerate(gains[start:end], start):
         if total <= 0:
-            first, total = place, 0.0
+            first, total = index, 0.0
         total += float(gain)
         if total > best_sum:
-            best, best_sum = (first, place + 1), total
+            best, best_sum = (first, index + 1), total
     return best
 
 
-def best_gap(sentence: AlignedSentence, place: int, gaps: NDArray[np.intp]) -> int:
-    """The gap between words that best separates what was translated from before a place of the source from what was
+def best_gap(sentence: AlignedSentence, offset: int, gaps: NDArray[np.intp]) -> int:
+    """The gap between words that best separates what was translated from before an offset of the source from what was
     translated from after it.
 
     Args:
         sentence: the translation.
-        place: the place.
+        offset: the offset.
         gaps: gaps to choose from, in order: the number of words before each.
     """
-    scores = np.concatenate([[0.0], np.cumsum(sentence.shares(-1, place) - sentence.shares(place, 2**62))])
+    scores = np.concatenate([[0.0], np.cumsum(sentence.shares(-1, offset) - sentence.shares(offset, 2**62))])
     return int(gaps[scores.round(6)[gaps].argmax()])
 
 
@@ -105,10 +105,10 @@ def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = 
 
 def _attention(sentence: AlignedSentence, item: Item, span: Span) -> float:
     """The attention on an item of the word that has a span of the translation."""
-    place = 0
+    offset = 0
     for word, share in zip(sentence.words, sentence.shares(item.start, item.end), strict=True):
-        place += len(word.space) + len(word.text)
-        if place > span[0]:
+        offset += len(word.space) + len(word.text)
+        if offset > span[0]:
             return round(float(share), 6)
     return 0.0
 
@@ -120,17 +120,17 @@ def _word(sentence: AlignedSentence, item: Item, text: str, space: str) -> Word:
 
 def put_over(sentence: AlignedSentence, item: Item, text: str, first: int, last: int) -> AlignedSentence:
     """Replace characters of a translation with an item, and keep the rest of the words they are in."""
-    place, inner = 0, []
+    offset, inner = 0, []
     head = tail = None
     for index, word in enumerate(sentence.words):
-        start = place + len(word.space)
-        place = start + len(word.text)
-        if place <= first or start >= last:
+        start = offset + len(word.space)
+        offset = start + len(word.text)
+        if offset <= first or start >= last:
             continue
         inner.append(index)
         if start < first:
             head = replace(word, text=word.text[: first - start])
-        if place > last:
+        if offset > last:
             tail = replace(word, text=word.text[last - start :], space="")
     word = _word(sentence, item, text, "" if head else sentence.words[inner[0]].space)
     new = [*([head] if head else []), word, *([tail] if tail else [])]

@@ -62,8 +62,8 @@ class _Node:
     """The word after its last."""
 
 
-def _place_of(tag: Tag) -> int:
-    return tag.place
+def _offset_of(tag: Tag) -> int:
+    return tag.offset
 
 
 _Part = str | Word | tuple[_Node, bool]
@@ -87,18 +87,18 @@ def inner_tags(block: Block, start: int, end: int) -> set[int]:
     while block.text[after : after + 1].isspace():
         after += 1
     chosen, whole = set[int](), set[int]()
-    first_tag = bisect_left(block.tags, before, key=_place_of)
-    for index in range(first_tag, bisect_right(block.tags, after, key=_place_of)):
+    first_tag = bisect_left(block.tags, before, key=_offset_of)
+    for index in range(first_tag, bisect_right(block.tags, after, key=_offset_of)):
         tag = block.tags[index]
-        first, last = tag.place, tag.place
+        first, last = tag.offset, tag.offset
         if tag.partner is not None:
-            other = block.tags[tag.partner].place
+            other = block.tags[tag.partner].offset
             first, last = min(first, other), max(last, other)
         inner = max(first, start), min(last, end)
         is_part = before <= first and last <= after and inner[0] < inner[1] and inner != (start, end)
         if is_part or tag.parent in whole:
             whole.add(index)
-        elif start < tag.place < end:
+        elif start < tag.offset < end:
             chosen.add(index)
     return chosen | whole
 
@@ -118,12 +118,13 @@ def with_tags(
         What is written, the translation with its words in that order, and the characters of each word.
     """
     tags = sorted(chosen)
-    while True:
+    while True:  # each round has fewer tags than the one before
         root = _tree(block, tags, *span)
         root.last = len(sentence.words)
         sentence, wordless = _place(sentence, block.text, root)
         if not wordless:
             break
+        # Elements without words keep the text of the source, with the tags in it, as placeholders do.
         kept = [_source(block, node, *span) for node in wordless]
         sentence = restored(sentence, kept, block.text, span[0], without=kept)
         inner = {tag for node in wordless for tag in range(node.order + 1, block.tags[node.order].partner or 0)}
@@ -162,10 +163,10 @@ def _is_read(parts: Sequence[_Part], texts: Sequence[str], index: int, outward: 
     """Return whether a mark such as ``**`` is read as the edge of emphasis: letters inside it, or none outside."""
     mark, beside = texts[index][0], []
     for step in (outward, -outward):
-        place = index + step
-        while 0 <= place < len(texts) and (not texts[place] or _is_edge(parts[place], is_end=outward > 0)):
-            place += step
-        beside.append(texts[place][(step - 1) // 2] if 0 <= place < len(texts) else "")
+        other = index + step
+        while 0 <= other < len(texts) and (not texts[other] or _is_edge(parts[other], is_end=outward > 0)):
+            other += step
+        beside.append(texts[other][(step - 1) // 2] if 0 <= other < len(texts) else "")
     outer, inner = beside
     is_inside_word = outer.isalnum() and (mark == "_" or not inner.isalnum())
     return bool(inner.strip()) and mark not in beside and not is_inside_word
@@ -177,11 +178,11 @@ def _is_edge(part: _Part, *, is_end: bool) -> bool:
 
 def _source(block: Block, node: _Node, start: int, end: int) -> Item:
     """The text that an element has in a sentence of the source, with the tags in it."""
-    written, place = "", max(start, node.start)
+    written, offset = "", max(start, node.start)
     for tag in block.tags[node.order + 1 : block.tags[node.order].partner]:
-        written += "".join(block.raw[place : min(tag.place, end)]) + tag.raw
-        place = max(place, tag.place)
-    written += "".join(block.raw[place : min(node.end, end)])
+        written += "".join(block.raw[offset : min(tag.offset, end)]) + tag.raw
+        offset = max(offset, tag.offset)
+    written += "".join(block.raw[offset : min(node.end, end)])
     return Item(node.start, node.end, block.text[node.start : node.end].strip(), written.strip())
 
 
@@ -194,9 +195,9 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
         if tag.partner is not None and tag.partner in nodes:
             nodes[tag.partner].closing = tag
             continue
-        node = nodes[index] = _Node(index, tag.place, tag.place, tag)
+        node = nodes[index] = _Node(index, tag.offset, tag.offset, tag)
         if tag.partner in members:
-            node.end = block.tags[tag.partner].place
+            node.end = block.tags[tag.partner].offset
         node.has_text = bool(block.text[node.start : node.end].strip())
         close = index if tag.partner is None or tag.partner not in members else tag.partner
         if close == index and not tag.is_alone:
@@ -204,8 +205,8 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
             node.is_begun = not node.is_ended
         elif not node.has_text:
             # White space before the first word of the sentence or after its last is written around it.
-            is_first = node.start <= end and (not index or block.tags[index - 1].place < node.start)
-            is_last = node.end >= start and (close + 1 == len(block.tags) or block.tags[close + 1].place > node.end)
+            is_first = node.start <= end and (not index or block.tags[index - 1].offset < node.start)
+            is_last = node.end >= start and (close + 1 == len(block.tags) or block.tags[close + 1].offset > node.end)
             node.after_space = is_first and (not node.start or block.text[node.start - 1].isspace())
             node.before_space = is_last and block.text[node.end : node.end + 1].isspace()
         parent = nodes.get(tag.parent) if tag.parent is not None else None
@@ -230,6 +231,7 @@ def _place(sentence: AlignedSentence, source: str, root: _Node) -> tuple[Aligned
 
 
 def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tuple[AlignedSentence, list[_Node]]:
+    # Placeholders belong to the child that they are in in the source, wherever the model put them.
     first, last = parent.first, parent.last
     children = [child for child in parent.children if child.has_text]
     owners, starts = np.full(last - first, _FREE), [child.start for child in children]  # of each word, the child
@@ -238,6 +240,9 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
         child = bisect_right(starts, start) - 1
         owners[index - first] = child if child >= 0 and end <= children[child].end else _FIXED
     is_stray = np.zeros(last - first, dtype=bool)  # placeholders that are not among the words of their child
+    # Children take words in two rounds, the longest first: the run of words with the largest sum of gains, which may go
+    # through words without an owner and placeholders of its own, but not through words of others; then, for those that
+    # got none, words that attend to one of theirs most.
     waiting = sorted(range(len(children)), key=lambda child: children[child].start - children[child].end)
     for measured in (_gains, _preferences):
         left = []
@@ -252,6 +257,7 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
             is_stray |= is_own
             is_stray[slice(*run)] = False
         waiting = left
+    # The model may have left the words of a child out. It gets the word nearest to the gap where they would be.
     wordless = []
     for child in sorted(waiting):
         word = None
@@ -266,6 +272,7 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
             wordless.append(children[child])
     for elided in np.flatnonzero(sentence.is_elided[first:last][1:] & (owners[1:] == _FREE)):
         owners[elided + 1] = owners[elided]  # an article that has lost its vowel goes with its word
+    # Placeholders that the model put elsewhere move to the words of their child, which then has a single run.
     if is_stray.any():
         sentence, owners = _gathered(sentence, first, owners, is_stray)
     is_gap = np.ones(last - first + 1, dtype=bool)
@@ -274,6 +281,7 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
         if len(own):
             node.first, node.last = first + int(own[0]), first + int(own[-1]) + 1
             is_gap[own[1:]] = False
+    # Children without text go into the gaps that are left, neither inside the run of another nor behind `l'`.
     is_gap[1:-1] &= ~sentence.is_elided[first:last][1:]
     gaps = first + np.flatnonzero(is_gap)
     own_items = sentence.placeholders[slice(*np.searchsorted(sentence.placeholders, (first, last)))].tolist()
@@ -326,8 +334,8 @@ def _nearest(gap: int, is_word: NDArray[np.bool_], owners: NDArray[np.intp]) -> 
         counts = np.bincount(owners[is_owned], minlength=1)
         is_edge = np.diff(owners, prepend=_FIXED - 1, append=_FIXED - 1) != 0
         candidates = is_owned & (is_edge[:-1] | is_edge[1:]) & (counts[owners * is_owned] > 1)
-    (places,) = np.nonzero(candidates)
-    return int(places[np.abs(places + 0.5 - gap).argmin()]) if len(places) else None
+    (indices,) = np.nonzero(candidates)
+    return int(indices[np.abs(indices + 0.5 - gap).argmin()]) if len(indices) else None
 
 
 def _gathered(
@@ -335,9 +343,9 @@ def _gathered(
 ) -> tuple[AlignedSentence, NDArray[np.intp]]:
     """Move placeholders to the nearer end of the other words of their owner."""
     keys = np.arange(len(owners), dtype=np.float64)
-    for place in np.flatnonzero(is_stray):
-        own = np.flatnonzero((owners == owners[place]) & ~is_stray)
-        keys[place] = own[0] - 0.25 if place < own[0] else own[-1] + 0.25
+    for stray in np.flatnonzero(is_stray):
+        own = np.flatnonzero((owners == owners[stray]) & ~is_stray)
+        keys[stray] = own[0] - 0.25 if stray < own[0] else own[-1] + 0.25
     order = np.argsort(keys, kind="stable")
     return sentence.reordered(first, order.tolist()), owners[order]
 
@@ -361,15 +369,15 @@ def _gains(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
 
 def _written(words: Sequence[Word], root: _Node) -> Iterator[_Part]:
     """The words and tags in order, and the white space between them."""
-    place, is_spaced, is_apart = 0, False, False
+    index, is_spaced, is_apart = 0, False, False
     """The next word; whether the white space before it is written; whether there must be some."""
 
     def space(*, is_wanted: bool = False) -> str:
         if is_spaced:
             return ""
-        own = words[place].space if place < len(words) else ""
-        is_edge = is_apart if not place else place == len(words) or LETTER.fullmatch(words[place - 1].text[-1:])
-        return own or (" " if is_edge and (is_wanted or not place) else "")
+        own = words[index].space if index < len(words) else ""
+        is_edge = is_apart if not index else index == len(words) or LETTER.fullmatch(words[index - 1].text[-1:])
+        return own or (" " if is_edge and (is_wanted or not index) else "")
 
     waiting: list[_Node | tuple[_Node, bool] | int] = [root]
     while waiting:
@@ -377,7 +385,7 @@ def _written(words: Sequence[Word], root: _Node) -> Iterator[_Part]:
         if isinstance(part, int):
             yield space()
             yield words[part]
-            place, is_spaced, is_apart = part + 1, False, False
+            index, is_spaced, is_apart = part + 1, False, False
         elif isinstance(part, tuple):
             yield part
         else:

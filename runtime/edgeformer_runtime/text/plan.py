@@ -129,6 +129,8 @@ class Plan:
         self, translations: Sequence[Translation], decoding: DecodeOptions | None, stop: Stop
     ) -> list[_Outcome]:
         """Translations, without placeholders where the model did not copy them."""
+        # A model may change or lose a placeholder. Such a sentence is translated again, all of them in one batch,
+        # from a reading without its placeholders, which are put among its words below.
         readings = [planned.reading for planned in self._planned]
         chosen = list(translations)
         again = {
@@ -166,6 +168,7 @@ class Plan:
         A number that the model changed is put in place of what it became. Where that is not certain, the sentence is
         translated again without its wrong numbers, which are put into it as placeholders are.
         """
+        # 1. Put them over those that the translation has instead, where it is certain which stands for which.
         chosen = [self._checked(outcome) for outcome in outcomes]
         wrong = [index for index, outcome in enumerate(chosen) if outcome.wrong.count]
         for index, outcome in zip(wrong, self._aligned([chosen[index] for index in wrong]), strict=True):
@@ -174,6 +177,8 @@ class Plan:
             sentence, code = outcome.sentence, self._translator.languages[1]
             if sentence is not None and (sentence := corrected(sentence, items, surplus, taken, code)):
                 chosen[index] = self._fewer_wrong(outcome, replace(outcome, sentence=sentence))
+        # 2. What is still wrong: the model reads the sentence without these numbers, and they are placed among the
+        # words of the new translation. The old one stays unless this has fewer wrong numbers.
         again = [index for index in wrong if chosen[index].wrong.count]
         numbers = [tuple(self._number_items(chosen[index], with_sign=True)) for index in again]
         readings = [_without_more(chosen[index], items) for index, items in zip(again, numbers, strict=True)]
@@ -271,24 +276,29 @@ class _Writer:
         attributes = {
             raw: _Writer(self._results, self._options).text(parts).text for raw, parts in planned.attributes.items()
         }
-        block, place, tag = _rewritten(planned.block, attributes), 0, 0
+        block = _rewritten(planned.block, attributes)
+        offset = tag = 0  # the first character and the first tag that are not written yet
         for sentence in planned.sentences:
             span = sentence.span if isinstance(sentence, PlannedSentence) else sentence
             chosen = sentence.tags if isinstance(sentence, PlannedSentence) else frozenset[int]()
-            first = next((t for t in range(tag, len(block.tags)) if block.tags[t].place > span[0] or t in chosen), None)
-            tag = self._copy(block, place, span[0], tag, first)
-            start, place, note = self._length, span[1], tuple[Any, ...]()
+            # 1. Copy what is before the sentence, with the tags up to its first one.
+            left = range(tag, len(block.tags))
+            first = next((t for t in left if block.tags[t].offset > span[0] or t in chosen), None)
+            tag = self._copy(block, offset, span[0], tag, first)
+            start, offset, note = self._length, span[1], tuple[Any, ...]()
             outcome = next(self._results) if isinstance(sentence, PlannedSentence) else None
             if outcome is not None:
                 note = outcome.translation, outcome.best.confidence
+            # 2. Write the translation with the tags that go with its words.
             if outcome is not None and outcome.best.text.strip():
                 note = *note, self._translated(outcome, block, attributes), outcome.wrong.groups
                 tag = max(chosen, default=tag - 1) + 1
-            else:  # what has no words, and sentences that the model leaves out: their elements would be empty
-                first = next((t for t in range(tag, len(block.tags)) if block.tags[t].place >= place), None)
+            else:  # copy what has no words, and sentences that the model leaves out: their elements would be empty
+                first = next((t for t in range(tag, len(block.tags)) if block.tags[t].offset >= offset), None)
                 tag = self._copy(block, *span, tag, first)
             self._note(block, span, start, *note)
-        self._copy(block, place, len(block.text), tag, None)
+        # 3. Copy what is behind the last sentence.
+        self._copy(block, offset, len(block.text), tag, None)
 
     def _translated(self, outcome: _Outcome, block: Block, attributes: Mapping[str, str]) -> tuple[TranslatedWord, ...]:
         """Write a sentence with its tags, and return its words if they were requested."""
@@ -311,11 +321,11 @@ class _Writer:
     def _copy(self, block: Block, start: int, end: int, first: int, last: int | None) -> int:
         """Copy characters, and the tags from ``first`` up to ``last`` before and between them; return ``last``."""
         last = len(block.tags) if last is None else last
-        place = start
+        offset = start
         for tag in block.tags[first:last]:
-            self._write("".join(block.raw[place : tag.place]) + tag.raw)
-            place = max(place, tag.place)
-        self._write("".join(block.raw[place:end]))
+            self._write("".join(block.raw[offset : tag.offset]) + tag.raw)
+            offset = max(offset, tag.offset)
+        self._write("".join(block.raw[offset:end]))
         return last
 
 
@@ -346,7 +356,7 @@ def _rewritten(block: Block, attributes: Mapping[str, str]) -> Block:
 def _details(
     sentence: AlignedSentence, block: Block, start: int, targets: Sequence[Span]
 ) -> tuple[TranslatedWord, ...]:
-    """Words of a sentence that begins at a place of a block, and where they are written."""
+    """Words of a sentence that begins at a character of a block, and where they are written."""
     details, origin = [], block.origin(start)
     for word, source, target in zip(sentence.words, sentence.sources, targets, strict=True):
         if source is not None:

@@ -22,6 +22,9 @@ _SUFFIXES = (
     "svg|tar|toml|tsx?|txt|wav|xlsx?|xml|ya?ml|zip"
 )
 """Ends of file names."""
+_BALANCED = r"[^{}]{0,1000}+"
+for _ in range(8):  # braces inside braces
+    _BALANCED = rf"(?:[^{{}}]{{1,1000}}+|\{{{_BALANCED}\}}){{0,100}}+"
 _PATTERNS = (
     FORMULA,
     r"(?:https?|ftp)://[^\s<>\"]+|www\.[^\s<>\"]+",
@@ -29,6 +32,8 @@ _PATTERNS = (
     r"\{\{[^{}\n]{0,80}\}\}|\{%[^{}\n]{0,200}%\}",  # {{x}}, {% x %}
     r"[$%#]\{[^{}\n]{1,80}\}|\{[^{}\s]{0,80}\}",  # ${x}, %{x}, #{x}, {name}
     r"\{\s?[\w.-]{1,80},\s?(?:number|date|time|spellout|ordinal|duration)(?:,[^{}\n]{1,80})?\s?\}",  # {n, number}
+    r"\{\s{0,9}[\w.-]{1,80}\s{0,9},\s{0,9}(?:plural|select|selectordinal)\s{0,9},"
+    rf"{_BALANCED}\}}",  # {n, plural, one {…} other {…}}
     r"(?<![\w@./%])@[^\W\d]\w{0,63}(?:[.@/-]\w{1,63}){0,8}",  # @mention, @user@example.com, @scope/package
     r"(?<![\w#&/])#(?=[\d_]{0,99}[^\W\d_])\w{1,100}",  # #hashtag
     r"%\([^()\s]{1,80}\)[-#0 +]?\d*(?:\.\d+)?[a-zA-Z]",  # %(n)d
@@ -54,7 +59,7 @@ _SENTENCE_END = ".,;:!?)]}'\"»”’…。"
 def protected_items(block: Block) -> list[Item]:
     """Find what is not translated inside the sentences of a block, outside the items that it has already. It is neither
     begun in one element nor ended in another."""
-    edges = {tag.place for tag in block.tags if tag.partner is not None}
+    edges = {tag.offset for tag in block.tags if tag.partner is not None}
     edges.update(edge for item in block.items for edge in (item.start, item.end))
     return [
         Item(start, end, block.text[start:end], "".join(block.raw[start:end]))
@@ -68,9 +73,9 @@ def joined_items(block: Block, items: Sequence[Item]) -> list[Item]:
     """Ordered items, those with nothing but signs between them as one, such as ``{a}/{b}`` and ``<kbd>Ctrl</kbd>+<kbd>C
     </kbd>``."""
     groups: list[list[Item]] = []
-    places = [tag.place for tag in block.tags]
+    offsets = [tag.offset for tag in block.tags]
     for item in items:
-        if groups and _is_joined(block.text, places, groups[-1][-1], item):
+        if groups and _is_joined(block.text, offsets, groups[-1][-1], item):
             groups[-1].append(item)
         else:
             groups.append([item])
@@ -111,11 +116,11 @@ def _unlinked(url: str) -> int:
 
 def has_words(text: str, start: int, end: int, items: Sequence[Item]) -> bool:
     """Return whether part of a text has a letter outside protected items."""
-    place = start
+    offset = start
     for item in overlapping(items, start, end):
         if item.is_term:
             continue
-        if any(map(str.isalpha, text[place : max(place, item.start)])):
+        if any(map(str.isalpha, text[offset : max(offset, item.start)])):
             return True
-        place = max(place, item.end)
-    return any(map(str.isalpha, text[place:end]))
+        offset = max(offset, item.end)
+    return any(map(str.isalpha, text[offset:end]))

@@ -83,6 +83,7 @@ def sentence_spans(text: str, language: str = "", limit: SentenceLimit | None = 
     segment = segmenter()
     code = re.split("[-_]", language)[0] or "en"
     for line in _LINE.finditer(text):
+        # What a list item or a quotation begins with is no part of its first sentence.
         start, end = line.span()
         if marker := _MARKER.match(text, start, end):
             start = marker.end()
@@ -127,16 +128,18 @@ def fitting_spans(text: str, spans: Sequence[Span], items: Sequence[Item], limit
     """
     waiting, fitting = list(spans), list[Span]()
     while waiting:
+        # All sentences that are not known to fit are counted at once, since the tokenizer is fastest that way.
         short = [span for span in waiting if span[1] - span[0] <= MAX_COUNTED_CHARACTERS]
         counts = dict(zip(short, count([text[start:end] for start, end in short]), strict=True))
-        after: list[Span] = []
+        # Those that do not fit are halved, and their halves are counted in the next round.
+        halves: list[Span] = []
         for start, end in waiting:
-            place = None if counts.get((start, end), limit + 1) <= limit else _split_place(text, start, end, items)
-            if place is None:
+            offset = None if counts.get((start, end), limit + 1) <= limit else _split_offset(text, start, end, items)
+            if offset is None:
                 fitting.append((start, end))
             else:
-                after += [*trimmed(text, start, place), *trimmed(text, place, end)]
-        waiting = after
+                halves += [*trimmed(text, start, offset), *trimmed(text, offset, end)]
+        waiting = halves
     return sorted(fitting)
 
 
@@ -160,31 +163,33 @@ def with_whole_items(span: Span, items: Sequence[Item]) -> Span:
     return (min(span[0], inner[0].start), max(span[1], inner[-1].end)) if inner else span
 
 
-def _split_place(text: str, start: int, end: int, items: Sequence[Item]) -> int | None:
-    """The best place to split a sentence; ``None`` if it is a single character or item."""
+def _split_offset(text: str, start: int, end: int, items: Sequence[Item]) -> int | None:
+    """Where it is best to split a sentence; ``None`` if it is a single character or item."""
+    # The best kind of split that the middle half of the sentence has, as near to its middle as possible.
     middle, quarter = (start + end) // 2, (end - start) // 4
     for pattern in _NARROWS:
-        places = [
+        offsets = [
             match.end()
             for match in pattern.finditer(text, start + quarter, end - quarter)
             if start < match.end() < end and inside(match.end(), items) is None
         ]
-        if places:
-            return min(places, key=lambda place: abs(place - middle))
+        if offsets:
+            return min(offsets, key=lambda offset: abs(offset - middle))
+    # There is no space: before or behind the item in the middle, or else between two characters.
     item = inside(middle, items)
     if item is not None:
-        return next((place for place in (item.start, item.end) if start < place < end), None)
+        return next((edge for edge in (item.start, item.end) if start < edge < end), None)
     return next(_character_starts(text, start, end, middle), None)
 
 
 def _character_starts(text: str, start: int, end: int, middle: int) -> Iterator[int]:
-    """Places near the middle where a character begins, as a reader sees it; failing that, any place."""
-    places = range(middle if middle > start else start + 1, end)
-    for place in places:
-        is_part = unicodedata.combining(text[place]) or text[place] == "\ufe0f"
-        if not is_part and "\u200d" not in text[place - 1 : place + 1]:
-            yield place
-    yield from places
+    """Offsets from the middle on where a character begins, as a reader sees it; failing that, any offset."""
+    offsets = range(middle if middle > start else start + 1, end)
+    for offset in offsets:
+        is_part = unicodedata.combining(text[offset]) or text[offset] == "\ufe0f"
+        if not is_part and "\u200d" not in text[offset - 1 : offset + 1]:
+            yield offset
+    yield from offsets
 
 
 @cache

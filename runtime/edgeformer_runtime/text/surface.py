@@ -83,8 +83,8 @@ class Finish:
 
     def initial(self, text: str) -> str:
         """Change the first letter of a text."""
-        place = len(text) - len(text.lstrip())
-        return text[:place] + self.first + text[place + 1 :] if self.first else text
+        offset = len(text) - len(text.lstrip())
+        return text[:offset] + self.first + text[offset + 1 :] if self.first else text
 
 
 def mixed_words(text: str) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from edgeformer_runtime.source import refuse_string
 from edgeformer_runtime.text.block import Block, Item, Span, overlapping, read, without_items
 from edgeformer_runtime.text.glossary import Glossary
 from edgeformer_runtime.text.markup import html_parts
-from edgeformer_runtime.text.message_format import with_arguments
 from edgeformer_runtime.text.options import Format, TextOptions
 from edgeformer_runtime.text.placement import inner_tags
 from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedParts, PlannedSentence
@@ -212,8 +211,6 @@ class TextTranslator:
         return tuple(part if isinstance(part, str) else self._planned(part, limit) for part in parts)
 
     def _planned(self, block: Block, limit: SentenceLimit) -> PlannedBlock:
-        if self.options.protect:
-            block = with_arguments(block)
         items = list(block.items)
         if self.options.protect:
             items += protected_items(block)

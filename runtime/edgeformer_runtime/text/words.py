@@ -104,7 +104,7 @@ class AlignedSentence:
     def reordered(self, first: int, order: Sequence[int]) -> AlignedSentence:
         """The sentence with words from ``first`` on in another order; white space before the first one stays there."""
         words = self.words.copy()
-        words[first : first + len(order)] = [self.words[first + place] for place in order]
+        words[first : first + len(order)] = [self.words[first + index] for index in order]
         if words[0] is not self.words[0]:
             space = self.words[0].space
             words = [replace(word, space=" ") if word is self.words[0] else word for word in words]
@@ -157,13 +157,16 @@ def aligned(
 
     Args:
         source: the text that the model read.
-        offsets: place of each of its characters in the block, and that of its end.
+        offsets: that of each of its characters in the block, and that of its end.
         hypothesis: the translation.
-        attention: its attention weights; without them, each word belongs to the source word at the same place.
+        attention: its attention weights; without them, each word belongs to the source word beside it, as if
+            both texts were equally long.
         tokenizers: those of source and target.
         finish: how the translation is changed.
         mark: the end of the text that its sentence does not have.
     """
+    # Weights (T, S): how much each target token attends to each source token, prefixes and the end left out. Without
+    # attention, words take the place of source tokens, and each target token attends to the one beside it.
     text = hypothesis.text
     ends = _target_ends(tokenizers[1], hypothesis)
     spans = _source_spans(tokenizers[0], source) if attention is not None else None
@@ -174,8 +177,9 @@ def aligned(
         first = tokenizers[0].prefix_length
         weights = attention.weights[: len(ends), first : first + len(spans)]
         weights = weights / np.maximum(weights.sum(1, keepdims=True), 1e-9)
+    # A word has the mean attention, and the geometric mean of the probabilities, of the tokens that have part of it.
     words: list[Word] = []
-    place, starts = 0, [0, *ends][: len(ends)]
+    offset, starts = 0, [0, *ends][: len(ends)]
     for match in WORD.finditer(text, 0, finish.keep):
         rows = slice(bisect_right(ends, match.start()), bisect_left(starts, match.end()))
         has_tokens = rows.start < rows.stop
@@ -184,19 +188,21 @@ def aligned(
         if has_tokens and hypothesis.token_scores is not None:
             probability = float(np.exp(np.mean(hypothesis.token_scores[rows])))
         shown = finish.initial(match[0]) if not words else match[0]
-        words.append(Word(finish.capitals(shown), text[place : match.start()], shares, probability))
-        place = match.end()
+        words.append(Word(finish.capitals(shown), text[offset : match.start()], shares, probability))
+        offset = match.end()
+    # Punctuation that the sentence gets attends to nothing; that at the end of both, to that of the source.
     if finish.added and words:
         mark = finish.added.lstrip()
         words.append(Word(mark, finish.added[: -len(mark)], np.zeros(len(spans), np.float32)))
     own = source.removesuffix(mark)
     if words and not words[-1].text.isalnum() and not own[-1:].isalnum():  # final punctuation attends to anything
         words[-1] = replace(words[-1], shares=np.eye(len(spans), dtype=np.float32)[-1])
+    # Spans of the source in characters of its block. Tokens of the period that was added for the model are empty.
     tokens = [
         (offsets[start], offsets[end - 1] + 1 if start < min(end, len(own)) else offsets[start]) for start, end in spans
     ]
     source_words = [(offsets[match.start()], offsets[match.end() - 1] + 1) for match in WORD.finditer(own)]
-    end = "" if finish.added and words else text[place : finish.keep]
+    end = "" if finish.added and words else text[offset : finish.keep]
     return AlignedSentence(words, end, tokens, source_words)
 
 
@@ -226,22 +232,23 @@ def _target_ends(tokenizer: Tokenizer, hypothesis: TextHypothesis) -> list[int]:
 
 def _source_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
     """The characters of each source token; tokens that are not found in the text have none."""
-    spans, place = [], 0
+    spans, offset = [], 0
     for piece in tokenizer.pieces(text):
         wanted = piece.strip().removesuffix("@@").removesuffix("</w>")
-        start = text.find(wanted, place, place + len(wanted) + 16) if wanted else -1
+        start = text.find(wanted, offset, offset + len(wanted) + 16) if wanted else -1
         if start >= 0:
-            place = start + len(wanted)
-        spans.append((max(start, 0) if start >= 0 else place, place))
+            offset = start + len(wanted)
+        spans.append((max(start, 0) if start >= 0 else offset, offset))
     return spans
 
 
 def _proportional(source: str, ends: Sequence[int], length: int) -> tuple[list[Span], FloatArray]:
-    """Words of the source instead of its tokens, and a weight of 1 where a target token has the same place."""
+    """Words of the source instead of its tokens, and a weight of 1 where a target token is beside one, if both texts
+    are drawn equally long."""
     spans = [match.span() for match in WORD.finditer(source)] or [(0, len(source))]
     weights = np.zeros((len(ends), len(spans)), np.float32)
     centers = np.array([(start + end) / 2 for start, end in spans])
     for row, (start, end) in enumerate(pairwise([0, *ends])):
-        place = (start + end) / 2 / max(1, length) * len(source)
-        weights[row, int(np.abs(centers - place).argmin())] = 1
+        center = (start + end) / 2 / max(1, length) * len(source)
+        weights[row, int(np.abs(centers - center).argmin())] = 1
     return spans, weights

@@ -31,7 +31,7 @@ PAIR = {"source": "en", "target": "fr"}
 @pytest.fixture(scope="module")
 def client(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     bundle = bundle_between(small_bundle, tmp_path_factory.mktemp("bundles"), "en-fr", "en", "fr")
-    with serving(bundle, max_characters=10_000, timeout=300) as client:  # a busy machine refuses late, too
+    with serving(bundle, max_characters=10_000, request_seconds=300) as client:  # a busy machine refuses late, too
         yield client
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 import warnings
 import zipfile
 from contextlib import suppress
@@ -319,8 +320,8 @@ def test_markdown_parts_are_the_whole_document(text: str) -> None:
             continue
         place = 0
         for tag in part.tags:
-            written += "".join(part.raw[place : tag.place]) + tag.raw
-            place = tag.place
+            written += "".join(part.raw[place : tag.offset]) + tag.raw
+            place = tag.offset
         written += "".join(part.raw[place:])
     assert written == text
     translated("a.md", text)
@@ -460,6 +461,20 @@ class TestHostileFiles:
     def test_too_many_elements_are_refused(self) -> None:
         with pytest.raises(DataError, match=r"has more than 1,000,000 elements"):
             translated("a.docx", docx("<w:p/>" * 1_000_000))
+
+    @pytest.mark.parametrize(
+        ("suffix", "element"),
+        [("html", b"<b>"), ("HTM", b"</b"), ("md", b"[a](b) "), ("markdown", b"- a\n"), ("po", b"\n"), ("vtt", b"a\n")],
+    )
+    def test_too_many_tags_links_or_lines_are_refused_before_they_are_read(self, suffix: str, element: bytes) -> None:
+        began = time.process_time()
+        with pytest.raises(DataError, match=r"has more than 1,000,000 tags, links or lines; split it\."):
+            read_document(element * 1_000_001, f"a.{suffix}")
+        assert time.process_time() - began < 1
+        assert read_document(element * 10, f"a.{suffix}")
+
+    def test_lines_of_plain_text_have_no_limit(self) -> None:
+        assert len(read_document(b"\n" * 1_000_001, "a.txt").pieces) == 1
 
     @pytest.mark.parametrize("suffix", ["docx", "odt"])
     def test_entities_are_refused(self, suffix: str) -> None:

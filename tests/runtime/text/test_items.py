@@ -16,7 +16,6 @@ from edgeformer_runtime.text.block import Block, Item
 from edgeformer_runtime.text.glossary import Glossary
 from edgeformer_runtime.text.items import restored
 from edgeformer_runtime.text.markup import html_parts
-from edgeformer_runtime.text.message_format import with_arguments
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.protected import joined_items, protected_items
 from edgeformer_runtime.text.text_translator import TextTranslator
@@ -82,7 +81,7 @@ def test_items_with_nothing_but_signs_between_them_are_one(pieces: list[str]) ->
             assert joint.raw == "".join(block.raw[joint.start : joint.end])
         for one, other in pairwise(joined_up):
             between = "".join(block.raw[one.end : other.start])
-            has_tags = any(one.end <= tag.place <= other.start for tag in block.tags)
+            has_tags = any(one.end <= tag.offset <= other.start for tag in block.tags)
             assert has_tags or len(between) > 3 or re.search(r"[\w\s]", between)
 
 
@@ -167,37 +166,17 @@ def test_placeholders_whose_quotation_marks_are_lost_are_apart(text: str, target
 
 class TestMessageFormat:
     @pytest.mark.parametrize(
-        ("text", "expected"),
+        "argument",
         [
-            ("{n, plural, one {# dog} other {# red dog}}", "{n, plural, one {# chien} other {# chien rouge}}"),
-            (
-                "the dog {n,plural,=0{runs}one {the car}other{# red car}} a car.",
-                "le chien {n,plural,=0{court}one {le voiture}other{# voiture rouge}} une voiture.",
-            ),
-            (
-                "{who, select, dog {a {name} dog} other {{n, plural, offset:1 one {a #} other {# dog}}}}",
-                "{who, select, dog {une {name} chien} other {{n, plural, offset:1 one {une #} other {# chien}}}}",
-            ),
-            (
-                "a {n, selectordinal, one {# car} other {}} dog",
-                "une {n, selectordinal, one {# voiture} other {}} chien",
-            ),
-            ("{x, select, other {# a {n, date, a dog}}}", "{x, select, other {# une {n, date, a dog}}}"),
+            "{n, plural, one {# dog} other {# red dog}}",
+            "{n,plural,=0{runs}one {the car}other{# red car}}",
+            "{who, select, dog {a {name} dog} other {{n, plural, offset:1 one {a #} other {# dog}}}}",
+            "{n, selectordinal, one {# car} other {}}",
         ],
     )
-    def test_cases_are_translated(self, text: str, expected: str) -> None:
-        assert attended(text, format="text") == expected
-
-    def test_they_are_html_in_html(self) -> None:
-        assert attended("<p>a {n, plural, one {dog &amp; car} other {#}} dog</p>") == (
-            "<p>une {n, plural, one {chien &amp; voiture} other {#}} chien</p>"
-        )
-
-    def test_translations_have_no_syntax(self, translator: Translator) -> None:
-        plan = TextTranslator(translator).split("The {n, plural, one {dog of {name}} other {dogs}} runs.")
-        assert plan.sentences == ["dog of {name}", "dogs", "The {n, plural, one {dog of {name}} other {dogs}} runs."]
-        written = join(plan, lambda sentence: "l'{x} chien d'{name}" if "of" in sentence[:7] else sentence).text
-        assert written == "The {n, plural, one {l’(x) chien d’{name}} other {dogs}} runs."
+    def test_cases_stay(self, argument: str) -> None:
+        assert attended(argument, format="text") == argument
+        assert attended(f"the dog {argument} a car.", format="text") == f"le chien {argument} une voiture."
 
     @example(text="a  one {a  one {a  one {")
     @given(
@@ -213,7 +192,7 @@ class TestMessageFormat:
 
     def test_hostile_text_takes_little_time(self) -> None:
         for text in ("{n, plural, one {", "{", "{n, plural, one {{{{{{{{{", "{}", "{n,plural,a{}"):
-            assert protected_items(with_arguments(Block.plain(text * 5_000))) is not None
+            assert protected_items(Block.plain(text * 5_000)) is not None
 
 
 class TestNotCopied:

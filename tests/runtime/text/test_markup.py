@@ -96,8 +96,8 @@ def test_parts_are_the_whole_document(document: str) -> None:
         place = 0
         assert len(part.text) == len(part.raw) == len(part.origins) - 1
         for tag in part.tags:
-            written += "".join(part.raw[place : tag.place]) + tag.raw
-            place = tag.place
+            written += "".join(part.raw[place : tag.offset]) + tag.raw
+            place = tag.offset
         written += "".join(part.raw[place:])
     assert written == document
 

@@ -59,7 +59,7 @@ def test_tags_of_a_sentence_are_those_inside_it(nodes: list[Node], one: int, two
 
     def is_whole(tag: Tag) -> bool:
         partner = tag if tag.partner is None else block.tags[tag.partner]
-        first, last = sorted((tag.place, partner.place))
+        first, last = sorted((tag.offset, partner.offset))
         if not block.text[first:start].strip():
             first = max(first, start)
         if not block.text[end:last].strip():
@@ -68,7 +68,7 @@ def test_tags_of_a_sentence_are_those_inside_it(nodes: list[Node], one: int, two
         return is_part or (tag.parent is not None and is_whole(block.tags[tag.parent]))
 
     def is_inner(tag: Tag) -> bool:
-        return start < tag.place < end or is_whole(tag)
+        return start < tag.offset < end or is_whole(tag)
 
     assert inner_tags(block, start, end) == {number for number, tag in enumerate(block.tags) if is_inner(tag)}
 

@@ -45,9 +45,10 @@ def model_codes(service: Service, source: str, target: str) -> tuple[str, str]:
 
 
 def chosen_pair(
-    service: Service, source: str, target: str, texts: Sequence[str], format: Format = "text"
+    service: Service, source: str, target: str, texts: Sequence[str], format: Format = "text", model: str = ""
 ) -> tuple[str, str, dict[str, Any], tuple[Hop, ...]]:
-    """Codes of the models' languages that a request means, what was detected, and the models that translate the pair.
+    """Codes of the models' languages that a request means, what was detected, and the models that translate the pair:
+    the one that the request names, if it does.
 
     Raises:
         ApiError: a language or the pair is not supported.
@@ -70,7 +71,7 @@ def chosen_pair(
         if code not in known:
             raise ApiError(400, f"{given.lower()[:64]} is not supported")
     try:
-        route = service.route(source_code, target_code)
+        route = service.route(source_code, target_code, model)
     except OptionError:
         names = [f"{languages.language_name(code)} ({code})" for code in (target_code, source_code)]
         raise ApiError(400, f"{names[0]} is not available as a target language from {names[1]}") from None

@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from edgeformer_runtime.text.block import Span
 from edgeformer_runtime.text.options import Format
 
 Count = Annotated[int, Meta(ge=0, le=65536)]
 Places = Annotated[int, Meta(ge=1, le=32)]
 Code = Annotated[str, Meta(max_length=64)]
 Term = Annotated[str, Meta(min_length=1, max_length=200)]
-Span = tuple[int, int]
 
 
 class Options(Struct, forbid_unknown_fields=True, omit_defaults=True):

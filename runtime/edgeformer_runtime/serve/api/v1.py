@@ -83,14 +83,15 @@ async def _asked(request: Request, context: Context) -> _Asked:
             if not value:
                 raise ApiError(400, f"Invalid request: give `{name}`, or a `model`.")
     if source.lower() == "auto":
-        source, target, *_ = await asyncio.to_thread(
-            chosen_pair, context.service, source, target, body.texts, body.format
+        source, target, _, route = await asyncio.to_thread(
+            chosen_pair, context.service, source, target, body.texts, body.format, body.model
         )
+    else:
+        source, target = model_codes(context.service, source, target)
+        route = context.service.route(source, target, body.model)
     changes = msgspec.to_builtins(body.options)
     changes |= {"return_token_scores": True} if body.scores and not body.stream else {}
     changes |= {"return_attention": True} if body.alignments and not body.stream else {}
-    source, target = model_codes(context.service, source, target)
-    route = context.service.route(source, target, body.model)
     glossary = Glossary(body.glossary) if body.glossary else None
     text_options = TextOptions(glossary=glossary, word_details=body.alignments and not body.stream)
     seconds = min(body.timeout or math.inf, context.settings.request_seconds)

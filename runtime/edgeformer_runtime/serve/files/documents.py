@@ -21,7 +21,7 @@ MEMORY = 192 * MIB
 MEMORY_PER_BYTE = 24
 SECONDS = 4
 """Processor time of a process, in seconds, and for each MiB of its document."""
-SECONDS_PER_MIB = 2
+SECONDS_PER_MIB = 1
 MAX_ANSWER = 16 * MIB
 """Bytes of what is to be translated of a document, with its markup, in addition to those of the document."""
 CHUNK = 2**16

@@ -84,20 +84,20 @@ def read_fields(paragraph: _Element) -> Fields:
 
 
 def _complete(runs: Sequence[_Element], loose: set[_Element]) -> Iterator[tuple[int, int, Field]]:
-    """Fields with a beginning and an end, and the places of these; the marks of others are added to ``loose``."""
-    opened: list[tuple[int, list[_Element], list[str]]] = []  # place, marks and instruction
-    for place, run in enumerate(runs):
+    """Fields with a beginning and an end, and their indices; the marks of others are added to ``loose``."""
+    opened: list[tuple[int, list[_Element], list[str]]] = []  # index, marks and instruction
+    for index, run in enumerate(runs):
         mark = run.find(f"{W}fldChar")
         kind = None if mark is None else mark.get(f"{W}fldCharType")
         if kind == "begin":
-            opened.append((place, [run], []))
+            opened.append((index, [run], []))
         elif kind is not None and not opened:
             loose.add(run)
         elif kind == "end":
             first, marks, instruction = opened.pop()
             separate = marks[1] if len(marks) > 1 else None
             loose.update(marks[2:])
-            yield first, place, Field(marks[0], separate, run, is_computed("".join(instruction)))
+            yield first, index, Field(marks[0], separate, run, is_computed("".join(instruction)))
         elif kind is not None:
             opened[-1][1].append(run)
         elif opened and len(opened[-1][1]) == 1:
@@ -137,14 +137,14 @@ def divided(children: Sequence[_Element], fields: Fields) -> tuple[list[Sequence
     Returns:
         Groups of children that stay together, and the end of what some of them begin, by the first of each.
     """
-    places = {child: place for place, child in enumerate(children)}
+    indices = {child: index for index, child in enumerate(children)}
     groups: list[Sequence[_Element]] = []
     ends: dict[_Element, _Element] = {}
     around: dict[_Element, _Element | None] = {}
     opened: list[_Element] = []  # ends of the fields around
-    place = 0
-    while place < len(children):
-        child = children[place]
+    index = 0
+    while index < len(children):
+        child = children[index]
         if opened and child is opened[-1]:
             opened.pop()
         around[child] = opened[-1] if opened else None
@@ -154,8 +154,8 @@ def divided(children: Sequence[_Element], fields: Fields) -> tuple[list[Sequence
             if last is not field.end:
                 opened.append(field.end)
                 ends[child] = field.end
-        groups.append(children[place : places[last] + 1])
-        place = places[last] + 1
+        groups.append(children[index : indices[last] + 1])
+        index = indices[last] + 1
 
     def read(element: _Element) -> tuple[Hashable, bool] | None:
         mark = read_range(element)

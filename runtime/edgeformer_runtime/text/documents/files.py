@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgeformer_runtime.errors import ConfigError, DataError
 from edgeformer_runtime.files import atomic_file
-from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
+from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_ELEMENTS
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.document import Document, single
 from edgeformer_runtime.text.documents.gettext import read_po
@@ -52,6 +52,12 @@ _READERS: Mapping[str, Callable[[bytes, str], Document]] = {
 }
 SUFFIXES = tuple(_READERS)
 """Ends of the names of documents that can be translated."""
+_COUNTED: Mapping[str, tuple[bytes, ...]] = {
+    **dict.fromkeys((".htm", ".html"), (b"<",)),
+    **dict.fromkeys((".markdown", ".md"), (b"<", b"[", b"\n")),
+    **dict.fromkeys((".po", ".pot", ".srt", ".vtt"), (b"\n",)),
+}
+"""What elements of text files begin or end with, each of which takes microseconds to read."""
 
 
 def read_document(content: bytes, name: str, kind: str = "") -> Document:
@@ -66,13 +72,16 @@ def read_document(content: bytes, name: str, kind: str = "") -> Document:
         ConfigError: its kind is unknown, or needs a package that is not installed.
         DataError: it is damaged, or too large.
     """
-    read = _READERS.get(kind or Path(name).suffix.lower())
+    kind = kind or Path(name).suffix.lower()
+    read = _READERS.get(kind)
     if read is None:
         raise ConfigError(
             f"`{name}` is not a document that can be translated: its name must end in {', '.join(SUFFIXES)}."
         )
     if len(content) > MAX_DOCUMENT_BYTES:
         raise DataError(f"`{name}` has more than {MAX_DOCUMENT_BYTES:,} bytes; split it.")
+    if sum(map(content.count, _COUNTED.get(kind, ()))) > MAX_DOCUMENT_ELEMENTS:
+        raise DataError(f"`{name}` has more than {MAX_DOCUMENT_ELEMENTS:,} tags, links or lines; split it.")
     return read(content, name)
 
 

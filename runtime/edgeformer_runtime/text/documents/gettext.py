@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.text.documents.document import Document, Piece, decoded
-from edgeformer_runtime.text.documents.messages import checked, message_parts, placeholders, with_access_key
+from edgeformer_runtime.text.documents.messages import checked, message_parts, placeholders
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _FIELD = re.compile(
@@ -80,15 +80,13 @@ class _Catalog:
         changes = [self._language(language)] if self._header else []
         for message, sources in self._missing:
             translations = [checked(source, next(remaining), message.names) for source in sources]
-            pairs = zip(sources, translations, strict=True)
-            translations = [with_access_key(source, text, message.names) for source, text in pairs]
             if all(translations):
                 changes += self._changes(message, translations)
-        written, place = [self._mark], 0
+        written, offset = [self._mark], 0
         for start, end, new in sorted(changes):
-            written += [self._text[place:start], new]
-            place = end
-        return "".join([*written, self._text[place:]]).encode("utf-8")
+            written += [self._text[offset:start], new]
+            offset = end
+        return "".join([*written, self._text[offset:]]).encode("utf-8")
 
     def _changes(self, message: _Message, translations: Sequence[str]) -> Iterator[tuple[int, int, str]]:
         """Places of the file, and what is to be there."""
@@ -96,8 +94,8 @@ class _Catalog:
         if not message.flags:
             yield message.start, message.start, f"#, fuzzy{end}"
         elif "fuzzy" not in message.names:
-            place = message.flags[0].start("flags")
-            yield place, place, " fuzzy,"
+            offset = message.flags[0].start("flags")
+            yield offset, offset, " fuzzy,"
         keys = [f"msgstr[{index}]" if message.plural else "msgstr" for index in range(len(translations))]
         lines = [f"{key} {_quoted(text, end)}" for key, text in zip(keys, translations, strict=True)]
         yield message.translations[0].start(), message.translations[-1].end(), end.join(lines)

@@ -73,15 +73,15 @@ _ESCAPED = frozenset("\\`*_{}[]<>#+|~&$")
 
 def markdown_parts(text: str) -> Iterator[str | Block]:
     """Divide Markdown into text to copy and blocks to translate; all of it, in order."""
-    place = 0
+    offset = 0
     if match := _FRONT_MATTER.match(text):
         yield match[0]
-        place = match.end()
-    labels = frozenset(_label(match[1]) for match in _DEFINITION.finditer(text, place))
+        offset = match.end()
+    labels = frozenset(_label(match[1]) for match in _DEFINITION.finditer(text, offset))
     copied_lines, indentation = _CopiedLines(), _Indentation()
     paragraph: list[str] = []
     in_table = False
-    for line in text[place:].splitlines(keepends=True):
+    for line in text[offset:].splitlines(keepends=True):
         is_raw = copied_lines.has(line)
         copied = is_raw or _COPIED_LINE.match(line.rstrip("\r\n")) is not None
         copied = indentation.is_code(line, in_paragraph=bool(paragraph)) or copied
@@ -176,10 +176,10 @@ def _paragraph(text: str, labels: frozenset[str], *, is_row: bool = False) -> It
     yield text[:start]
     matches = list(_INLINE.finditer(text, start, end))
     pairs, is_row = _pairs(matches, labels), is_row or text.lstrip().startswith("|")
-    builder, place = _Builder(labels=labels, pairs=pairs), start
+    builder, offset = _Builder(labels=labels, pairs=pairs), start
     for match in matches:
-        builder.plain(text[place : match.start()])
-        place = match.end()
+        builder.plain(text[offset : match.start()])
+        offset = match.end()
         is_cell = is_row and match["cell"] is not None
         is_block_tag = match["name"] is not None and match["name"].lower() not in INLINE
         if is_cell or is_block_tag or match["break"] is not None:
@@ -188,7 +188,7 @@ def _paragraph(text: str, labels: frozenset[str], *, is_row: bool = False) -> It
             builder = _Builder(labels=labels, pairs=pairs)
         else:
             builder.inline(match)
-    builder.plain(text[place:end])
+    builder.plain(text[offset:end])
     yield from builder.block()
     yield text[end:]
 
@@ -306,11 +306,11 @@ def _attribute(text: str, delimiters: str) -> Parts:
         delimiters: characters that would end it.
     """
     matches = list(_INLINE.finditer(text))
-    builder, place = _Builder(pairs=_pairs(matches, frozenset())), 0
+    builder, offset = _Builder(pairs=_pairs(matches, frozenset())), 0
     for match in matches:
-        builder.plain(text[place : match.start()])
+        builder.plain(text[offset : match.start()])
         builder.inline(match)
-        place = match.end()
-    builder.plain(text[place:])
+        offset = match.end()
+    builder.plain(text[offset:])
     builder.escapes |= {ord(character): f"\\{character}" for character in delimiters}
     return builder.block()

@@ -56,7 +56,7 @@ class MarkedText:
         """End the element that was begun last."""
         start, number = self.opened.pop()
         opening = self.tags[start]
-        self.tags[start] = Tag(opening.place, opening.raw, len(self.tags), opening.parent)
+        self.tags[start] = Tag(opening.offset, opening.raw, len(self.tags), opening.parent)
         self.tags.append(Tag(len(self.characters), f"\x01/{number}\x02", start, opening.parent))
 
     def block(self) -> Block:
@@ -71,11 +71,11 @@ class MarkedText:
 
 def events(marked: str) -> Iterator[tuple[str, str | int]]:
     """Read a translated block: pairs of ``text`` and text, or of ``open`` or ``close`` and a number."""
-    place = 0
+    offset = 0
     for match in _MARK.finditer(marked):
-        if place < match.start():
-            yield "text", marked[place : match.start()]
+        if offset < match.start():
+            yield "text", marked[offset : match.start()]
         yield "close" if match[1] else "open", int(match[2])
-        place = match.end()
-    if place < len(marked):
-        yield "text", marked[place:]
+        offset = match.end()
+    if offset < len(marked):
+        yield "text", marked[offset:]

@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from edgeformer_runtime.text.block import Block, Item, overlapping
-from edgeformer_runtime.text.documents.access_keys import find_key
 from edgeformer_runtime.text.documents.document import Piece
 from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.protected import protected_items
@@ -26,6 +25,10 @@ _QT_DIRECTIVE = re.compile(r"%(?:L?\d{1,2}|n\b)")
 _MARKUP = re.compile(
     r"</[a-zA-Z][\w.:-]*\s*>|<[a-zA-Z][\w.:-]*(?:\s[^<>]*)?/>|<(?:br|hr|img|input|wbr)\b[^<>]*>", re.IGNORECASE
 )
+_ACCESS_KEY = re.compile(
+    r"(?:(?<![\w&])[&_](?=[^\W\d_])|(?<=[^\W\d_])&(?=[^\W\d_]{2})|(?<=\b[A-Z])_(?=[a-z]))(?!\w*[_;])"
+)
+"""The mark before a letter, as in ``_File`` and ``E&xit``, but not in identifiers, entities and names like AT&T."""
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 
 
@@ -37,14 +40,20 @@ def message_parts(text: str, flags: Collection[str]) -> Piece:
         flags: flags that say what its directives are, such as ``c-format``.
     """
     parts = list(_parts(text, flags))
-    key = find_key(parts)
-    return parts if key is None else [*parts[: key.part], _without(key.block, [key.place]), *parts[key.part + 1 :]]
+    marks = [
+        (index, part, mark) for index, part in enumerate(parts) if isinstance(part, Block) for mark in _marks(part)
+    ]
+    if len(marks) == 1:  # of several, none is certain
+        index, block, mark = marks[0]
+        parts[index] = _without(block, [mark])
+    return parts
 
 
-def with_access_key(message: str, translation: str, flags: Collection[str]) -> str:
-    """Put the access key of a message, if it has one, into its translation."""
-    key = find_key(_parts(message, flags))
-    return translation if key is None else key.put_into(translation, _parts(translation, flags))
+def _marks(block: Block) -> list[int]:
+    """Characters of a block that mark an access key."""
+    items = sorted([*block.items, *protected_items(block)], key=lambda item: item.start)
+    starts = [match.start() for match in _ACCESS_KEY.finditer(block.text)]
+    return [start for start in starts if block.raw[start] in "&_" and not overlapping(items, start, start + 1)]
 
 
 def _parts(text: str, flags: Collection[str]) -> Piece:
@@ -78,7 +87,7 @@ def checked(message: str, translation: str, flags: Collection[str]) -> str:
     if _texts(wanted) != _texts(found) or has_numbers or not _NUMBERED & set(flags):
         return ""
     waiting = [match[0] for match in wanted]
-    for match in reversed(found):  # from the end, so that places before it stay
+    for match in reversed(found):  # from the end, so that offsets before it stay
         number = len(waiting) - waiting[::-1].index(match[0])
         waiting[number - 1] = ""
         translation = f"{translation[: match.start() + 1]}{number}${translation[match.start() + 1 :]}"
@@ -98,25 +107,25 @@ def _with_directives(block: Block, pattern: re.Pattern[str]) -> Block:
     matches = [match for match in pattern.finditer(block.text) if not overlapping(block.items, *match.span())]
     second = [match.end() - 1 for match in matches if match[0] == "%%"]
     items = [Item(*match.span(), match[0], match[0]) for match in matches if match[0] != "%%"]
-    doubled = {place - 1 for place in second}
-    raw = [written * (1 + (place in doubled)) for place, written in enumerate(block.raw)]
+    doubled = {offset - 1 for offset in second}
+    raw = [written * (1 + (offset in doubled)) for offset, written in enumerate(block.raw)]
     escapes = {**block.escapes, ord("%"): "%%"} if pattern is _DIRECTIVE else block.escapes
     items = sorted([*block.items, *items], key=lambda item: item.start)
     return _without(replace(block, raw=raw, items=tuple(items), escapes=escapes), second)
 
 
-def _without(block: Block, places: Sequence[int]) -> Block:
+def _without(block: Block, offsets: Sequence[int]) -> Block:
     """A block without some characters, in order, that are not part of an item."""
 
-    def moved(place: int) -> int:
-        return place - bisect_left(places, place)
+    def moved(offset: int) -> int:
+        return offset - bisect_left(offsets, offset)
 
-    kept = sorted(set(range(len(block.text))) - set(places))
+    kept = sorted(set(range(len(block.text))) - set(offsets))
     return replace(
         block,
-        text="".join(block.text[place] for place in kept),
-        raw=[block.raw[place] for place in kept],
-        origins=[block.origin(place) for place in (*kept, len(block.text))],
-        tags=tuple(replace(tag, place=moved(tag.place)) for tag in block.tags),
+        text="".join(block.text[offset] for offset in kept),
+        raw=[block.raw[offset] for offset in kept],
+        origins=[block.origin(offset) for offset in (*kept, len(block.text))],
+        tags=tuple(replace(tag, offset=moved(tag.offset)) for tag in block.tags),
         items=tuple(replace(item, start=moved(item.start), end=moved(item.end)) for item in block.items),
     )

@@ -63,12 +63,12 @@ def put_in_order(elements: Iterable[_Element], read: ReadMark) -> None:
             _move(ends.pop(mark[0]), element)
 
 
-def _move(element: _Element, place: _Element) -> None:
+def _move(element: _Element, anchor: _Element) -> None:
     """Move an element after another one; text after either stays where it is."""
     before, parent, text = element.getprevious(), element.getparent(), element.tail or ""
     if before is not None:
         before.tail = (before.tail or "") + text
     elif parent is not None:
         parent.text = (parent.text or "") + text
-    element.tail, place.tail = place.tail, None
-    place.addnext(element)
+    element.tail, anchor.tail = anchor.tail, None
+    anchor.addnext(element)

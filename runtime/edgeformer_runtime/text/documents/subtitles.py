@@ -43,7 +43,7 @@ def _read(content: bytes, name: str, *, is_vtt: bool) -> Document:
     kept: list[str] = []
     pieces: list[list[str | Block]] = []
     lines: list[int] = []
-    place, times = 0, None
+    offset, times = 0, None
     for part in _PART.finditer(text):
         if part["text"] is None:
             times = part.end()
@@ -52,11 +52,11 @@ def _read(content: bytes, name: str, *, is_vtt: bool) -> Document:
                 end = start + len(text[start:end].rstrip())
                 if start == end:
                     continue
-                kept.append(text[place:start])
+                kept.append(text[offset:start])
                 pieces.append(list(html_parts(text[start:end], entities=is_vtt, is_cue=True)))
                 lines.append(text.count("\n", start, end) + 1)
-                place = end
-    return Document(pieces, partial(_written, mark, [*kept, text[place:]], lines))
+                offset = end
+    return Document(pieces, partial(_written, mark, [*kept, text[offset:]], lines))
 
 
 def _turns(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -93,7 +93,7 @@ def _wrapped(text: str, count: int, end: str) -> str:
         if not shown:
             break
         middle = (len(text) - hidden) / left
-        place = min(shown, key=lambda place: abs(shown[place] - middle))
-        lines.append(text[:place])
-        text = text[place + 1 :]
+        offset = min(shown, key=lambda offset: abs(shown[offset] - middle))
+        lines.append(text[:offset])
+        text = text[offset + 1 :]
     return end.join([*lines, text])

@@ -42,12 +42,12 @@ def tag_parts(tag: str, name: str, offset: int) -> Parts:
     Args:
         tag: the tag.
         name: name of its element, in lowercase.
-        offset: its place in the document.
+        offset: where it begins in the document.
     """
     found = [match for match in ATTRIBUTE.finditer(tag, len(name) + 1) if match.lastgroup != "name"]
     values = {match["name"].lower(): match[str(match.lastgroup)] for match in found}
     parts: list[str | Block] = []
-    place = 0
+    written = 0
     for match in found:
         kind = str(match.lastgroup)
         start, end = match.span(kind)
@@ -56,9 +56,9 @@ def tag_parts(tag: str, name: str, offset: int) -> Parts:
         if _is_read(name, match["name"].lower(), values) and any(map(str.isalpha, tag[start:end])):
             builder = BlockBuilder(_ESCAPES[kind])
             builder.text(tag[start:end], offset + start)
-            parts += [tag[place:start], *builder.block(offset + end)]
-            place = end
-    return (*parts, tag[place:]) if parts else ()
+            parts += [tag[written:start], *builder.block(offset + end)]
+            written = end
+    return (*parts, tag[written:]) if parts else ()
 
 
 def _is_read(element: str, attribute: str, values: dict[str, str]) -> bool:

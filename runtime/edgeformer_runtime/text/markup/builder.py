@@ -36,14 +36,14 @@ class BlockBuilder:
 
     def text(self, raw: str, offset: int) -> None:
         """Add text, in which entities stand for characters."""
-        place = 0
+        start = 0
         for match in _ENTITY.finditer(raw) if self.escapes else ():
             character = html.unescape(match[0])
             if len(character) == 1 and character != "\ufffd":
-                self.add(raw[place : match.start()], raw[place : match.start()], offset + place)
+                self.add(raw[start : match.start()], raw[start : match.start()], offset + start)
                 self.add(character, [match[0]], offset + match.start())
-                place = match.end()
-        self.add(raw[place:], raw[place:], offset + place)
+                start = match.end()
+        self.add(raw[start:], raw[start:], offset + start)
 
     def item(self, text: str, raw: str, offset: int, attributes: Parts = ()) -> None:
         """Add an element that is copied."""
@@ -60,16 +60,16 @@ class BlockBuilder:
     def tag(self, token: Token, attributes: Parts = (), spare: str = "") -> None:
         """Add a tag, as the end of an element if it is one."""
         parent = self.opened[-1] if self.opened else None
-        index, place = len(self.tags), len(self.characters)
+        index, character = len(self.tags), len(self.characters)
         if token.is_end and self.waiting[token.name]:
             while self.names[start := self.opened.pop()] != token.name:
                 self.waiting[self.names[start]] -= 1
             self.waiting[token.name] -= 1
             self.tags[start] = replace(self.tags[start], partner=index)
-            self.tags.append(Tag(place, token.raw, start, self.tags[start].parent, attributes, spare=spare))
+            self.tags.append(Tag(character, token.raw, start, self.tags[start].parent, attributes, spare=spare))
         else:
             is_alone = token.is_void or token.name == "!"
-            self.tags.append(Tag(place, token.raw, None, parent, attributes, is_alone, spare))
+            self.tags.append(Tag(character, token.raw, None, parent, attributes, is_alone, spare))
             if not (token.is_end or is_alone):
                 self.opened.append(index)
                 self.waiting[token.name] += 1
@@ -79,7 +79,7 @@ class BlockBuilder:
         """Return the block, if there is one.
 
         Args:
-            offset: place of its end in the document; ``None`` if places are those in the block.
+            offset: that of its end in the document; ``None`` if offsets are those in the block.
         """
         if not self.characters and not self.tags:
             return ()

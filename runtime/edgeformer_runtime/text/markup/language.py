@@ -38,7 +38,7 @@ def _changed(tag: str, language: str) -> str:
     if not present & {"lang", "xml:lang"}:
         return tag
     values = {"lang": language, "xml:lang": language, "dir": direction}
-    for match in reversed(found):  # from the end, so that places before it stay
+    for match in reversed(found):  # from the end, so that offsets before it stay
         value = values.get(match["name"].lower())
         if value is not None:
             start, end = match.span(str(match.lastgroup))

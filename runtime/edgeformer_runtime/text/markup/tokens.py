@@ -98,17 +98,17 @@ class _Scanner:
         self._missing: set[str] = set()
         self._open_quotes = 0
 
-    def token(self, place: int) -> Token | None:
-        """Read the tag or comment at a place."""
+    def token(self, offset: int) -> Token | None:
+        """Read the tag or comment at an offset."""
         for start, end in _COMMENTS:
-            if self.text.startswith(start, place) and (last := self._find(end, place + len(start))) >= 0:
-                return Token(self.text[place : last + len(end)], "!")
-        if self.text.startswith("<!--", place):  # as in browsers, the rest of the text
-            return Token(self.text[place:], "!")
-        match = _TAG.match(self.text, place) if self._open_quotes < _MAX_OPEN_QUOTES else None
+            if self.text.startswith(start, offset) and (last := self._find(end, offset + len(start))) >= 0:
+                return Token(self.text[offset : last + len(end)], "!")
+        if self.text.startswith("<!--", offset):  # as in browsers, the rest of the text
+            return Token(self.text[offset:], "!")
+        match = _TAG.match(self.text, offset) if self._open_quotes < _MAX_OPEN_QUOTES else None
         if match is None:
-            self._open_quotes += self.text[place + 1 : place + 2].isalpha()
-            match = _PLAIN_TAG.match(self.text, place)
+            self._open_quotes += self.text[offset + 1 : offset + 2].isalpha()
+            match = _PLAIN_TAG.match(self.text, offset)
         if match is None:
             return None
         name, is_end = match[2].lower(), bool(match[1])
@@ -117,18 +117,18 @@ class _Scanner:
         is_copied = not is_end and (name in COPIED or is_marked)
         return Token(match[0], name, is_end, is_copied, not (is_end or is_marked), is_void)
 
-    def raw_text(self, name: str, place: int) -> str:
+    def raw_text(self, name: str, offset: int) -> str:
         """Read what is up to the end tag of an element; nothing if there is none."""
         if name in self._missing:
             return ""
-        end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(self.text, place)
+        end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(self.text, offset)
         if end is None:
             self._missing.add(name)
             return ""
-        return self.text[place : end.start()]
+        return self.text[offset : end.start()]
 
-    def _find(self, end: str, place: int) -> int:
-        found = -1 if end in self._missing else self.text.find(end, place)
+    def _find(self, end: str, offset: int) -> int:
+        found = -1 if end in self._missing else self.text.find(end, offset)
         if found < 0:
             self._missing.add(end)
         return found
@@ -137,21 +137,21 @@ class _Scanner:
 def html_tokens(text: str) -> Iterator[Token]:
     """Divide HTML into tags and text."""
     scanner = _Scanner(text)
-    place = start = 0
-    while (place := text.find("<", place)) >= 0:
-        found = scanner.token(place)
+    offset = start = 0
+    while (offset := text.find("<", offset)) >= 0:
+        found = scanner.token(offset)
         if found is None:
-            place += 1
+            offset += 1
             continue
-        if start < place:
-            yield Token(text[start:place])
+        if start < offset:
+            yield Token(text[start:offset])
         yield found
-        place = start = place + len(found.raw)
+        offset = start = offset + len(found.raw)
         if found.name in _RAW_TEXT and not found.is_end and not found.is_void:
-            raw = scanner.raw_text(found.name, place)
+            raw = scanner.raw_text(found.name, offset)
             if raw:
                 yield Token(raw)
-            place = start = place + len(raw)
+            offset = start = offset + len(raw)
     if start < len(text):
         yield Token(text[start:])
 

@@ -64,10 +64,10 @@ def corrected(
     """
     text = target_without(sentence, taken)
     spans = [number[:2] for number in numbers(text, code) if number.groups & surplus]
-    places = _pairs(sentence, numbers_lacked, spans)
-    for item, span in sorted(places.items(), key=lambda pair: -pair[1][0]):
+    paired = _pairs(sentence, numbers_lacked, spans)
+    for item, span in sorted(paired.items(), key=lambda pair: -pair[1][0]):
         sentence = put_over(sentence, item, item.text, *span)
-    return sentence if places else None
+    return sentence if paired else None
 
 
 def target_without(sentence: AlignedSentence, items: Sequence[Item]) -> str:
@@ -80,11 +80,11 @@ def target_without(sentence: AlignedSentence, items: Sequence[Item]) -> str:
 
 
 def _pairs(sentence: AlignedSentence, items: Sequence[Item], spans: Sequence[Span]) -> Mapping[Item, Span]:
-    """Which item belongs to which place, if there are as many, and each place attends most to another item."""
+    """Which item belongs to which span, if there are as many, and each span attends most to another item."""
     if not items or len(items) != len(spans):
         return {}
     ends = list(accumulate(len(word.space) + len(word.text) for word in sentence.words))
     words = [bisect_right(ends, start) for start, _ in spans]
-    attention = np.array([sentence.shares(item.start, item.end)[words] for item in items])  # (items, places)
+    attention = np.array([sentence.shares(item.start, item.end)[words] for item in items])  # (items, spans)
     best = {items[index]: span for index, span in zip(attention.round(6).argmax(0), spans, strict=True)}
     return best if len(best) == len(items) else {}
