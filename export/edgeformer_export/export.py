@@ -72,9 +72,11 @@ class ExportReport:
     parity: ParityReport
     """Comparison with PyTorch on a few sentences of the training set."""
     shortlist: ShortlistReport | None
-    """What the shortlist costs; ``None`` without one."""
+    """Cost of the shortlist; ``None`` without one."""
     nbytes: int
     """Total size of all files, in bytes."""
+    choice: Choice | None
+    """How the precision was chosen; ``None`` if it was given."""
 
 
 def export_run(
@@ -136,7 +138,9 @@ def export_run(
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
         nbytes = open_bundle(folder).nbytes
-    return ExportReport(bundle=out, passes=report.passes, parity=parity, shortlist=report.shortlist, nbytes=nbytes)
+    return ExportReport(
+        bundle=out, passes=report.passes, parity=parity, shortlist=report.shortlist, nbytes=nbytes, choice=choice
+    )
 
 
 def _measured(folder: Path, model_graphs: ModelGraphs) -> tuple[PeriodReport | None, Traits]:
