@@ -114,10 +114,8 @@ def export_run(
     """
     _check_settings(precision, target, with_shortlist=shortlist is not None)
     with atomic_folder(out, overwrite=overwrite) as folder:
-        for_cuda, lists = (
-            PRECISIONS[precision].optimized_for == "cuda",
-            None if shortlist is None else shortlist.shortlist,
-        )
+        for_cuda = PRECISIONS[precision].optimized_for == "cuda"
+        lists = None if shortlist is None else shortlist.shortlist
         model_graphs = model_graphs or ModelGraphs(run, target, for_cuda=for_cuda, shortlist=lists, progress=progress)
         manifest = write_graphs(model_graphs, folder, precision, progress)
         # Only examples, card and measurements are missing now; the bundle itself can be run to produce them.
