@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import ConfigError
-from edgeformer.quality.bootstrap import difference_interval, median_interval, sentence_counts
+from edgeformer.quality.bootstrap import difference_interval, sentence_counts
 from edgeformer.quality.evaluation import translate_all
-from edgeformer.quality.interval import Interval
 from edgeformer.quality.scores import metrics, score
 from edgeformer.train.run import Run
 from edgeformer_export.choice import Candidate, Choice, Objective, choose
@@ -51,23 +50,13 @@ class AutoOptions:
     max_bleu_drop: float = 0.2
     """Quality budget: maximum drop in BLEU relative to fp32."""
     optimize: Objective = "latency"
-    """What to minimize within the budget."""
+    """The quantity to minimize within the budget."""
     beam_size: int | None = None
     """Hypotheses kept, for quality and for time; ``None`` for the run's default."""
     threads: int = 1
     """CPU threads per operator; 0 for as many as are useful for a model of its size."""
     sentences: int | None = None
     """Number of sentences to use, from the first; ``None`` for all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AutoReport:
-    """The choice, and the export of the chosen precision."""
-
-    choice: Choice
-    """All candidates and the chosen one; also recorded in the manifest."""
-    export: ExportReport
-    """Report of the export."""
 
 
 def export_best(
@@ -79,7 +68,7 @@ def export_best(
     target: Target = "ort",
     overwrite: bool = False,
     progress: StageProgress = silent,
-) -> AutoReport:
+) -> ExportReport:
     """Measure all precisions for CPUs, and export the best within the budget.
 
     Args:
@@ -106,7 +95,7 @@ def export_best(
     while True:
         chosen = choice.chosen
         try:
-            report = export_run(
+            return export_run(
                 run,
                 out,
                 precision=chosen,
@@ -125,8 +114,6 @@ def export_best(
             )
             chosen = choose(candidates, options.max_bleu_drop, options.optimize)
             choice = msgspec.structs.replace(choice, candidates=candidates, chosen=chosen)
-        else:
-            return AutoReport(choice=choice, export=report)
 
 
 def _measure(
@@ -191,7 +178,6 @@ def _candidate(
     counts, reference_counts = (
         sentence_counts(outputs[name], text.references, text.tokenize) for name in (precision, "fp32")
     )
-    ratios = times[precision] / times["fp32"]
     return Candidate(
         precision=precision,
         bytes=size,
@@ -200,8 +186,7 @@ def _candidate(
         drop_interval=difference_interval(reference_counts, counts),
         identical=sum(map(str.__eq__, outputs[precision], outputs["fp32"])),
         milliseconds=float(np.median(times[precision])),
-        ratio=float(np.median(ratios)),
-        ratio_interval=median_interval(ratios) or Interval(low=1.0, high=1.0),
+        ratio=float(np.median(times[precision] / times["fp32"])),
     )
 
 

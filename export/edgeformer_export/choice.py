@@ -35,8 +35,6 @@ class Candidate(msgspec.Struct, kw_only=True, frozen=True):
     """Median time per sentence, one at a time."""
     ratio: float
     """Median of the ratios to fp32's time for the same sentence in the same round."""
-    ratio_interval: Interval
-    """Confidence interval of that ratio, by bootstrap over rounds and sentences."""
     refused: str = ""
     """Why it was not exported although it was the best, as a sentence; empty if it was not refused."""
 
@@ -48,7 +46,7 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True):
     max_bleu_drop: float
     """Quality budget, in BLEU."""
     optimize: Objective
-    """What is minimized within the budget."""
+    """The quantity that is minimized within the budget."""
     candidates: tuple[Candidate, ...]
     """fp32 first."""
     failed: dict[Precision, str]

@@ -73,9 +73,11 @@ class ExportReport:
     parity: ParityReport
     """Comparison with PyTorch on a few sentences of the training set."""
     shortlist: ShortlistReport | None
-    """What the shortlist costs; ``None`` without one."""
+    """Cost of the shortlist; ``None`` without one."""
     nbytes: int
     """Total size of all files, in bytes."""
+    choice: Choice | None
+    """How the precision was chosen; ``None`` if it was given."""
 
 
 def export_run(
@@ -136,7 +138,7 @@ def export_run(
         write_manifest(folder, manifest)
         nbytes = open_bundle(folder).nbytes
     passes = msgspec.convert(report.passes, dict[str, tuple[PassRecord, ...]])
-    return ExportReport(bundle=out, passes=passes, parity=parity, shortlist=cost, nbytes=nbytes)
+    return ExportReport(bundle=out, passes=passes, parity=parity, shortlist=cost, nbytes=nbytes, choice=choice)
 
 
 def _measured(folder: Path, model_graphs: ModelGraphs) -> tuple[PeriodReport | None, Traits]:

@@ -105,7 +105,6 @@ def test_the_command_measures_chooses_and_reports(
     assert (reference.drop, reference.ratio, reference.identical) == (0, 1, 12)
     for candidate in others:
         assert candidate.drop_interval.contains(candidate.drop)
-        assert candidate.ratio_interval.contains(candidate.ratio)
         assert candidate.bytes < reference.bytes
     assert manifest.precision[contract.DECODER_FILE] == choice.chosen
     card = (out / "README.md").read_text(encoding="utf-8")
@@ -157,6 +156,7 @@ def test_a_precision_that_fails_is_named_and_the_others_go_on(
     sources, references = zip(*PAIRS[::20], strict=True)
     text = ValidationText(list(sources), list(references), "13a", "text")
     choice = export_best(model_graphs.run, tmp_path / "best", text, AutoOptions(beam_size=1)).choice
+    assert choice is not None
     assert choice.failed == {"int4": "No blocks."}
     assert [candidate.precision for candidate in choice.candidates] == ["fp32", "int8", "int8-block"]
     assert "int4 failed: No blocks." in (tmp_path / "best" / "README.md").read_text(encoding="utf-8")

@@ -26,7 +26,6 @@ def candidate(
         identical=30,
         milliseconds=10 * ratio,
         ratio=ratio,
-        ratio_interval=Interval(low=ratio - 0.01, high=ratio + 0.01),
         refused=refused,
     )
 

@@ -1,4 +1,4 @@
-"""The part of the command ``export`` that chooses a precision."""
+"""Options of the command ``export`` for choosing a precision, and the table of the choice."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
-    from edgeformer.train.run import Run
-    from edgeformer_export.auto import AutoReport
-    from edgeformer_runtime.bundle.manifest import Target
+    from edgeformer_export.choice import Choice
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -84,51 +82,14 @@ def refuse_auto_options(context: click.Context, names: list[str]) -> None:
         raise click.UsageError(f"{', '.join(options)} can only be used with {where}.")
 
 
-def export_auto(
-    run: Run,
-    out: Path,
-    *,
-    target: Target,
-    overwrite: bool,
-    quiet: bool,
-    data_dir: Path | None,
-    valid: tuple[Path, Path] | None,
-    **options: Any,
-) -> AutoReport:
-    """Choose a precision and export the run in it.
-
-    Args:
-        run: the opened run.
-        out: the bundle's folder.
-        target: which operators may be used.
-        overwrite: replace an existing bundle.
-        quiet: show no progress.
-        data_dir: folder that contains the corpus.
-        valid: source and reference file to use instead of the corpus's validation set.
-        options: fields of :class:`~edgeformer_export.auto.AutoOptions`.
-    """
-    from edgeformer_export.auto import AutoOptions, export_best
-    from edgeformer_export.validation_text import validation_text
-    from edgeformer_runtime.cli.output import stages
-
-    text = validation_text(run, data_dir, valid)
-    with stages(quiet=quiet) as progress:
-        return export_best(
-            run, out, text, AutoOptions(**options), target=target, overwrite=overwrite, progress=progress
-        )
-
-
-def print_choice(report: AutoReport) -> None:
-    """Show the table of candidates and how one of them was chosen."""
+def print_choice(choice: Choice, name: str) -> None:
+    """Show the table of candidates for a bundle, and how one of them was chosen."""
     from edgeformer_export.choice import COLUMNS
-    from edgeformer_runtime.cli.output import console, human_bytes, table
+    from edgeformer_runtime.cli.output import console, table
 
-    out, choice, bundle = console(), report.choice, report.export.bundle
-    shown = table(f"Precisions of {bundle.name}", *COLUMNS)
+    shown = table(f"Precisions of {name}", *COLUMNS)
     for row in choice.rows:
         shown.add_row(*row)
-    out.print(shown)
+    console().print(shown)
     for note in choice.notes:
-        out.print(note)
-    size = human_bytes(report.export.nbytes)
-    out.print(f"Wrote {bundle}, {choice.chosen}, {size}. Next: edgeformer translate {bundle}")
+        console().print(note)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
-from edgeformer_export.cli.auto import auto_options, export_auto, print_choice, refuse_auto_options
+from edgeformer_export.cli.auto import auto_options, print_choice, refuse_auto_options
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.precision import PRECISIONS, Precision
 
@@ -101,8 +101,8 @@ def export(
     opened = Run.open(run)
     _prepare(opened, out, precision, ignore_memory=ignore_memory, quiet=as_json)
     if precision == "auto":
-        best = export_auto(opened, out, target=target, overwrite=overwrite, quiet=as_json, **auto)
-        (print_json if as_json else print_choice)(best)
+        report = _export_best(opened, out, target=target, overwrite=overwrite, quiet=as_json, **auto)
+        (print_json if as_json else _print_export)(report)
         return
     shortlist = None
     if shortlists:
@@ -139,7 +139,43 @@ def _prepare(run: Run, out: Path, precision: Precision | Literal["auto"], *, ign
     print_warnings(run.sample_warnings)
 
 
+def _export_best(
+    run: Run,
+    out: Path,
+    *,
+    target: Target,
+    overwrite: bool,
+    quiet: bool,
+    data_dir: Path | None,
+    valid: tuple[Path, Path] | None,
+    **options: Any,
+) -> ExportReport:
+    """Choose a precision by ``options``, fields of :class:`~edgeformer_export.auto.AutoOptions`, and export in it."""
+    from edgeformer_export.auto import AutoOptions, export_best
+    from edgeformer_export.validation_text import validation_text
+    from edgeformer_runtime.cli.output import stages
+
+    text = validation_text(run, data_dir, valid)
+    criteria = AutoOptions(**options)
+    with stages(quiet=quiet) as progress:
+        return export_best(run, out, text, criteria, target=target, overwrite=overwrite, progress=progress)
+
+
 def _print_export(report: ExportReport) -> None:
+    from edgeformer_runtime.cli.output import console, human_bytes
+
+    if report.choice is None:
+        _print_details(report)
+    else:
+        print_choice(report.choice, report.bundle.name)
+    for problem in report.parity.problems:
+        console().print(f"Written with --force, outside the bounds of its precision: {problem}.")
+    precision, size = report.parity.precision, human_bytes(report.nbytes)
+    console().print(f"Wrote {report.bundle}, {precision}, {size}. Next: edgeformer translate {report.bundle}")
+
+
+def _print_details(report: ExportReport) -> None:
+    """Show what each pass did, how the graphs compare with PyTorch, and what the shortlist costs."""
     from edgeformer_export.card import shortlist_lines
     from edgeformer_runtime.cli.output import console, human_bytes, table
     from edgeformer_runtime.cli.verify import print_parity
@@ -158,10 +194,6 @@ def _print_export(report: ExportReport) -> None:
     print_parity(report.parity.facts, report.parity.warnings)
     if report.shortlist is not None:
         console().print("Shortlist: " + " ".join(shortlist_lines(report.shortlist)))
-    for problem in report.parity.problems:
-        console().print(f"Written with --force, outside the bounds of its precision: {problem}.")
-    size = human_bytes(report.nbytes)
-    console().print(f"Wrote {report.bundle}, {size}. Next: edgeformer translate {report.bundle}")
 
 
 def _changed_operators(record: PassRecord) -> str:
