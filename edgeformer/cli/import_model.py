@@ -30,7 +30,7 @@ reading = options.group(
     tokenizers=click.option(
         "--tokenizer",
         "tokenizers",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        type=click.Path(path_type=Path, dir_okay=False),
         multiple=True,
         callback=_at_most_two,
         help="SentencePiece model, if SOURCE has none; may be repeated, for the source first.",
@@ -40,7 +40,7 @@ reading = options.group(
 """How to read a model; see :func:`~edgeformer.importers.read.read_model`."""
 text_option = click.option(
     "--text",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(path_type=Path, dir_okay=False),
     help="Sentences of the source language, one per line, for calibrating quantization and for examples.",
 )
 
