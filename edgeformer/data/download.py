@@ -76,9 +76,11 @@ def download(
 
 def _reason(error: BaseException) -> str:
     """Name the first cause of an error, without the layers of libraries around it."""
+    from http.client import IncompleteRead
+
     while inner := error.__cause__ or error.__context__:
         error = inner
-    return str(error)
+    return "the connection broke off" if isinstance(error, IncompleteRead) else str(error)
 
 
 def _receive(url: str, file: IO[bytes], progress: Callable[[int, int | None], None]) -> None:

@@ -201,5 +201,5 @@ def test_phrases_are_short_and_many(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not a bundle"), serving(tmp_path / "none"):
+    with pytest.raises(ConfigError, match="does not exist"), serving(tmp_path / "none"):
         os.abort()

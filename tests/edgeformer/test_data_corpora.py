@@ -161,7 +161,7 @@ def test_download_is_tried_again() -> None:
 @pytest.mark.usefixtures("corpus")
 def test_download_gives_up() -> None:
     Server.failures = {"train.en.gz": [206] * 9}
-    with pytest.raises(DataError, match=r"broken: .* give that with --data"):
+    with pytest.raises(DataError, match=r": the connection broke off\. .* give that with --data"):
         load_corpus(DataConfig(corpus="toy"))
     assert Server.requests == ["train.en.gz"] * 3
     del Server.files["train.en.gz"]

@@ -220,7 +220,7 @@ def test_what_is_no_sentencepiece_model_is_refused(kind: str, change: Callable[[
 @pytest.mark.parametrize(
     ("tree", "words"),
     [
-        (unigram(vocab=[["<unk>", 0.0]] * 2), "twice"),
+        (unigram(vocab=[["<unk>", 0.0]] * 2), "duplicated"),
         (unigram(vocab=[["<unk>", -1.0], ["a" * 129, -1.0]]), "length <= 128"),
         (unigram(vocab=[[piece, -1.0] for piece in PIECES[:100]], unmatched=[]), "lacks entries for bytes"),
         (unigram(unk_id=10**6), "no unknown token"),

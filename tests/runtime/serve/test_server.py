@@ -319,7 +319,7 @@ def test_a_process_that_dies_is_replaced(small_bundle: Path) -> None:
 
 
 def test_wrong_options_are_one_clear_sentence(small_bundle: Path, tmp_path: Path) -> None:
-    assert "is not a bundle" in error("serve", tmp_path / "missing")
+    assert "does not exist" in error("serve", tmp_path / "missing")
     assert error("serve", small_bundle, "--memory", "many", code=2).startswith("Invalid value for '--memory'")
     with serving(small_bundle) as client:
         port = client.url.rpartition(":")[2]
