@@ -72,7 +72,7 @@ class LargeSession(ToySession):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_batches_that_do_not_fit_are_refused_before_any_work(workers: int) -> None:
+def test_a_sentence_that_does_not_fit_is_refused_before_any_work(workers: int) -> None:
     session, options = LargeSession(), DecodeOptions(beam_size=4, max_batch_tokens=1)
     sources = [(4,), (5, 6), (7,)]
     largest = 4 * session.max_target_length * 2
@@ -95,6 +95,18 @@ def test_batches_that_do_not_fit_together_take_turns() -> None:
     session.row_bytes = MAX_DECODING_BYTES // (4 * session.max_target_length * 2)
     assert decode(session, sources, options, workers=3) == together
     assert session.threads == {get_ident()}
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_batches_that_do_not_fit_are_divided(beam_size: int) -> None:
+    session, options = LargeSession(), DecodeOptions(beam_size=beam_size)
+    sources = [(4,), (5, 6), (7,), (8, 9), (4, 6)]
+    whole = decode(session, sources, options)
+    assert max(session.rows) == 5 * beam_size
+    session.rows.clear()
+    session.row_bytes = MAX_DECODING_BYTES // (2 * beam_size * session.max_target_length * 2)
+    assert decode(session, sources, options) == whole
+    assert max(session.rows) == 2 * beam_size
 
 
 def test_an_odd_beam_size_counts_with_its_surplus_row() -> None:

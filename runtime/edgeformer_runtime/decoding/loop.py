@@ -138,8 +138,7 @@ def _decode_requests(
     session: StepSession, requests: Sequence[Request], options: DecodeOptions, counters: Counters, workers: int
 ) -> list[list[Hypothesis]]:
     """Decode requests in batches, several at a time."""
-    batches = list(request_batches(session, requests, options))
-    workers = _fitting_workers(session, [[requests[index] for index in batch] for batch in batches], options, workers)
+    batches, workers = _fitting(session, requests, list(request_batches(session, requests, options)), options, workers)
 
     def decoded(batch: list[int]) -> tuple[dict[int, list[Hypothesis]], Counters]:
         spent = Counters()
@@ -164,33 +163,42 @@ def _stopped(requests: Sequence[Request], indices: Collection[int]) -> list[int]
     return [index for index in indices if requests[index].stop in stops] if stops else []
 
 
-def _fitting_workers(
-    session: StepSession, batches: Sequence[Sequence[Request]], options: DecodeOptions, workers: int
-) -> int:
-    """Reduce the number of batches that are decoded at a time to those that there are, and to what fits in memory even
-    if every translation is as long as allowed.
+def _fitting(
+    session: StepSession, requests: Sequence[Request], batches: list[list[int]], options: DecodeOptions, workers: int
+) -> tuple[list[list[int]], int]:
+    """Divide batches until each fits in memory even if every translation is as long as allowed, and reduce the number
+    of those that are decoded at a time to what fits together.
 
     Raises:
-        OptionError: a batch needs more than :data:`~edgeformer_runtime.limits.MAX_DECODING_BYTES`.
+        OptionError: a sentence alone needs more than :data:`~edgeformer_runtime.limits.MAX_DECODING_BYTES`.
     """
-    workers = min(workers, len(batches))
     if not _has(type(session), SizedSession):
-        return workers
+        return batches, min(workers, len(batches))
     sized = cast(SizedSession, session)
     multiple = session.row_multiple if options.beam_size > 1 else 1
     beams = -(-options.beam_size // multiple) * multiple
-    # Each batch begins with its longest sentence. Many batches have the same size.
-    sizes = {(len(batch), len(batch[0].source)) for batch in batches}
-    largest = max(
-        (sized.batch_bytes(count, count * beams, longest, length_limit(session, options)) for count, longest in sizes),
-        default=0,
-    )
-    if largest > MAX_DECODING_BYTES:
-        raise OptionError(
-            f"`beam_size` {options.beam_size} may need {largest / GIB:,.1f} GiB for state and logits, more than the "
-            f"limit of {MAX_DECODING_BYTES // GIB} GiB; reduce `beam_size`, `max_length` or `max_batch_tokens`."
-        )
-    return min(workers, MAX_DECODING_BYTES // max(1, largest))
+    limit = length_limit(session, options)
+
+    @cache  # many batches have the same size
+    def nbytes(count: int, longest: int) -> int:
+        return sized.batch_bytes(count, count * beams, longest, limit)
+
+    fitting, largest = [], 1
+    while batches:
+        batch = batches.pop()
+        needed = nbytes(len(batch), len(requests[batch[0]].source))  # each begins with its longest sentence
+        if needed <= MAX_DECODING_BYTES:
+            fitting.append(batch)
+            largest = max(largest, needed)
+        elif len(batch) > 1:
+            half = len(batch) // 2
+            batches += [batch[:half], batch[half:]]
+        else:
+            raise OptionError(
+                f"`beam_size` {options.beam_size} may need {needed / GIB:,.1f} GiB for state and logits, more than the "
+                f"limit of {MAX_DECODING_BYTES // GIB} GiB; reduce `beam_size` or `max_length`."
+            )
+    return fitting[::-1], min(workers, len(fitting), MAX_DECODING_BYTES // largest)
 
 
 def _decode_batch(
