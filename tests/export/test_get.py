@@ -335,7 +335,7 @@ def test_mistakes(own: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "`en-de` does not exist; give the file or folder of a model, firefox:PAIR" in error("get", "en-de")
     assert "It has: en-" in error("get", "firefox:en-xx")
     assert "is not recognized" in error("get", own.folder / "text")
-    assert "text.txt" in error("get", "firefox:en-fr", "--text", "text.txt", code=2)
+    assert "text.txt" in error("get", "firefox:en-fr", "--text", "text.txt")
     monkeypatch.setenv("EDGEFORMER_FIREFOX_SERVER", "http://127.0.0.1:9")
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     assert "Check the network, or give the folder of a model" in error("get", "firefox:en-de")
