@@ -111,11 +111,16 @@ def is_record_of(origin: Origin, downloaded: Downloaded) -> bool:
 
 def _packed(path: Path) -> list[Path]:
     """The files that a model is packed in, as a whole or one by one; empty if an importer recognizes it as it is."""
-    is_gz = path.suffix == ".gz" and path.suffixes[-2:-1] != [".tar"] and path.is_file()
+    is_gz = path.suffix == ".gz" and not _is_tar(path) and path.is_file()
     folder = path.parent if is_gz else path
     packed = [path] if path.suffix.lower() == ".zip" and path.is_file() else sorted(folder.glob("*.gz"))
-    packed = [file for file in packed if file.suffixes[-2:-1] != [".tar"]]
+    packed = [file for file in packed if not _is_tar(file)]
     return [] if not packed or (not is_gz and any(known.recognizes(path) for known in importers())) else packed
+
+
+def _is_tar(path: Path) -> bool:
+    """Whether a packed file is a tar archive, by its name, such as ``model.tar.gz``."""
+    return path.suffixes[-2:-1] == [".tar"]
 
 
 def _refuse_special(path: Path) -> None:

@@ -65,9 +65,11 @@ def sample_text(language: str, count: int = SENTENCES) -> list[str]:
 def own_text(path: Path | None) -> list[str]:
     """Lines of a file that are not blank; none without a file. A missing file, or one without text, is a
     ``DataError``."""
-    if path is not None and not path.exists():
+    if path is None:
+        return []
+    if not path.exists():
         raise DataError(f"`{path}` does not exist; check the path of --text.")
-    lines = [line for line in read_lines(path) if line.strip()] if path is not None else []
-    if path is not None and not lines:
+    lines = [line for line in read_lines(path) if line.strip()]
+    if not lines:
         raise DataError(f"`{path}` has no text.")
     return lines

@@ -83,7 +83,7 @@ def sentence_spans(text: str, language: str = "", limit: SentenceLimit | None = 
     segment = segmenter()
     code = re.split("[-_]", language)[0] or "en"
     for line in _LINE.finditer(text):
-        # What a list item or a quotation begins with is no part of its first sentence.
+        # The mark of a list item or a quotation is not part of its first sentence.
         start, end = line.span()
         if marker := _MARKER.match(text, start, end):
             start = marker.end()
