@@ -77,6 +77,8 @@ class AugmentConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     """Both sides without final punctuation."""
     quotes: Mean = 0.0
     """Straight apostrophes and quotation marks of the source made curly, and curly ones straight."""
+    short: Mean = 0.0
+    """Sentences of at most three words on both sides, unaltered: a batch is counted in tokens, of which they are few."""
 
 
 class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

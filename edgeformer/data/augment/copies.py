@@ -22,7 +22,7 @@ Alteration = Callable[[Pair, Random], Pair | None]
 
 
 def augmented(pairs: Sequence[Pair], config: AugmentConfig, languages: tuple[str, str], *, seed: int) -> list[Pair]:
-    """Return the pairs, then their altered copies, without copies that repeat a pair.
+    """Return the pairs, then their altered copies, without copies that repeat a pair unless they are to.
 
     Later alterations also apply to the copies that earlier ones made: a number may be replaced in a sentence that then
     loses its period. The copies of a pair depend on the seed, the options and the pair; only what is joined with it
@@ -57,7 +57,11 @@ def augmented(pairs: Sequence[Pair], config: AugmentConfig, languages: tuple[str
         copies = [copy for pair in text for copy in _copies(pair, kind, alter, getattr(config, kind), seed)]
         text += [copy for copy in dict.fromkeys(copies) if copy not in known]
         known.update(copies)
-    return text
+    return text + [copy for pair in text for copy in _copies(pair, "short", _short, config.short, seed)]
+
+
+def _short(pair: Pair, _: Random) -> Pair | None:
+    return pair if max(len(side.split()) for side in pair) <= 3 else None
 
 
 def _copies(pair: Pair, kind: str, alter: Alteration, mean: float, seed: int) -> Iterator[Pair]:
