@@ -50,3 +50,12 @@ def test_a_container_is_built_from_what_the_wheel_needs() -> None:
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert all(any(f"{package}/".startswith(f"{name}/") for name in kept) for package in packages["packages"])
     assert {"pyproject.toml", "README.md", "LICENSE", "constraints.txt"} <= kept
+
+
+def test_a_device_has_the_tested_versions_of_the_dependencies() -> None:
+    pinned = [line for line in (ROOT / "requirements-device.txt").read_text("utf-8").splitlines() if line[0] != "#"]
+    assert set(pinned) <= set((ROOT / "constraints.txt").read_text("utf-8").splitlines())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    direct = [*project["dependencies"], *project["optional-dependencies"]["cpu"]]
+    names = {re.split("[<>=]", line)[0] for line in direct} | {"typing_extensions"}
+    assert {line.partition("==")[0] for line in pinned} == names
