@@ -16,6 +16,8 @@ from edgeformer_runtime.text.markup import readable
 from edgeformer_runtime.text.options import Format
 from edgeformer_runtime.workspace.workspace import Hop
 
+MAX_TAGS = 50_000
+"""Tags of the texts of a request, each of which takes the time of a hundred characters. Files are read elsewhere."""
 UNKNOWN: dict[str, Any] = {"confidence": 0.0, "language": "en"}
 """What LibreTranslate detects where it detects nothing."""
 
@@ -78,8 +80,8 @@ def chosen_pair(
     return source_code, target_code, found, route
 
 
-def check_sizes(context: Context, texts: Sequence[str]) -> None:
-    """Check the number of texts and their lengths.
+def check_sizes(context: Context, texts: Sequence[str], format: Format = "text") -> None:
+    """Check the number of texts, their lengths, and the number of tags in HTML.
 
     Raises:
         ApiError: there are too many, or one is too long.
@@ -89,3 +91,5 @@ def check_sizes(context: Context, texts: Sequence[str]) -> None:
     for size, limit in sizes:
         if limit is not None and size > limit:
             raise ApiError(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
+    if format == "html" and sum(text.count("<") for text in texts) > MAX_TAGS:
+        raise ApiError(400, f"Invalid request: there are more than {MAX_TAGS:,} tags; send less at a time, or a file")
