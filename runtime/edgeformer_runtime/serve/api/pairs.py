@@ -23,18 +23,22 @@ UNKNOWN: dict[str, Any] = {"confidence": 0.0, "language": "en"}
 
 
 def detected(service: Service, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Detect the language of texts, as ``/detect`` answers.
+    """Detect the languages that texts are probably in, most probable first, as ``/detect`` answers: those of the
+    models, of which others of the same language, such as ``pt-BR``, count.
 
     Raises:
         ApiError: languages cannot be detected on this server.
     """
     try:
-        ranked = languages.detect(texts, service.sources)
+        found = dict(detect_languages("\n".join(texts)))
     except ConfigError:
         raise ApiError(
             400, "Language detection is not installed on this server: pip install 'edgeformer[detect]'"
         ) from None
-    return [{"confidence": share, "language": public_code(code)} for code, share in ranked] or [UNKNOWN]
+    shares = {code: found.get(public_code(code).lower().partition("-")[0], 0.0) for code in service.sources}
+    ranked = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
+    percent = [(public_code(code), round(100 * share, 1)) for code, share in ranked if share >= 0.005]
+    return [{"confidence": share, "language": code} for code, share in percent] or [UNKNOWN]
 
 
 def model_codes(service: Service, source: str, target: str) -> tuple[str, str]:
