@@ -1,11 +1,6 @@
-"""English names of languages, and which language a text is in."""
+"""English names of languages."""
 
 from __future__ import annotations
-
-from collections.abc import Collection, Sequence
-
-from edgeformer_runtime.bundle.text_format import public_code
-from edgeformer_runtime.text.languages import detect_languages
 
 _NAMES = """af Afrikaans|sq Albanian|am Amharic|ar Arabic|hy Armenian|az Azerbaijani|eu Basque|be Belarusian|bn Bengali|
 bs Bosnian|bg Bulgarian|my Burmese|ca Catalan|zh Chinese|zh-Hans Chinese|zh-Hant Chinese (traditional)|
@@ -26,22 +21,3 @@ NAMES = dict(entry.strip().split(" ", 1) for entry in _NAMES.split("|"))
 def language_name(code: str) -> str:
     """English name of a language; its code if the name is not known."""
     return NAMES.get(code) or NAMES.get(code.partition("-")[0].partition("_")[0]) or code
-
-
-def detect(texts: Sequence[str], among: Collection[str]) -> list[tuple[str, float]]:
-    """Return the languages that texts are probably in, most probable first, with percentages.
-
-    Args:
-        texts: texts of one language.
-        among: codes of the languages that may come out; others of the same language, such as ``pt-BR``, count.
-
-    Raises:
-        ConfigError: ``edgeformer[detect]`` is not installed.
-    """
-    ranked = dict(detect_languages("\n".join(texts)))
-    shares = {code: ranked.get(public_code(code).lower().partition("-")[0], 0.0) for code in among}
-    return [
-        (code, round(100 * share, 1))
-        for code, share in sorted(shares.items(), key=lambda item: (-item[1], item[0]))
-        if share >= 0.005
-    ]

@@ -35,7 +35,9 @@ class Glossary:
         }
         longest_first = sorted(self._translations, key=len, reverse=True)
         alternatives = "|".join(re.escape(term).replace(r"\ ", r"\s+") for term in longest_first)
-        self._pattern = re.compile(rf"(?<![\w-])(?:{alternatives})(?![\w-])") if alternatives else None
+        # Something matches everywhere, so that a search does not hold up all other threads until the end of the text.
+        pattern = rf"(?<![\w-])(?P<term>{alternatives})(?![\w-])|[\w-]{{1,64}}|(?s:.)"
+        self._pattern = re.compile(pattern) if alternatives else None
 
     def __repr__(self) -> str:
         return f"Glossary({len(self.terms):,} terms)"
@@ -71,7 +73,7 @@ class Glossary:
         items, taken = [], sorted(taken, key=lambda item: item.start)
         for match in self._pattern.finditer(block.text):
             is_divided = "\n" in match[0] and not block.is_markup
-            if not is_divided and not overlapping(taken, *match.span()):
+            if match["term"] and not is_divided and not overlapping(taken, *match.span()):
                 text = self._translations[" ".join(match[0].split())]
                 items.append(Item(*match.span(), text, text, is_term=True))
         return items

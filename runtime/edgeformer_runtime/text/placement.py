@@ -21,6 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,10 +63,6 @@ class _Node:
     """The word after its last."""
 
 
-def _offset_of(tag: Tag) -> int:
-    return tag.offset
-
-
 _Part = str | Word | tuple[_Node, bool]
 """What is written: white space, a word, or the beginning or end of a node."""
 
@@ -87,8 +84,8 @@ def inner_tags(block: Block, start: int, end: int) -> set[int]:
     while block.text[after : after + 1].isspace():
         after += 1
     chosen, whole = set[int](), set[int]()
-    first_tag = bisect_left(block.tags, before, key=_offset_of)
-    for index in range(first_tag, bisect_right(block.tags, after, key=_offset_of)):
+    first_tag = bisect_left(block.tags, before, key=attrgetter("offset"))
+    for index in range(first_tag, bisect_right(block.tags, after, key=attrgetter("offset"))):
         tag = block.tags[index]
         first, last = tag.offset, tag.offset
         if tag.partner is not None:
@@ -187,12 +184,13 @@ def _source(block: Block, node: _Node, start: int, end: int) -> Item:
 
 
 def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
+    """Make the tree of the chosen tags of a sentence; its root stands for the sentence itself."""
     root = _Node(-1, start, end)
     nodes: dict[int, _Node] = {}
     members = frozenset(chosen)
     for index in chosen:
         tag = block.tags[index]
-        if tag.partner is not None and tag.partner in nodes:
+        if tag.partner is not None and tag.partner in nodes:  # the end of an element that began before
             nodes[tag.partner].closing = tag
             continue
         node = nodes[index] = _Node(index, tag.offset, tag.offset, tag)
@@ -200,7 +198,7 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
             node.end = block.tags[tag.partner].offset
         node.has_text = bool(block.text[node.start : node.end].strip())
         close = index if tag.partner is None or tag.partner not in members else tag.partner
-        if close == index and not tag.is_alone:
+        if close == index and not tag.is_alone:  # the other tag of its element is in another sentence, or missing
             node.is_ended = tag.raw.startswith("</") if tag.partner is None else tag.partner < index
             node.is_begun = not node.is_ended
         elif not node.has_text:
@@ -209,6 +207,7 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
             is_last = node.end >= start and (close + 1 == len(block.tags) or block.tags[close + 1].offset > node.end)
             node.after_space = is_first and (not node.start or block.text[node.start - 1].isspace())
             node.before_space = is_last and block.text[node.end : node.end + 1].isspace()
+        # An element of which only one tag is chosen is a mark between words, and so not the parent of what is inside.
         parent = nodes.get(tag.parent) if tag.parent is not None else None
         (root if parent is None or block.tags[parent.order].partner not in members else parent).children.append(node)
     return root
@@ -379,6 +378,8 @@ def _written(words: Sequence[Word], root: _Node) -> Iterator[_Part]:
         is_edge = is_apart if not index else index == len(words) or LETTER.fullmatch(words[index - 1].text[-1:])
         return own or (" " if is_edge and (is_wanted or not index) else "")
 
+    # What is still to be written, the next at the end: a node that begins, the end of one, or a word. This is a stack
+    # instead of recursion, as elements may be nested more deeply than Python's calls.
     waiting: list[_Node | tuple[_Node, bool] | int] = [root]
     while waiting:
         part = waiting.pop()
@@ -389,13 +390,15 @@ def _written(words: Sequence[Word], root: _Node) -> Iterator[_Part]:
         elif isinstance(part, tuple):
             yield part
         else:
+            # White space goes before what has text, so that it is outside: `a <b>word</b>`.
             if part.has_text or part.is_begun or part.after_space:
                 before = space(is_wanted=part.after_space and part.opening.is_alone)
                 is_spaced = is_spaced or bool(before)
                 yield before
             yield part, False
-            if part.before_space:
+            if part.before_space:  # that of the next word follows the tag: `word<br> next`
                 is_spaced, is_apart = False, is_apart or part.opening.is_alone
+            # Then follow its children, its own words between them, and its end.
             inner: list[_Node | tuple[_Node, bool] | int] = []
             after = part.first
             for child in sorted(part.children, key=lambda child: (child.first, child.last, child.order)):

@@ -1,4 +1,16 @@
-"""What is translated of a text, and where it goes."""
+"""What is translated of a text, and where it goes.
+
+:meth:`Plan.join` makes the translated text of the translations of its sentences, step by step:
+
+1. A sentence whose placeholders the model did not copy is translated again, without them.
+2. Its surface becomes that of the source: capitals, final punctuation, no loops; see :mod:`.surface`.
+3. If something belongs among its words, they are aligned with those of the source by the model's attention, and
+   placeholders and terms are put between or over them; see :mod:`.items`.
+4. Numbers that are not those of the source are put over what they became. Where that is not certain, the sentence is
+   translated again without them, and they are placed as placeholders are, if that leaves fewer wrong numbers.
+5. All is written in order: what is between sentences is copied, and tags go around the words that were translated from
+   theirs; see :mod:`.placement`.
+"""
 
 from __future__ import annotations
 

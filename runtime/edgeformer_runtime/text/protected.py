@@ -52,7 +52,10 @@ _PATTERNS = (
 )
 _MAX_SIGNS = 3
 """Most signs between items that belong together."""
-_PROTECTED = re.compile("|".join(_PATTERNS))
+_PASSED = rf"\s{{1,64}}|(?<=\w)[^\Wfhw{_EMOJI}]{{1,64}}"
+"""Where no pattern can match: white space, and the middle of a word that does not become a URL there."""
+# A search in vain would hold up all other threads until the end of the text. So something matches everywhere.
+_PROTECTED = re.compile(rf"{_PASSED}|(?P<kept>{'|'.join(_PATTERNS)})|(?s:.)")
 _SENTENCE_END = ".,;:!?)]}'\"»”’…。"
 
 
@@ -97,6 +100,8 @@ def _joined(block: Block, items: Sequence[Item]) -> Item:
 def protected_spans(text: str, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
     """Find what is not translated in a text, or in some of its characters: begin and end of each part."""
     for match in _PROTECTED.finditer(text, first, len(text) if last is None else last):
+        if not match["kept"]:
+            continue
         start, end = match.span()
         if "://" in match[0] or match[0].startswith("www."):
             end -= _unlinked(match[0])

@@ -1,4 +1,9 @@
-"""From a text to spans of sentences that the model can read. What is between the spans is copied."""
+"""From a text to spans of sentences that the model can read. What is between the spans is copied.
+
+1. Each line is divided into sentences by sentencex, without the marks of lists and quotations before them.
+2. Sentences that were divided inside an item, such as a URL, are joined again.
+3. A sentence with too many tokens is split into two near its middle, and so are they, until all parts fit.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import islice
 
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import OptionError, missing_package
@@ -30,7 +36,8 @@ _ANY_END = re.compile(r"[.!?]\s|[。！？]")
 _INVISIBLE = frozenset("\x00\u200b\u200e\u200f\u2060\ufeff")
 """Null, zero width space, marks of direction, word joiner, byte order mark."""
 MAX_SEGMENTED_CHARACTERS = 4096
-"""Longer lines are divided before their sentences are found."""
+MAX_SEGMENTED_SENTENCES = 256
+"""Longer lines, and those of more sentences, are divided before their sentences are found."""
 MAX_COUNTED_CHARACTERS = 4096
 """Longer sentences are split without counting their tokens, which would take long."""
 
@@ -97,14 +104,17 @@ def sentence_spans(text: str, language: str = "", limit: SentenceLimit | None = 
 
 
 def _chunks(line: str) -> Iterator[str]:
-    """Divide a very long line after the end of a sentence, or at a space: the library's time grows with the square."""
+    """Divide a very long line, or one of very many sentences, after the end of a sentence or at a space: the library's
+    time grows with the square."""
     start = 0
-    while len(line) - start > MAX_SEGMENTED_CHARACTERS:
+    while start < len(line):
         part = line[start : start + MAX_SEGMENTED_CHARACTERS]
-        end = max((match.end() for match in _ANY_END.finditer(part)), default=0) or part.rfind(" ") + 1 or len(part)
+        ends = [match.end() for match in islice(_ANY_END.finditer(part), MAX_SEGMENTED_SENTENCES)]
+        end = len(part)
+        if len(ends) == MAX_SEGMENTED_SENTENCES or end < len(line) - start:
+            end = ends[-1] if ends else part.rfind(" ") + 1 or end
         yield part[:end]
         start += end
-    yield line[start:]
 
 
 def trimmed(text: str, start: int, end: int) -> list[Span]:

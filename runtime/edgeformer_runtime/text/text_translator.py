@@ -211,21 +211,26 @@ class TextTranslator:
         return tuple(part if isinstance(part, str) else self._planned(part, limit) for part in parts)
 
     def _planned(self, block: Block, limit: SentenceLimit) -> PlannedBlock:
+        text = _WHITE_SPACE.sub(" ", block.text) if block.is_markup else block.text  # no line ends
+        spans = sentence_spans(text, self.translator.languages[0], limit)  # before other work: there may be too many
         items = list(block.items)
         if self.options.protect:
             items += protected_items(block)
         if self.glossary is not None:
             items += self.glossary.items(block, items)
         items = joined_items(block, sorted(items, key=lambda item: item.start))
-        text = _WHITE_SPACE.sub(" ", block.text) if block.is_markup else block.text  # no line ends
-        spans = joined_spans(sentence_spans(text, self.translator.languages[0], limit), items)
-        spans = [part for span in spans for part in self._without_long_items(block.text, span, items)]
+        worded, kept = list[Span](), list[Span]()
+        for span in joined_spans(spans, items):
+            if has_words(block.text, *span, items):
+                worded += self._without_long_items(block.text, span, items)
+            else:  # copied, however long it is
+                kept.append(span)
 
         def count(texts: list[str]) -> list[int]:
             limit.check()
             return self._count(texts)
 
-        spans = fitting_spans(block.text, spans, items, self._limit, count)
+        spans = sorted([*kept, *fitting_spans(block.text, worded, items, self._limit, count)])
         spans = [with_whole_items(span, items) for span in spans]
         has_text = [has_words(block.text, *span, items) for span in spans]
         kept_as_is = [item for item in items if not item.is_term]

@@ -13,6 +13,7 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 
 from edgeformer_runtime import Translator
+from edgeformer_runtime.serve.api.pairs import MAX_TAGS
 from edgeformer_runtime.text import TextTranslator
 from edgeformer_runtime.text.documents.files import SUFFIXES
 from edgeformer_runtime.text.results import plausible
@@ -181,6 +182,10 @@ def test_languages_are_chained_aliased_and_equal_ones_are_copied(client: Client,
         ({"alternatives": "many"}, "Invalid request: alternatives parameter is not a number"),
         ({"alternatives": 9}, "Invalid request: alternatives parameter must be <= 8"),
         ({"alternatives": [1]}, "Invalid request: alternatives parameter is not a number"),
+        (
+            {"q": "<b>" * (MAX_TAGS + 1), "format": "html"},
+            "Invalid request: there are more than 50,000 tags; send less at a time, or a file",
+        ),
         ({"q": ["a"] * 513}, "Invalid request: request (513) exceeds text limit (512)"),
         ({"q": [TEXT, 3]}, "Invalid request: q parameter must be a string or a list of strings"),
         ({"source": 5}, "Invalid request: source parameter must be a string"),

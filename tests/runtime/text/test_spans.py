@@ -77,7 +77,7 @@ def test_long_lines_are_divided_behind_sentences_or_at_spaces(line: str) -> None
         chunks = list(segmentation._chunks(line))
     assert "".join(chunks) == line
     assert all(0 < len(chunk) <= 8 for chunk in chunks[:-1])
-    assert len(chunks[-1]) <= 8
+    assert all(len(chunk) <= 8 for chunk in chunks[-1:])
     place = 0
     for chunk in chunks[:-1]:
         part = line[place : place + 8]
@@ -85,6 +85,17 @@ def test_long_lines_are_divided_behind_sentences_or_at_spaces(line: str) -> None
         spaces = [end for end in range(1, 9) if part[end - 1] == " "]
         assert len(chunk) == max(ends or spaces or [8])
         place += len(chunk)
+
+
+@given(st.text("ab. 。", max_size=60))
+def test_lines_of_many_sentences_are_divided_behind_one(line: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segmentation, "MAX_SEGMENTED_SENTENCES", 2)
+        chunks = list(segmentation._chunks(line))
+    assert "".join(chunks) == line
+    counts = [len(segmentation._ANY_END.findall(chunk)) for chunk in chunks]
+    assert all(count == 2 for count in counts[:-1])
+    assert all(count <= 2 for count in counts[-1:])
 
 
 def best_place(text: str, items: Sequence[Item]) -> int | None:

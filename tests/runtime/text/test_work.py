@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import zipfile
 from collections.abc import Callable
@@ -10,11 +11,15 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import edgeformer_runtime
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import CanceledError, OptionError
+from edgeformer_runtime.text import protected
 from edgeformer_runtime.text.documents.files import translate_content
+from edgeformer_runtime.text.glossary import Glossary
 from edgeformer_runtime.text.segmentation import SentenceLimit, fitting_spans, sentence_spans
 from tests.runtime.text.attended import text_translator
 
@@ -122,6 +127,31 @@ def test_splitting_is_linear() -> None:
         )
 
     assert work(500 * GROWTH) < MAX_GROWTH * work(500)
+
+
+ODD = st.text("ahfwtp:/.@#$%{}_-①™©中。é\u0301 1A()[]<>\n~+&", max_size=40)
+PLACEHOLDER = st.sampled_from(
+    ["https://a.bé", "README.md", "www.x", "a_b", "f()", "a@b.de", "{n}", "%d", "$x^2$", "🐕", "/a/b"]
+)
+
+
+@given(st.lists(ODD | PLACEHOLDER, max_size=6).map("".join))
+def test_what_a_search_for_placeholders_passes_over_has_none(text: str) -> None:
+    plain = re.compile("|".join(protected._PATTERNS))
+    assert [m.span() for m in protected._PROTECTED.finditer(text) if m["kept"]] == [
+        m.span() for m in plain.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize("text", ["中。", "7. ", "a", " ", "-", "the dog ", "$a ", "\n", "{"])
+def test_a_search_does_not_hold_up_other_threads_until_the_end_of_a_text(text: str) -> None:
+    """Python's regular expressions let other threads run between matches only."""
+    glossary = Glossary({"the cat": "le chat", "C++": "C"})
+    assert glossary._pattern is not None
+    for pattern in (protected._PROTECTED, glossary._pattern):
+        found = [match[0] for match in pattern.finditer(text * 1000)]
+        assert "".join(found) == text * 1000
+        assert max(map(len, found)) <= 64
 
 
 MANY = {

@@ -41,9 +41,9 @@ async def translate_text(request: Request) -> Response:
     texts = [given] if isinstance(given, str) else given
     source, target = fields.text("source"), fields.text("target")
     count = _alternatives(context, fields)
-    check_sizes(context, texts)
-    request.state.log.update(texts=len(texts), characters=sum(map(len, texts)))
     format = next((known for known in get_args(Format) if known == (fields.values.get("format") or "text")), None)
+    check_sizes(context, texts, format or "text")
+    request.state.log.update(texts=len(texts), characters=sum(map(len, texts)))
     choose = partial(chosen_pair, context.service, source, target, texts, format or "text")
     *_, found, route = await asyncio.to_thread(choose) if source.lower() == "auto" else choose()
     if format is None:

@@ -16,23 +16,29 @@ from edgeformer_runtime.text.markup import readable
 from edgeformer_runtime.text.options import Format
 from edgeformer_runtime.workspace.workspace import Hop
 
+MAX_TAGS = 50_000
+"""Tags of the texts of a request, each of which takes the time of a hundred characters. Files are read elsewhere."""
 UNKNOWN: dict[str, Any] = {"confidence": 0.0, "language": "en"}
 """What LibreTranslate detects where it detects nothing."""
 
 
 def detected(service: Service, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Detect the language of texts, as ``/detect`` answers.
+    """Detect the languages that texts are probably in, most probable first, as ``/detect`` answers: those of the
+    models, of which others of the same language, such as ``pt-BR``, count.
 
     Raises:
         ApiError: languages cannot be detected on this server.
     """
     try:
-        ranked = languages.detect(texts, service.sources)
+        found = dict(detect_languages("\n".join(texts)))
     except ConfigError:
         raise ApiError(
             400, "Language detection is not installed on this server: pip install 'edgeformer[detect]'"
         ) from None
-    return [{"confidence": share, "language": public_code(code)} for code, share in ranked] or [UNKNOWN]
+    shares = {code: found.get(public_code(code).lower().partition("-")[0], 0.0) for code in service.sources}
+    ranked = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
+    percent = [(public_code(code), round(100 * share, 1)) for code, share in ranked if share >= 0.005]
+    return [{"confidence": share, "language": code} for code, share in percent] or [UNKNOWN]
 
 
 def model_codes(service: Service, source: str, target: str) -> tuple[str, str]:
@@ -78,8 +84,8 @@ def chosen_pair(
     return source_code, target_code, found, route
 
 
-def check_sizes(context: Context, texts: Sequence[str]) -> None:
-    """Check the number of texts and their lengths.
+def check_sizes(context: Context, texts: Sequence[str], format: Format = "text") -> None:
+    """Check the number of texts, their lengths, and the number of tags in HTML.
 
     Raises:
         ApiError: there are too many, or one is too long.
@@ -89,3 +95,5 @@ def check_sizes(context: Context, texts: Sequence[str]) -> None:
     for size, limit in sizes:
         if limit is not None and size > limit:
             raise ApiError(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
+    if format == "html" and sum(text.count("<") for text in texts) > MAX_TAGS:
+        raise ApiError(400, f"Invalid request: there are more than {MAX_TAGS:,} tags; send less at a time, or a file")

@@ -71,7 +71,7 @@ async def _asked(request: Request, context: Context) -> _Asked:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ApiError(400, f"Invalid request: {str(error)[:300]}") from None
     context.access.check(bearer_token(request), client_of(request), len(body.texts), missing_status=401)
-    check_sizes(context, body.texts)
+    check_sizes(context, body.texts, body.format)
     _check_options(context, body.options)
     if body.alignments and body.format != "text":
         raise ApiError(400, "Invalid request: `alignments` are of plain text only.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from edgeformer_runtime.errors import DataError
@@ -48,7 +48,7 @@ def decoded(content: bytes, name: str) -> tuple[str, str]:
 def single(
     content: bytes,
     name: str,
-    parts: Callable[[str], Piece],
+    parts: Callable[[str], Iterable[str | Block]],
     with_language: Callable[[str, str], str] = lambda text, _: text,
 ) -> Document:
     """A document whose file is one piece of text.
@@ -60,4 +60,6 @@ def single(
         with_language: sets the language that the translated text says it is in.
     """
     mark, text = decoded(content, f"`{name}`")
-    return Document([parts(text)], lambda texts, language: (mark + with_language(texts[0], language)).encode("utf-8"))
+    return Document(
+        [list(parts(text))], lambda texts, language: (mark + with_language(texts[0], language)).encode("utf-8")
+    )

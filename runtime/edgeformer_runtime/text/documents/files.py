@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from edgeformer_runtime.text.documents.document import Document, single
 from edgeformer_runtime.text.documents.gettext import read_po
 from edgeformer_runtime.text.documents.markdown import markdown_parts
 from edgeformer_runtime.text.documents.open_document import read_odt
-from edgeformer_runtime.text.documents.subtitles import read_srt, read_vtt
+from edgeformer_runtime.text.documents.subtitles import read_subtitles
 from edgeformer_runtime.text.documents.word import read_docx
 from edgeformer_runtime.text.markup import html_parts, with_language
 
@@ -25,18 +26,8 @@ if TYPE_CHECKING:
     from edgeformer_runtime.text.text_translator import TextTranslator
 
 
-def _read_text(content: bytes, name: str) -> Document:
-    return single(content, name, lambda text: [Block.plain(text)])
-
-
-def _read_html(content: bytes, name: str) -> Document:
-    return single(content, name, lambda text: list(html_parts(text)), with_language)
-
-
-def _read_markdown(content: bytes, name: str) -> Document:
-    return single(content, name, lambda text: list(markdown_parts(text)))
-
-
+_read_html = partial(single, parts=html_parts, with_language=with_language)
+_read_markdown = partial(single, parts=markdown_parts)
 _READERS: Mapping[str, Callable[[bytes, str], Document]] = {
     ".docx": read_docx,
     ".htm": _read_html,
@@ -46,9 +37,9 @@ _READERS: Mapping[str, Callable[[bytes, str], Document]] = {
     ".odt": read_odt,
     ".po": read_po,
     ".pot": read_po,
-    ".srt": read_srt,
-    ".txt": _read_text,
-    ".vtt": read_vtt,
+    ".srt": partial(read_subtitles, is_vtt=False),
+    ".txt": partial(single, parts=lambda text: [Block.plain(text)]),
+    ".vtt": partial(read_subtitles, is_vtt=True),
 }
 SUFFIXES = tuple(_READERS)
 """Ends of the names of documents that can be translated."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from edgeformer_runtime.text.block import Block, Item, Parts
+from edgeformer_runtime.text.block import Block, Parts
 from edgeformer_runtime.text.markup.builder import BlockBuilder
 from edgeformer_runtime.text.markup.tokens import INLINE, Token, html_tokens
 from edgeformer_runtime.text.protected import FORMULA
@@ -247,10 +247,6 @@ class _Builder(BlockBuilder):
     pairs: dict[int, tuple[str, bool]] = field(default_factory=dict)
     """What :func:`_pairs` returns."""
 
-    def plain(self, text: str) -> None:
-        """Add text."""
-        self.add(text, text)
-
     def inline(self, match: re.Match[str]) -> None:
         """Add what is not text."""
         raw = match[0]
@@ -260,9 +256,7 @@ class _Builder(BlockBuilder):
             if character in _ESCAPED or raw.startswith("&"):
                 self.escapes[ord(character)] = raw
         elif match["copied"] is not None:
-            start = len(self.characters)
-            self.add(raw, [raw, *[""] * (len(raw) - 1)])
-            self.items.append(Item(start, len(self.characters), raw, raw))
+            self.item(raw, raw)
         elif match.start() in self.pairs:
             raw, is_end = self.pairs[match.start()]
             name = match["mark"] or "["
@@ -274,7 +268,7 @@ class _Builder(BlockBuilder):
         elif match["html"] is not None:
             self.tag(next(html_tokens(raw)))
         elif match["note"] is not None:
-            self.item(match["sign"] if match["level"] == "sub" else "", raw, 0)
+            self.item(match["sign"] if match["level"] == "sub" else "", raw)
         else:
             self.add(raw, raw)
 

@@ -61,7 +61,7 @@ def read_odt(content: bytes, name: str) -> Document:
             _write(paragraph, text)
         return package.written(roots)
 
-    return Document([[paragraph.marked.block()] for paragraph in paragraphs], write)
+    return Document([paragraph.marked.block() for paragraph in paragraphs], write)
 
 
 def _read(element: _Element) -> _Paragraph:
@@ -72,7 +72,7 @@ def _read(element: _Element) -> _Paragraph:
 
 def _read_children(paragraph: _Paragraph, element: _Element) -> None:
     marked = paragraph.marked
-    marked.text(_collapsed(element.text))
+    marked.plain(_collapsed(element.text))
     ends = nested_pairs(element, _read_range)
     paragraph.ends |= ends
     closing = set(ends.values())
@@ -88,11 +88,11 @@ def _read_children(paragraph: _Paragraph, element: _Element) -> None:
         elif child in closing:
             marked.close()
         elif _is_field(child):
-            marked.item(number, child.text or "")
+            marked.unread(number, child.text or "")
         else:  # such as a line break, or a note with paragraphs of its own
             is_space = child.tag == _SPACES and marked.characters and not marked.characters[-1].isspace()
             marked.point(number, "\n" if child.tag in _BREAKS else " " if is_space else "")
-        marked.text(_collapsed(child.tail))
+        marked.plain(_collapsed(child.tail))
 
 
 def _is_field(element: _Element) -> bool:

@@ -28,17 +28,8 @@ _TURN = re.compile(
 shown (``{\\an8}``), and stage directions in brackets; and who else speaks in the same line."""
 
 
-def read_srt(content: bytes, name: str) -> Document:
-    """Read a SubRip file."""
-    return _read(content, name, is_vtt=False)
-
-
-def read_vtt(content: bytes, name: str) -> Document:
-    """Read a WebVTT file."""
-    return _read(content, name, is_vtt=True)
-
-
-def _read(content: bytes, name: str, *, is_vtt: bool) -> Document:
+def read_subtitles(content: bytes, name: str, *, is_vtt: bool) -> Document:
+    """Read a SubRip or a WebVTT file."""
     mark, text = decoded(content, f"`{name}`")
     kept: list[str] = []
     pieces: list[list[str | Block]] = []

@@ -78,7 +78,7 @@ class _Paragraph:
         """Add elements that stay together: what stands for a character, or has text that is not translated."""
         number = self._number(_Mark(elements, is_point=True))
         if text:
-            self.marked.item(number, text)
+            self.marked.unread(number, text)
         else:
             self.marked.point(number, character)
 
@@ -116,7 +116,7 @@ def read_docx(content: bytes, name: str) -> Document:
             _write(paragraph, text)
         return package.written(roots)
 
-    return Document([[paragraph.marked.block()] for paragraph in paragraphs], write)
+    return Document([paragraph.marked.block() for paragraph in paragraphs], write)
 
 
 def _is_text_run(element: _Element) -> bool:
@@ -217,7 +217,7 @@ def _read_run(paragraph: _Paragraph, run: _Element, base: _Format, last: _Format
         last = own
     for child in list(run):
         if child.tag == f"{_W}t":
-            paragraph.marked.text(child.text or "")
+            paragraph.marked.plain(child.text or "")
         elif child.tag != f"{_W}rPr":  # such as a line break
             alone = deepcopy(empty)
             alone.append(child)  # not a copy: it may have paragraphs, as text boxes do

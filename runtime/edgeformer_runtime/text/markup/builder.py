@@ -23,7 +23,9 @@ class BlockBuilder:
     """Collects the text and tags of a block."""
 
     escapes: Mapping[int, str]
-    """How text is written; if there are such, it may have entities."""
+    """How text is written; if there are such, HTML may have entities."""
+    is_markup: bool = True
+    """Whether white space only separates words."""
     characters: list[str] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
@@ -45,13 +47,14 @@ class BlockBuilder:
                 start = match.end()
         self.add(raw[start:], raw[start:], offset + start)
 
-    def item(self, text: str, raw: str, offset: int, attributes: Parts = ()) -> None:
-        """Add an element that is copied."""
-        text = html.unescape(text)
+    def plain(self, text: str) -> None:
+        """Add text that is written as it is."""
+        self.add(text, text)
+
+    def item(self, text: str, raw: str, offset: int = 0, attributes: Parts = ()) -> None:
+        """Add an element that is copied, and whose text the model may read."""
         if not text.strip():
-            parent = self.opened[-1] if self.opened else None
-            self.tags.append(Tag(len(self.characters), raw, None, parent, attributes, is_alone=True))
-            self.names.append("")
+            self.tag(Token(raw, is_void=True), attributes)
             return
         start = len(self.characters)
         self.add(text, [raw, *[""] * (len(text) - 1)], offset)
@@ -85,7 +88,7 @@ class BlockBuilder:
             return ()
         origins = () if offset is None else (*self.origins, offset)
         text, tags = "".join(self.characters), _without_unclosed(self.tags)
-        return (Block(text, self.raw, origins, tags, tuple(self.items), is_markup=True, escapes=self.escapes),)
+        return (Block(text, self.raw, origins, tags, tuple(self.items), self.is_markup, self.escapes),)
 
     def add(self, text: str, raw: str | list[str], offset: int = 0) -> None:
         """Add characters, and how each is written."""

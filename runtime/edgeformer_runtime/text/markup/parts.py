@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -57,7 +58,7 @@ def html_parts(
         elif end > index + 1:
             content = "".join(part.raw for part in tokens[index:end] if not part.name)
             is_unread = is_mark and token.name == "sup"  # `word1` is no word, but `H2O` is
-            builder.item("" if is_unread else content, raw, offset, attributes)
+            builder.item("" if is_unread else html.unescape(content), raw, offset, attributes)
         else:
             builder.tag(token, attributes)
         offset, index = offset + len(raw), end
