@@ -78,7 +78,7 @@ class AugmentConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     quotes: Mean = 0.0
     """Straight apostrophes and quotation marks of the source made curly, and curly ones straight."""
     short: Mean = 0.0
-    """Sentences of at most three words on both sides, unaltered: a batch is counted in tokens, of which they are few."""
+    """Sentences of at most three words on both sides, unaltered: batches are measured in tokens, and these have few."""
 
 
 class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

@@ -38,7 +38,7 @@ PAIRS = [
     ("He was late.", "Il était en retard."),
     ("Open the file", "Ouvrir le fichier"),
 ]
-EVERYTHING = AugmentConfig(**dict.fromkeys(AugmentConfig.__struct_fields__, 1.5))
+EVERYTHING = AugmentConfig(**{**dict.fromkeys(AugmentConfig.__struct_fields__, 1.5), "short": 0.0})
 WORDS = ["Hello", "élan", "it's", "{name}", "%s", "https://a.org/B", "M.x@y.fr", "😀", "“A”"]
 KINDS: dict[str, Callable[[Pair, Random], Pair | None]] = {
     "lowercase": form.lowercase,
@@ -80,6 +80,17 @@ def test_repeated_pairs_stay() -> None:
         *PAIRS[:1] * 3,
         ("TOM LIVES IN LONDON.", "TOM VIT À LONDRES."),
     ]
+
+
+def test_short_sentences_and_their_copies_are_repeated() -> None:
+    pairs = [
+        ("Come in!", "Entrez\u202f!"),
+        ("Come in, the door is open.", "Entrez, c'est ouvert."),
+        ("Is it?", "Est-ce que c'est ça ?"),
+    ]
+    text = augmented(pairs, AugmentConfig(unpunctuated=1, short=2), EN_FR, seed=1)
+    assert [text.count(pair) for pair in pairs] == [3, 1, 1]
+    assert text.count(("Come in", "Entrez")) == 3
 
 
 def test_no_copies_by_default() -> None:
