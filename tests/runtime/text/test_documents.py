@@ -477,10 +477,27 @@ class TestHostileFiles:
         assert len(read_document(b"\n" * 1_000_001, "a.txt").pieces) == 1
 
     @pytest.mark.parametrize("suffix", ["docx", "odt"])
-    def test_entities_are_refused(self, suffix: str) -> None:
-        entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "x"}">' for n in range(10))
-        xml = f"<?xml version='1.0'?><!DOCTYPE x [{entities}]><x>&e9;</x>"
-        with pytest.raises(DataError, match=r"declares a document type|is damaged"):
+    def test_elements_that_are_nested_too_deep_are_refused(self, suffix: str) -> None:
+        xml = "<x>" * 300 + "</x>" * 300
+        with pytest.raises(DataError, match="is damaged: Excessive depth"):
+            translated(f"a.{suffix}", packed({"word/document.xml": xml, "content.xml": xml}))
+
+    @pytest.mark.parametrize("suffix", ["docx", "odt"])
+    @pytest.mark.parametrize(
+        "declared",
+        [
+            "[" + "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "x"}">' for n in range(10)) + "]",
+            '[<!ENTITY e9 SYSTEM "{file}">]',
+            '[<!ENTITY e9 "x"><!ENTITY % e SYSTEM "{file}"> %e;]',
+            'SYSTEM "{file}" [<!ENTITY e9 "x">]',
+        ],
+        ids=["nested", "of a file", "of a file of them", "of a file with the type"],
+    )
+    def test_entities_are_refused_and_not_resolved(self, tmp_path: Path, suffix: str, declared: str) -> None:
+        file = tmp_path / "damaged.dtd"
+        file.write_text("<", "utf-8")  # which would be the error if it were read
+        xml = f"<?xml version='1.0'?><!DOCTYPE x {declared.replace('{file}', file.as_uri())}><x>&e9;</x>"
+        with pytest.raises(DataError, match=r"declares a document type|entity amplification"):
             translated(f"a.{suffix}", packed({"word/document.xml": xml, "content.xml": xml}))
 
     @pytest.mark.parametrize("suffix", ["docx", "odt"])
