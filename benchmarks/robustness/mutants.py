@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import hashlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -231,8 +232,10 @@ def forked(work: Callable[[], int], seconds: float) -> int | None:
 
 
 def recorded(room: str, folder: Path) -> Calls:
-    """What the tests of a room call; read from ``folder`` if it was recorded there before."""
-    path = folder / f"{room}.json"
+    """What the tests of a room call; read from ``folder`` if it was recorded there for the same code and tests."""
+    files = sorted(file for root in (PACKAGE, ROOT / "tests") for file in root.rglob("*.py"))
+    version = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    path = folder / f"{room}-{version}.json"
 
     def work() -> int:
         recorder = Recorder()
