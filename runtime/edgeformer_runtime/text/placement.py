@@ -236,7 +236,7 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
     children = [child for child in parent.children if child.has_text]
     owners, starts = np.full(last - first, _FREE), [child.start for child in children]  # of each word, the child
     for index in sentence.placeholders[slice(*np.searchsorted(sentence.placeholders, (first, last)))]:
-        start, end = sentence.words[index].origin or (0, 0)
+        start, end = sentence.origins[index]
         child = bisect_right(starts, start) - 1
         owners[index - first] = child if child >= 0 and end <= children[child].end else _FIXED
     is_stray = np.zeros(last - first, dtype=bool)  # placeholders that are not among the words of their child
@@ -285,7 +285,7 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
     is_gap[1:-1] &= ~sentence.is_elided[first:last][1:]
     gaps = first + np.flatnonzero(is_gap)
     own_items = sentence.placeholders[slice(*np.searchsorted(sentence.placeholders, (first, last)))].tolist()
-    placed = [(sentence.words[index].origin or (0, 0), index, index + 1) for index in own_items]
+    placed = [(sentence.origins[index], index, index + 1) for index in own_items]
     placed += [((node.start, node.end), node.first, node.last) for node in children if node.first < node.last]
     _place_between(sentence, parent, gaps, placed)
     return sentence, wordless

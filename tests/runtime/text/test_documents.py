@@ -17,12 +17,15 @@ from hypothesis import strategies as st
 from edgeformer_runtime.errors import ConfigError, DataError
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents import SUFFIXES, translate_document
-from edgeformer_runtime.text.documents.files import read_document, translate_content
+from edgeformer_runtime.text.documents.document import Document
+from edgeformer_runtime.text.documents.files import read_document, translate_content, translated_once
 from edgeformer_runtime.text.documents.markdown import markdown_parts
+from edgeformer_runtime.text.plan import Plan
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
 from tests.commands import error, run
 from tests.runtime.text.attended import text_translator
+from tests.runtime.text.copies import join
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 ODT = (
@@ -582,6 +585,20 @@ def test_the_suffix_decides_however_a_file_is_named(
         assert message == f"`{other}` must end in {suffix}, since the translation is of the same kind."
     if suffix not in (".txt", ".html"):
         assert "--json is for text" in error("translate", small_bundle, source, "--json", code=2)
+
+
+@pytest.mark.parametrize("suffix", TEXTS)
+def test_a_translation_can_be_translated_to_a_further_language(suffix: str) -> None:
+    texts, name = text_translator(), f"a{suffix}"
+    words = {"The old dog runs.": "Le vieux chien court.", "The sea.": "La mer.", "The sea": "La mer"}
+
+    def plans(document: Document) -> list[Plan]:
+        return [texts.plan(piece) for piece in document.pieces]
+
+    document = read_document(TEXTS[suffix].encode(), name)
+    once = [join(plan, words.__getitem__).text for plan in plans(document)]
+    expected = [[words[sentence] for sentence in plan.sentences] for plan in plans(document)]
+    assert [plan.sentences for plan in plans(translated_once(document, once, "fr", name))] == expected
 
 
 @pytest.mark.parametrize("suffix", [".docx", ".odt"])

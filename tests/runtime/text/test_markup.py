@@ -102,6 +102,14 @@ def test_parts_are_the_whole_document(document: str) -> None:
     assert written == document
 
 
+def test_unknown_elements_end_a_sentence_of_a_page_but_not_of_a_message() -> None:
+    def texts(**options: bool) -> list[str]:
+        return [part.text for part in html_parts("the <tip>dog</tip> runs", **options) if isinstance(part, Block)]
+
+    assert texts() == ["the ", "dog", " runs"]
+    assert texts(is_message=True) == texts(is_cue=True) == ["the dog runs"]
+
+
 @given(document=ANY_HTML)
 def test_no_document_is_refused_and_every_tag_is_kept(text_translator: TextTranslator, document: str) -> None:
     plan = text_translator.split(document, format="html")
