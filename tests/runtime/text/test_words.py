@@ -80,6 +80,16 @@ def test_the_best_gap_separates_what_is_before_from_what_is_behind(
     assert best_gap(sentence, place, np.array(gaps)) == min(gap for gap in gaps if score(gap) == best)
 
 
+@given(st.integers(0, 4).flatmap(lambda count: st.permutations(range(count))), st.sampled_from(["", " "]))
+def test_words_in_another_order_stay_apart(order: list[int], space: str) -> None:
+    first = 4 - len(order)
+    words = [Word(text, " " if index else space, np.zeros(0, np.float32)) for index, text in enumerate("abcd")]
+    found = AlignedSentence(words, "", [], []).reordered(first, order)
+    assert joined(found.words, "") == space + " ".join(
+        ["abcd"[index] for index in (*range(first), *(first + index for index in order))]
+    )
+
+
 TEXTS = st.lists(
     st.sampled_from(["le", "Chien", "d'eau", "l’", "犬", " ", "  ", "\u00a0", ".", "!", ", ", "3", "IPod", "-", "«"]),
     max_size=8,
