@@ -226,6 +226,20 @@ class TestCapitals:
         ("McDonald sells it.", "McDonald le vend.", "fr", "McDonald le vend."),
         ("DVDs are old.", "les DVD sont vieux.", "fr", "Les DVD sont vieux."),
         ("Hello.", "こんにちは。", "ja", "こんにちは。"),
+        ("The dog", "ßa ist", "de", "ßa ist"),  # a letter that two capitals stand for
+        ("dog", "İki köpek", "tr", "İki köpek"),
+        ("the dog runs", "I run", "en", "I run"),
+        ("dog", "L'eau", "fr", "l'eau"),
+        ("sea", "À la mer", "fr", "à la mer"),
+        ("The dog", " les chiens", "fr", " Les chiens"),
+        ("the dog;", "le chien", "fr", "le chien;"),
+        ("the dog:", "le chien.", "fr", "le chien:"),
+        ("the (dog),", "le (chien)", "fr", "le (chien)"),
+        ("the (dog).", "le (chien)", "fr", "le (chien)"),
+        ("the dog", "le chien !", "fr", "le chien !"),
+        ("dog", "chien !", "fr", "chien"),
+        ("Yes…", "Oui", "ja", "Oui…"),
+        ("Yes....", "Oui !", "fr", "Oui !"),
     ],
 )
 def test_first_letter_and_final_punctuation_are_those_of_the_source(
