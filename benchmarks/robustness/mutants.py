@@ -38,8 +38,9 @@ TESTS = {
         *("prefixes", "processors", "sampling", "scores", "search", "stopping", "token_stream", "translator"),
     ],
     "serve": [
-        *("serve/access", "serve/batching", "serve/connections", "serve/libretranslate", "serve/rates"),
-        *("serve/service", "serve/settings", "serve/shell", "serve/statuses", "serve/stored_files", "serve/v1"),
+        *("serve/access", "serve/batching", "serve/connections", "serve/documents", "serve/effects"),
+        *("serve/libretranslate", "serve/rates", "serve/service", "serve/settings", "serve/shell", "serve/statuses"),
+        *("serve/stored_files", "serve/v1"),
     ],
     "text": ["text/*"],
     "workspace": ["models", "workspace", "serve/libretranslate"],
