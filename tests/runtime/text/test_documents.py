@@ -9,11 +9,13 @@ import warnings
 import zipfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import ConfigError, DataError
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents import SUFFIXES, translate_document
@@ -264,6 +266,10 @@ def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> 
         ),
         ("- a dog\n\na dog\n\n    the dog\n", "- une chien\n\nune chien\n\n    the dog\n"),
         ("# a dog\n    the dog\n", "# une chien\n    the dog\n"),
+        ("a dog\n\n\tthe dog\n", "une chien\n\n\tthe dog\n"),
+        ("-\ta dog\n\n    a dog\n", "-\tune chien\n\n    une chien\n"),
+        ("- a\n    - the dog\n\n      a dog\n", "- une\n    - le chien\n\n      une chien\n"),
+        ("- a\n    - the\n\n  a dog\n\n      the dog\n", "- une\n    - le\n\n  une chien\n\n      the dog\n"),
         ("- ```js\n  the dog\n  ```\n\na dog\n", "- ```js\n  the dog\n  ```\n\nune chien\n"),
         ("> ```\n> the dog\n> ```\n> a dog\n", "> ```\n> the dog\n> ```\n> une chien\n"),
         ("> ```\n> the dog\n\na dog\n", "> ```\n> the dog\n\nune chien\n"),
@@ -599,6 +605,17 @@ def test_a_translation_can_be_translated_to_a_further_language(suffix: str) -> N
     once = [join(plan, words.__getitem__).text for plan in plans(document)]
     expected = [[words[sentence] for sentence in plan.sentences] for plan in plans(document)]
     assert [plan.sentences for plan in plans(translated_once(document, once, "fr", name))] == expected
+
+
+@pytest.mark.parametrize("options", [None, DecodeOptions(beam_size=3)])
+def test_the_options_of_a_document_are_those_given_or_those_of_texts(
+    tmp_path: Path, options: DecodeOptions | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, used = text_translator(), list[Any]()
+    monkeypatch.setattr(texts.translator, "translate", lambda _, options, **limits: used.append(options) or [])
+    (tmp_path / "a.txt").write_text("42", "utf-8")
+    translate_document(texts, tmp_path / "a.txt", tmp_path / "b.txt", options)
+    assert used == [options or texts.decoding()]
 
 
 @pytest.mark.parametrize("suffix", [".docx", ".odt"])
