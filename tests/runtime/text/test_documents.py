@@ -286,6 +286,7 @@ def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> 
         ("[^1]: a dog\n\n    a dog\n", "[^1]: une chien\n\n    une chien\n"),
         ("the\n: a dog\n", "le\n: une chien\n"),
         ("| a \\| dog |\n|---|\n", "| une \\| chien |\n|---|\n"),
+        ("| a *red* car | the `a` dog |\n|---|---|\n", "| une voiture *rouge* | le `a` chien |\n|---|---|\n"),
         ("the \\*dog\\* &amp; a &lt;car&gt;.", "le \\* chien \\* &amp; une &lt; voiture &gt;."),
         ("a [dog][] runs\n\n[Dog]: x\n", "une [chien][dog] court\n\n[Dog]: x\n"),
         ('![a dog](a%20dog.png "a red car")\n', '![une chien](a%20dog.png "une voiture rouge")\n'),
@@ -459,6 +460,31 @@ def test_white_space_of_open_document() -> None:
     content = packed({"mimetype": "application/x", "content.xml": f"<office:x {ODT}>{body}</office:x>"})
     found = unpacked(translated("a.odt", content), "content.xml")
     assert "<text:p>une chien court. <text:s/>le<text:s/> </text:p>" in found
+
+
+SIZES = {
+    "packages.MAX_DOCUMENT_BYTES": (
+        "a.docx",
+        docx("<w:p/>"),
+        len("<Types/>" + unpacked(docx("<w:p/>"), "word/document.xml")),
+    ),
+    "packages.MAX_DOCUMENT_DEPTH": ("a.docx", docx("<w:p>" * 3 + "</w:p>" * 3), 3),
+    "packages.MAX_DOCUMENT_ELEMENTS": ("a.docx", docx('<w:p a="1"><!-- c --><?x y?></w:p>'), 8),
+    "packages.MAX_DOCUMENT_FILES": ("a.docx", docx("<w:p/>", x="", y=""), 4),
+    "files.MAX_DOCUMENT_BYTES": ("a.txt", "é".encode() * 5, 10),
+    "files.MAX_DOCUMENT_ELEMENTS": ("a.md", b"<b>a</b>[c](d)\n\n", 5),
+}
+"""Documents, and how large they are by each limit."""
+
+
+@pytest.mark.parametrize("limit", SIZES)
+def test_a_document_may_be_as_large_as_its_limit(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, content, size = SIZES[limit]
+    monkeypatch.setattr(f"edgeformer_runtime.text.documents.{limit}", size)
+    read_document(content, name)
+    monkeypatch.setattr(f"edgeformer_runtime.text.documents.{limit}", size - 1)
+    with pytest.raises(DataError, match=f"`{name}` .*{size - 1}"):
+        read_document(content, name)
 
 
 class TestHostileFiles:

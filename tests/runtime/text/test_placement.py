@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +72,21 @@ def test_tags_of_a_sentence_are_those_inside_it(nodes: list[Node], one: int, two
         return start < tag.offset < end or is_whole(tag)
 
     assert inner_tags(block, start, end) == {number for number, tag in enumerate(block.tags) if is_inner(tag)}
+
+
+@pytest.mark.parametrize(
+    ("document", "order", "expected"),
+    [
+        ("<b>the dog {x}</b> runs now", [0, 1, 5, 6, 2, 3, 4], "<b>the dog {x}</b> runs now"),
+        ("now runs <b>the dog {x}</b>", [4, 5, 6, 0, 1, 2, 3], "now runs <b>{x} the dog</b>"),
+        ("<b>{x} the dog</b> runs now", [3, 4, 5, 0, 1, 2, 6], "<b>the dog {x}</b> runs now"),
+    ],
+)
+def test_a_placeholder_moves_to_the_nearer_end_of_its_element(document: str, order: list[int], expected: str) -> None:
+    translator: Any = ReversingTranslator()
+    translator.order = lambda words: order
+    texts = TextTranslator(translator, TextOptions(match_surface=False))
+    assert texts.translate([document], format="html")[0].text == expected
 
 
 def test_elements_in_more_others_than_are_followed_are_kept() -> None:
