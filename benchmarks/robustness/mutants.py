@@ -135,7 +135,7 @@ def written(lines: Sequence[str], node: Any, variant: ast.AST) -> str:
     """The lines of a node, without and with a bug."""
     first, last = lines[node.lineno - 1].encode(), lines[node.end_lineno - 1].encode()  # offsets count bytes
     before, after = first[: node.col_offset].decode(), last[node.end_col_offset :].decode()
-    changed = ast.unparse(ast.fix_missing_locations(ast.copy_location(variant, node)))
+    changed = ast.unparse(ast.fix_missing_locations(ast.copy_location(copy.deepcopy(variant), node)))
     own, other = "\n".join(lines[node.lineno - 1 : node.end_lineno]), f"{before}{changed}{after}"
     if isinstance(node, ast.If | ast.While):  # whose bug is in the first line
         own, other = own.partition("\n")[0], before + changed.partition("\n")[0]

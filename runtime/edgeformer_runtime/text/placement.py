@@ -351,10 +351,11 @@ def _gathered(
 
 
 def _preferences(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
-    """How much each word attends to an element; negative if the source word that it attends to most is elsewhere."""
+    """How much each word attends to an element; less than any number if the source word that it attends to most is
+    elsewhere."""
     starts, ends = sentence.source_edges
     is_inner = sentence.is_word & (node.start <= starts) & (ends <= node.end)
-    return np.where(is_inner, sentence.shares(node.start, node.end), -1.0)
+    return np.where(is_inner, sentence.shares(node.start, node.end), -np.inf)
 
 
 def _gains(sentence: AlignedSentence, source: str, node: _Node) -> Shares:

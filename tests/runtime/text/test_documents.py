@@ -267,6 +267,8 @@ def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> 
         ("- a dog\n\na dog\n\n    the dog\n", "- une chien\n\nune chien\n\n    the dog\n"),
         ("# a dog\n    the dog\n", "# une chien\n    the dog\n"),
         ("a dog\n\n\tthe dog\n", "une chien\n\n\tthe dog\n"),
+        ("a dog\n- the\n\n    a dog\n", "une chien\n- le\n\n    une chien\n"),
+        ("a <b>red</b> car<HR>a <I>dog</I>\n", "une voiture <b>rouge</b><HR>une <I>chien</I>\n"),
         ("-\ta dog\n\n    a dog\n", "-\tune chien\n\n    une chien\n"),
         ("- a\n    - the dog\n\n      a dog\n", "- une\n    - le chien\n\n      une chien\n"),
         ("- a\n    - the\n\n  a dog\n\n      the dog\n", "- une\n    - le\n\n  une chien\n\n      the dog\n"),
@@ -462,12 +464,9 @@ def test_white_space_of_open_document() -> None:
     assert "<text:p>une chien court. <text:s/>le<text:s/> </text:p>" in found
 
 
+EMPTY = f'<w:document xmlns:w="{W}"/>'
 SIZES = {
-    "packages.MAX_DOCUMENT_BYTES": (
-        "a.docx",
-        docx("<w:p/>"),
-        len("<Types/>" + unpacked(docx("<w:p/>"), "word/document.xml")),
-    ),
+    "packages.MAX_DOCUMENT_BYTES": ("a.docx", packed({"word/document.xml": EMPTY, "x": "12"}), len(EMPTY) + 2),
     "packages.MAX_DOCUMENT_DEPTH": ("a.docx", docx("<w:p>" * 3 + "</w:p>" * 3), 3),
     "packages.MAX_DOCUMENT_ELEMENTS": ("a.docx", docx('<w:p a="1"><!-- c --><?x y?></w:p>'), 8),
     "packages.MAX_DOCUMENT_FILES": ("a.docx", docx("<w:p/>", x="", y=""), 4),

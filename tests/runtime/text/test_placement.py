@@ -77,9 +77,9 @@ def test_tags_of_a_sentence_are_those_inside_it(nodes: list[Node], one: int, two
 @pytest.mark.parametrize(
     ("document", "order", "expected"),
     [
-        ("<b>the dog {x}</b> runs now", [0, 1, 5, 6, 2, 3, 4], "<b>the dog {x}</b> runs now"),
-        ("now runs <b>the dog {x}</b>", [4, 5, 6, 0, 1, 2, 3], "now runs <b>{x} the dog</b>"),
-        ("<b>{x} the dog</b> runs now", [3, 4, 5, 0, 1, 2, 6], "<b>the dog {x}</b> runs now"),
+        ("<b>the old dog {x}</b> runs now", [0, 1, 2, 6, 7, 3, 4, 5], "<b>the old dog {x}</b> runs now"),
+        ("now runs <b>the old dog {x}</b>", [5, 6, 7, 0, 1, 2, 3, 4], "now runs <b>{x} the old dog</b>"),
+        ("<b>{x} the old dog</b> runs now", [3, 4, 5, 6, 0, 1, 2, 7], "<b>the old dog {x}</b> runs now"),
     ],
 )
 def test_a_placeholder_moves_to_the_nearer_end_of_its_element(document: str, order: list[int], expected: str) -> None:
