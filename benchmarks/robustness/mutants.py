@@ -118,8 +118,8 @@ def sites(path: Path) -> Iterator[tuple[int, int, int, str]]:
         for part in parts:
             functions[part] = line
         hidden = [getattr(node, name, None) for name in ("annotation", "returns", "msg")]
-        # Of zip, which asserts that lengths are the same: that has no effect unless another bug has.
-        is_assertion = isinstance(node, ast.keyword) and node.arg == "strict"
+        # `zip(strict=True)` asserts that lengths are the same: without it, nothing changes unless another bug does that.
+        is_assertion = isinstance(node, ast.keyword) and ast.unparse(node) == "strict=True"
         if node in skipped or is_assertion or isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
             skipped.update(parts)
         skipped.update(part for part in hidden if isinstance(part, ast.AST))
