@@ -118,7 +118,7 @@ def sites(path: Path) -> Iterator[tuple[int, int, int, str]]:
         for part in parts:
             functions[part] = line
         hidden = [getattr(node, name, None) for name in ("annotation", "returns", "msg")]
-        # `zip(strict=True)` asserts that lengths are the same: without it, nothing changes unless another bug does that.
+        # `zip(strict=True)` asserts that lengths are the same: without it, nothing changes but where there is a bug.
         is_assertion = isinstance(node, ast.keyword) and ast.unparse(node) == "strict=True"
         if node in skipped or is_assertion or isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
             skipped.update(parts)
