@@ -9,7 +9,6 @@ import warnings
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,6 +23,7 @@ from edgeformer_runtime.text.documents.files import read_document, translate_con
 from edgeformer_runtime.text.documents.markdown import markdown_parts
 from edgeformer_runtime.text.plan import Plan
 from edgeformer_runtime.text.text_translator import TextTranslator
+from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
 from tests.commands import error, run
 from tests.runtime.text.attended import text_translator
@@ -636,8 +636,13 @@ def test_a_translation_can_be_translated_to_a_further_language(suffix: str) -> N
 def test_the_options_of_a_document_are_those_given_or_those_of_texts(
     tmp_path: Path, options: DecodeOptions | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts, used = text_translator(), list[Any]()
-    monkeypatch.setattr(texts.translator, "translate", lambda _, options, **limits: used.append(options) or [])
+    texts, used = text_translator(), list[DecodeOptions]()
+
+    def translate(sentences: list[str], options: DecodeOptions, **limits: object) -> list[Translation]:
+        used.append(options)
+        return []
+
+    monkeypatch.setattr(texts.translator, "translate", translate)
     (tmp_path / "a.txt").write_text("42", "utf-8")
     translate_document(texts, tmp_path / "a.txt", tmp_path / "b.txt", options)
     assert used == [options or texts.decoding()]
