@@ -195,6 +195,14 @@ def test_elements_without_an_end_tag_end_as_in_browsers(document: str, expected:
     assert attended(document) == expected
 
 
+def test_the_model_reads_what_is_copied_inside_a_sentence_but_no_footnote_mark() -> None:
+    document = "the <code>a <b>x</b></code> dog<sup>[1]</sup> <kbd title='y'>z</kbd> H<sub>2</sub>O"
+    (block,) = html_parts(document)
+    assert isinstance(block, Block)
+    assert block.text == "the a x dog z H2O"
+    assert [item.text for item in block.items] == ["a x", "z", "2"]
+
+
 def test_attributes_with_similar_names_do_not_stop_the_translation() -> None:
     for tag in ('<p data-translate="no">', '<p data-class="notranslate">'):
         assert attended(f"{tag}a dog</p>") == f"{tag}une chien</p>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.segmentation import fitting_spans, sentence_spans
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
+from tests.runtime.text.attended import WordTranslator
 from tests.runtime.text.copies import join
 
 PIECES = [
@@ -187,6 +189,28 @@ def test_options_have_a_range(name: str, allowed: list[Any], refused: list[Any],
     for value in refused:
         with pytest.raises(OptionError, match=f"`{name}` {problem}"):
             TextOptions(**{name: value}).verify()
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "wanted", "expected"),
+    [
+        (100, 200, None, 100),
+        (100, 80, None, 60),
+        (9, 2, None, 2),
+        (100, 80, 90, 90),
+        (100, 80, 101, 100),
+        (100, 200, 5, 5),
+    ],
+)
+def test_a_sentence_has_as_many_tokens_as_the_model_reads_and_its_translation_has_room(
+    reads: int, writes: int, wanted: int | None, expected: int
+) -> None:
+    translator: Any = WordTranslator()
+    translator.session = SimpleNamespace(max_source_length=reads, max_target_length=writes)
+    texts = TextTranslator(translator, TextOptions(max_sentence_tokens=wanted))
+    lengths = [1 + len(sentence.split()) for sentence in texts.split("dog " * 1000).sentences]
+    assert expected // 2 <= max(lengths) <= expected
+    assert [1 + len(sentence.split()) for sentence in texts.split("dog " * (expected - 1)).sentences] == [expected]
 
 
 def test_the_options_of_a_translator_are_checked(translator: Translator) -> None:
