@@ -45,7 +45,9 @@ def test_a_document_is_answered_with_what_is_to_be_translated_or_its_last_transl
         return [part.text for part in answered(*texts).pieces[0] if isinstance(part, Block)]
 
     assert (read(), read("# ein Hund\n")) == (["a dog"], ["ein Hund"])
-    assert answered("# ein Hund\n", "# un chien\n", is_last=True) == Answer(content=b"# un chien\n")
+    languages = ["# ein Hund\n", "# un chien\n", "# un perro\n"]
+    for count in (1, 2, 3):
+        assert answered(*languages[:count], is_last=True) == Answer(content=languages[count - 1].encode())
 
 
 @pytest.mark.parametrize("name", REFUSED)
