@@ -266,7 +266,7 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
             word = _nearest(gap, sentence.is_word[first:last], owners)
         if word is not None:
             owners[word] = child
-        elif _divides_word(source, children[child]):
+        elif _divides_word(sentence, source, children[child]):
             children[child].has_text = False  # the word that it is part of is in the translation
         else:
             wordless.append(children[child])
@@ -319,9 +319,12 @@ def _place_between(
         gaps = gaps[np.searchsorted(gaps, node.first) :]
 
 
-def _divides_word(source: str, node: _Node) -> bool:
+def _divides_word(sentence: AlignedSentence, source: str, node: _Node) -> bool:
+    """Whether an element begins or ends inside a word; a placeholder beside it is no part of one."""
+    apart = {edge for span in sentence.origins.values() for edge in span}
     return any(
-        source[edge - 1 : edge].isalnum() and source[edge : edge + 1].isalnum() for edge in (node.start, node.end)
+        source[edge - 1 : edge].isalnum() and source[edge : edge + 1].isalnum()
+        for edge in {node.start, node.end} - apart
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.text.block import Block, Tag
@@ -171,6 +171,7 @@ def borders(document: str) -> list[tuple[str, str]]:
     return [(block[: len(block) - len(block.lstrip())], block[len(block.rstrip()) :]) for block in blocks]
 
 
+@example([("b", [("b", [" the dog ", " the dog ", "https://a.b/z"])]), ("b", ["l'"])], 19)
 @given(CONTENT, st.integers(0, 10**6))
 def test_whatever_the_model_writes_elements_keep_text_and_placeholders(nodes: list[Node], seed: int) -> None:
     document = numbered(nodes, iter(range(10**6)))
