@@ -250,7 +250,7 @@ class Batcher:
         turns = deque(ticket for ticket in ready if ticket.setting == ready[0].setting)
         first: dict[Ticket, int] = {}
         count = characters = 0
-        while turns and count < self._limits.max_sentences and characters < self._limits.max_characters:
+        while turns and count < self._limits.max_sentences:
             ticket = turns.popleft()
             sentence = ticket.sentences[ticket.taken]
             if count and characters + len(sentence) > self._limits.max_characters:

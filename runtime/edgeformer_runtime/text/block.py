@@ -106,7 +106,7 @@ def overlapping(items: Sequence[Item], start: int, end: int) -> Sequence[Item]:
 
 def inside(offset: int, items: Sequence[Item]) -> Item | None:
     """Return the item that an offset is inside of."""
-    return next((item for item in overlapping(items, offset - 1, offset + 1) if item.start < offset < item.end), None)
+    return next(iter(overlapping(items, offset, offset)), None)
 
 
 @dataclass(frozen=True)

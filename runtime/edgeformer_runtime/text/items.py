@@ -59,9 +59,9 @@ def restored(
 
 def best_run(gains: Shares) -> tuple[int, int] | None:
     """The run of words whose gains have the largest sum, from its first word to the one after its last; ``None`` if no
-    sum is positive."""
+    sum is positive. Of several, the one that ends first, and of these the shortest."""
     best, best_sum, first, total = None, 0.0, 0, 0.0
-    (positive,) = np.nonzero(gains > 0)  # a run begins and ends with such
+    positive = np.flatnonzero(gains.clip(0))  # a run begins and ends with such
     start, end = (int(positive[0]), int(positive[-1]) + 1) if len(positive) else (0, 0)
     for index, gain in enumerate(gains[start:end], start):
         if total <= 0:

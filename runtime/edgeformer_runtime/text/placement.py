@@ -235,7 +235,7 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
     children = [child for child in parent.children if child.has_text]
     owners, starts = np.full(last - first, _FREE), [child.start for child in children]  # of each word, the child
     for index in sentence.placeholders[slice(*np.searchsorted(sentence.placeholders, (first, last)))]:
-        start, end = sentence.words[index].origin or (0, 0)
+        start, end = sentence.origins[index]
         child = bisect_right(starts, start) - 1
         owners[index - first] = child if child >= 0 and end <= children[child].end else _FIXED
     is_stray = np.zeros(last - first, dtype=bool)  # placeholders that are not among the words of their child
@@ -265,7 +265,7 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
             word = _nearest(gap, sentence.is_word[first:last], owners)
         if word is not None:
             owners[word] = child
-        elif _divides_word(source, children[child]):
+        elif _divides_word(sentence, source, children[child]):
             children[child].has_text = False  # the word that it is part of is in the translation
         else:
             wordless.append(children[child])
@@ -284,7 +284,7 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
     is_gap[1:-1] &= ~sentence.is_elided[first:last][1:]
     gaps = first + np.flatnonzero(is_gap)
     own_items = sentence.placeholders[slice(*np.searchsorted(sentence.placeholders, (first, last)))].tolist()
-    placed = [(sentence.words[index].origin or (0, 0), index, index + 1) for index in own_items]
+    placed = [(sentence.origins[index], index, index + 1) for index in own_items]
     placed += [((node.start, node.end), node.first, node.last) for node in children if node.first < node.last]
     _place_between(sentence, parent, gaps, placed)
     return sentence, wordless
@@ -318,9 +318,12 @@ def _place_between(
         gaps = gaps[np.searchsorted(gaps, node.first) :]
 
 
-def _divides_word(source: str, node: _Node) -> bool:
+def _divides_word(sentence: AlignedSentence, source: str, node: _Node) -> bool:
+    """Whether an element begins or ends inside a word; a placeholder beside it is no part of one."""
+    apart = {edge for span in sentence.origins.values() for edge in span}
     return any(
-        source[edge - 1 : edge].isalnum() and source[edge : edge + 1].isalnum() for edge in (node.start, node.end)
+        source[edge - 1 : edge].isalnum() and source[edge : edge + 1].isalnum()
+        for edge in {node.start, node.end} - apart
     )
 
 
@@ -350,10 +353,11 @@ def _gathered(
 
 
 def _preferences(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
-    """How much each word attends to an element; negative if the source word that it attends to most is elsewhere."""
+    """How much each word attends to an element; less than any number if the source word that it attends to most is
+    elsewhere."""
     starts, ends = sentence.source_edges
     is_inner = sentence.is_word & (node.start <= starts) & (ends <= node.end)
-    return np.where(is_inner, sentence.shares(node.start, node.end), -1.0)
+    return np.where(is_inner, sentence.shares(node.start, node.end), -np.inf)
 
 
 def _gains(sentence: AlignedSentence, source: str, node: _Node) -> Shares:

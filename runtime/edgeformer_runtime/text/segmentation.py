@@ -157,10 +157,7 @@ def joined_spans(spans: Sequence[Span], items: Sequence[Item]) -> list[Span]:
     """Join sentences that were split in the middle of an item."""
     joined: list[Span] = []
     for start, end in spans:
-        if joined and any(
-            (item.start < joined[-1][1] < item.end) or (item.start < start < item.end)
-            for item in overlapping(items, joined[-1][1] - 1, start + 1)
-        ):
+        if joined and (inside(joined[-1][1], items) or inside(start, items)):
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))

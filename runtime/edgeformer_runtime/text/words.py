@@ -85,9 +85,14 @@ class AlignedSentence:
         return np.array([(-1, 2**62) if span is None else span for span in self.sources], np.intp).reshape(-1, 2).T
 
     @cached_property
+    def origins(self) -> dict[int, Span]:
+        """Characters of the block that each placeholder stands for, by its word."""
+        return {index: word.origin for index, word in enumerate(self.words) if word.origin is not None}
+
+    @cached_property
     def placeholders(self) -> NDArray[np.intp]:
         """Which words are placeholders."""
-        return np.flatnonzero([word.origin is not None for word in self.words])
+        return np.array(list(self.origins), dtype=np.intp)
 
     @cached_property
     def is_word(self) -> NDArray[np.bool_]:

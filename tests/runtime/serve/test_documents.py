@@ -17,8 +17,9 @@ import pytest
 
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.serve.files import documents
-from edgeformer_runtime.serve.files.document_process import SentDocument
+from edgeformer_runtime.serve.files.document_process import Answer, SentDocument, answer
 from edgeformer_runtime.serve.files.documents import Documents
+from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.files import read_document
 from tests.commands import python
 from tests.runtime.serve.hostile_documents import REFUSED, TRANSLATED, docx
@@ -33,6 +34,20 @@ def client(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     bundle = bundle_between(small_bundle, tmp_path_factory.mktemp("bundles"), "en-fr", "en", "fr")
     with serving(bundle, max_characters=10_000, request_seconds=300) as client:  # a busy machine refuses late, too
         yield client
+
+
+def test_a_document_is_answered_with_what_is_to_be_translated_or_its_last_translation() -> None:
+    def answered(*texts: str, is_last: bool = False) -> Answer:
+        translations = [([text], "fr") for text in texts]
+        return answer(SentDocument("a.md", b"# a dog\n", translations, is_last))
+
+    def read(*texts: str) -> list[str]:
+        return [part.text for part in answered(*texts).pieces[0] if isinstance(part, Block)]
+
+    assert (read(), read("# ein Hund\n")) == (["a dog"], ["ein Hund"])
+    languages = ["# ein Hund\n", "# un chien\n", "# un perro\n"]
+    for count in (1, 2, 3):
+        assert answered(*languages[:count], is_last=True) == Answer(content=languages[count - 1].encode())
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -14,15 +14,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import ConfigError, DataError
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents import SUFFIXES, translate_document
-from edgeformer_runtime.text.documents.files import read_document, translate_content
+from edgeformer_runtime.text.documents.document import Document
+from edgeformer_runtime.text.documents.files import read_document, translate_content, translated_once
 from edgeformer_runtime.text.documents.markdown import markdown_parts
+from edgeformer_runtime.text.plan import Plan
 from edgeformer_runtime.text.text_translator import TextTranslator
+from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
 from tests.commands import error, run
 from tests.runtime.text.attended import text_translator
+from tests.runtime.text.copies import join
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 ODT = (
@@ -261,6 +266,12 @@ def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> 
         ),
         ("- a dog\n\na dog\n\n    the dog\n", "- une chien\n\nune chien\n\n    the dog\n"),
         ("# a dog\n    the dog\n", "# une chien\n    the dog\n"),
+        ("a dog\n\n\tthe dog\n", "une chien\n\n\tthe dog\n"),
+        ("a dog\n- the\n\n    a dog\n", "une chien\n- le\n\n    une chien\n"),
+        ("a <b>red</b> car<HR>a <I>dog</I>\n", "une voiture <b>rouge</b><HR>une <I>chien</I>\n"),
+        ("-\ta dog\n\n    a dog\n", "-\tune chien\n\n    une chien\n"),
+        ("- a\n    - the dog\n\n      a dog\n", "- une\n    - le chien\n\n      une chien\n"),
+        ("- a\n    - the\n\n  a dog\n\n      the dog\n", "- une\n    - le\n\n  une chien\n\n      the dog\n"),
         ("- ```js\n  the dog\n  ```\n\na dog\n", "- ```js\n  the dog\n  ```\n\nune chien\n"),
         ("> ```\n> the dog\n> ```\n> a dog\n", "> ```\n> the dog\n> ```\n> une chien\n"),
         ("> ```\n> the dog\n\na dog\n", "> ```\n> the dog\n\nune chien\n"),
@@ -277,6 +288,7 @@ def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> 
         ("[^1]: a dog\n\n    a dog\n", "[^1]: une chien\n\n    une chien\n"),
         ("the\n: a dog\n", "le\n: une chien\n"),
         ("| a \\| dog |\n|---|\n", "| une \\| chien |\n|---|\n"),
+        ("| a *red* car | the `a` dog |\n|---|---|\n", "| une voiture *rouge* | le `a` chien |\n|---|---|\n"),
         ("the \\*dog\\* &amp; a &lt;car&gt;.", "le \\* chien \\* &amp; une &lt; voiture &gt;."),
         ("a [dog][] runs\n\n[Dog]: x\n", "une [chien][dog] court\n\n[Dog]: x\n"),
         ('![a dog](a%20dog.png "a red car")\n', '![une chien](a%20dog.png "une voiture rouge")\n'),
@@ -452,6 +464,28 @@ def test_white_space_of_open_document() -> None:
     assert "<text:p>une chien court. <text:s/>le<text:s/> </text:p>" in found
 
 
+EMPTY = f'<w:document xmlns:w="{W}"/>'
+SIZES = {
+    "packages.MAX_DOCUMENT_BYTES": ("a.docx", packed({"word/document.xml": EMPTY, "x": "12"}), len(EMPTY) + 2),
+    "packages.MAX_DOCUMENT_DEPTH": ("a.docx", docx("<w:p>" * 3 + "</w:p>" * 3), 3),
+    "packages.MAX_DOCUMENT_ELEMENTS": ("a.docx", docx('<w:p a="1"><!-- c --><?x y?></w:p>'), 8),
+    "packages.MAX_DOCUMENT_FILES": ("a.docx", docx("<w:p/>", x="", y=""), 4),
+    "files.MAX_DOCUMENT_BYTES": ("a.txt", "é".encode() * 5, 10),
+    "files.MAX_DOCUMENT_ELEMENTS": ("a.md", b"<b>a</b>[c](d)\n\n", 5),
+}
+"""Documents, and how large they are by each limit."""
+
+
+@pytest.mark.parametrize("limit", SIZES)
+def test_a_document_may_be_as_large_as_its_limit(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, content, size = SIZES[limit]
+    monkeypatch.setattr(f"edgeformer_runtime.text.documents.{limit}", size)
+    read_document(content, name)
+    monkeypatch.setattr(f"edgeformer_runtime.text.documents.{limit}", size - 1)
+    with pytest.raises(DataError, match=f"`{name}` .*{size - 1}"):
+        read_document(content, name)
+
+
 class TestHostileFiles:
     def test_a_zip_bomb_is_refused(self) -> None:
         bomb = packed({"word/document.xml": "<a/>", "word/media/x": " " * (2**27 + 1)})
@@ -477,10 +511,27 @@ class TestHostileFiles:
         assert len(read_document(b"\n" * 1_000_001, "a.txt").pieces) == 1
 
     @pytest.mark.parametrize("suffix", ["docx", "odt"])
-    def test_entities_are_refused(self, suffix: str) -> None:
-        entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "x"}">' for n in range(10))
-        xml = f"<?xml version='1.0'?><!DOCTYPE x [{entities}]><x>&e9;</x>"
-        with pytest.raises(DataError, match=r"declares a document type|is damaged"):
+    def test_elements_that_are_nested_too_deep_are_refused(self, suffix: str) -> None:
+        xml = "<x>" * 300 + "</x>" * 300
+        with pytest.raises(DataError, match="is damaged: Excessive depth"):
+            translated(f"a.{suffix}", packed({"word/document.xml": xml, "content.xml": xml}))
+
+    @pytest.mark.parametrize("suffix", ["docx", "odt"])
+    @pytest.mark.parametrize(
+        "declared",
+        [
+            "[" + "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "x"}">' for n in range(10)) + "]",
+            '[<!ENTITY e9 SYSTEM "{file}">]',
+            '[<!ENTITY e9 "x"><!ENTITY % e SYSTEM "{file}"> %e;]',
+            'SYSTEM "{file}" [<!ENTITY e9 "x">]',
+        ],
+        ids=["nested", "of a file", "of a file of them", "of a file with the type"],
+    )
+    def test_entities_are_refused_and_not_resolved(self, tmp_path: Path, suffix: str, declared: str) -> None:
+        file = tmp_path / "damaged.dtd"
+        file.write_text("<", "utf-8")  # which would be the error if it were read
+        xml = f"<?xml version='1.0'?><!DOCTYPE x {declared.replace('{file}', file.as_uri())}><x>&e9;</x>"
+        with pytest.raises(DataError, match=r"declares a document type|entity amplification"):
             translated(f"a.{suffix}", packed({"word/document.xml": xml, "content.xml": xml}))
 
     @pytest.mark.parametrize("suffix", ["docx", "odt"])
@@ -565,6 +616,36 @@ def test_the_suffix_decides_however_a_file_is_named(
         assert message == f"`{other}` must end in {suffix}, since the translation is of the same kind."
     if suffix not in (".txt", ".html"):
         assert "--json is for text" in error("translate", small_bundle, source, "--json", code=2)
+
+
+@pytest.mark.parametrize("suffix", TEXTS)
+def test_a_translation_can_be_translated_to_a_further_language(suffix: str) -> None:
+    texts, name = text_translator(), f"a{suffix}"
+    words = {"The old dog runs.": "Le vieux chien court.", "The sea.": "La mer.", "The sea": "La mer"}
+
+    def plans(document: Document) -> list[Plan]:
+        return [texts.plan(piece) for piece in document.pieces]
+
+    document = read_document(TEXTS[suffix].encode(), name)
+    once = [join(plan, words.__getitem__).text for plan in plans(document)]
+    expected = [[words[sentence] for sentence in plan.sentences] for plan in plans(document)]
+    assert [plan.sentences for plan in plans(translated_once(document, once, "fr", name))] == expected
+
+
+@pytest.mark.parametrize("options", [None, DecodeOptions(beam_size=3)])
+def test_the_options_of_a_document_are_those_given_or_those_of_texts(
+    tmp_path: Path, options: DecodeOptions | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, used = text_translator(), list[DecodeOptions]()
+
+    def translate(sentences: list[str], options: DecodeOptions, **limits: object) -> list[Translation]:
+        used.append(options)
+        return []
+
+    monkeypatch.setattr(texts.translator, "translate", translate)
+    (tmp_path / "a.txt").write_text("42", "utf-8")
+    translate_document(texts, tmp_path / "a.txt", tmp_path / "b.txt", options)
+    assert used == [options or texts.decoding()]
 
 
 @pytest.mark.parametrize("suffix", [".docx", ".odt"])

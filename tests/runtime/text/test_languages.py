@@ -29,6 +29,11 @@ def test_languages_are_ranked(text: str, expected: str) -> None:
     assert sum(item.probability for item in ranked) == pytest.approx(1, abs=1e-3)
 
 
+def test_the_beginning_of_a_long_text_is_read() -> None:
+    beginning = "A dog runs through the snow near the sea. " * 100
+    assert detect_languages(beginning + "Der Hund läuft. " * 1000) == detect_languages(beginning[:4096])
+
+
 def test_languages_may_be_given_with_their_scripts() -> None:
     ranked = detect_languages("Der Hund läuft durch den Schnee.", among=["fr", "de_DE"])
     assert [item.language for item in ranked] == ["de_DE", "fr"]

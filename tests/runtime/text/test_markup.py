@@ -102,6 +102,14 @@ def test_parts_are_the_whole_document(document: str) -> None:
     assert written == document
 
 
+def test_unknown_elements_end_a_sentence_of_a_page_but_not_of_a_message() -> None:
+    def texts(**options: bool) -> list[str]:
+        return [part.text for part in html_parts("the <tip>dog</tip> runs", **options) if isinstance(part, Block)]
+
+    assert texts() == ["the ", "dog", " runs"]
+    assert texts(is_message=True) == texts(is_cue=True) == ["the dog runs"]
+
+
 @given(document=ANY_HTML)
 def test_no_document_is_refused_and_every_tag_is_kept(text_translator: TextTranslator, document: str) -> None:
     plan = text_translator.split(document, format="html")
@@ -185,6 +193,14 @@ def test_what_is_not_translated_is_copied(text_translator: TextTranslator, copie
 )
 def test_elements_without_an_end_tag_end_as_in_browsers(document: str, expected: str) -> None:
     assert attended(document) == expected
+
+
+def test_the_model_reads_what_is_copied_inside_a_sentence_but_no_footnote_mark() -> None:
+    document = "the <code>a <b>x</b></code> dog<sup>[1]</sup> <kbd title='y'>z</kbd> H<sub>2</sub>O"
+    (block,) = html_parts(document)
+    assert isinstance(block, Block)
+    assert block.text == "the a x dog z H2O"
+    assert [item.text for item in block.items] == ["a x", "z", "2"]
 
 
 def test_attributes_with_similar_names_do_not_stop_the_translation() -> None:

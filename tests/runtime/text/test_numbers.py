@@ -16,7 +16,6 @@ from edgeformer_runtime.source import Source
 from edgeformer_runtime.text.numbers.formats import FORMATS, adapted
 from edgeformer_runtime.text.numbers.groups import differences, numbers
 from edgeformer_runtime.text.options import TextOptions
-from edgeformer_runtime.text.results import TextTranslation
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translation import TextHypothesis, Translation
 from tests.runtime.text.attended import ReversingTranslator, WordTranslator
@@ -150,7 +149,11 @@ class Damaging(WordTranslator):
 
     def __init__(self, damage: Iterable[str], languages: tuple[str, str] = ("xx", "yy")) -> None:
         super().__init__()
-        self.languages, self._damage = languages, iter(damage)
+        self.languages, self._damage, self.calls = languages, iter(damage), 0
+
+    def translate(self, texts: Iterable[str], options: object = None, **limits: object) -> list[Translation]:
+        self.calls += 1
+        return super().translate(texts)
 
     def translation(self, text: str) -> Translation:
         words = []
@@ -215,24 +218,25 @@ def test_a_text_without_digits_is_unchanged(text: str, damage: list[str]) -> Non
     assert not any(sentence.wrong_numbers for sentence in results[0].sentences)
 
 
-def translated(text: str, *damage: str, **options: Any) -> TextTranslation:
+@pytest.mark.parametrize(
+    ("text", "damage", "expected", "calls"),
+    [
+        ("the dog runs $1,250.50 &amp; more", ["$999"], "le chien court $ 1\u202f250,50 &amp; more", 1),
+        ("the <b>dog</b> runs 57 times.", ["drop"], "le <b>chien</b> court 57 times.", 2),
+        ("the dog runs $12.5 now.", ["drop"], "le chien court $12,5 now.", 2),
+        ("the 12 dogs run 57 times", ["drop", "drop", "9", "9"], "le 12 dogs run 57 times", 2),
+    ],
+)
+def test_a_number_takes_the_place_of_what_it_became_or_is_put_between_the_words_around_it(
+    text: str, damage: list[str], expected: str, calls: int
+) -> None:
+    """Only the latter takes another translation."""
     translator: Any = Damaging(damage, ("en", "fr"))
-    (result,) = TextTranslator(translator, TextOptions(**options)).translate([text], format="html")
-    return result
-
-
-def test_a_number_takes_the_place_of_what_it_became() -> None:
-    assert translated("the dog runs $1,250.50 &amp; more", "999.7").text == "le chien court $1\u202f250,50 &amp; more"
-
-
-def test_a_number_that_was_dropped_is_put_between_the_words_around_it() -> None:
-    assert translated("the <b>dog</b> runs 57 times.", "drop").text == "le <b>chien</b> court 57 times."
-    assert translated("the dog runs $12.5 now.", "drop").text == "le chien court $12,5 now."
+    assert TextTranslator(translator).translate([text], format="html")[0].text == expected
+    assert translator.calls == calls
 
 
 def test_what_is_wrong_even_so_is_marked() -> None:
-    result = translated("the 12 dogs run 57 times", "drop", "drop", "9", "9")
-    assert result.text == "le 12 dogs run 57 times"
     translator: Any = Damaging(["drop"] * 9, ("en", "fr"))
     translator.translate = lambda texts, *_, **__: [WordTranslator.translation(translator, "the 9 dog")] * len(texts)
     (result,) = TextTranslator(translator).translate(["the dogs run 57 times and 58 times"])

@@ -223,6 +223,14 @@ class TestRanges:
         found = translated(f"<w:p>{text('a ')}{start}{text('red')}{end}{text(' car runs')}</w:p>")
         assert found == f"<w:p>{text('une voiture ')}{start}{text('rouge')}{end}{text(' court')}</w:p>"
 
+    @pytest.mark.parametrize("begins_inside", [True, False])
+    def test_a_link_that_overlaps_one_keeps_its_words(self, begins_inside: bool) -> None:
+        start, end = '<w:bookmarkStart w:id="1"/>', '<w:bookmarkEnd w:id="1"/>'
+        before = text("one two ") if begins_inside else f"{text('one ')}{start}{text('two ')}"
+        inner, after = (start, f"{text(' five')}{end}") if begins_inside else (end, text(" five"))
+        link = f"{head('HYPERLINK x')}{text('three ')}{inner}{text('four')}{mark('end')}"
+        assert translated(f"<w:p>{before}{link}{after}</w:p>") == f"<w:p>{before}{link}{after}</w:p>"
+
     @pytest.mark.parametrize(("start", "end"), [("", "<w:ins>{}</w:ins>"), ("<w:ins>{}</w:ins>", "")])
     def test_they_end_behind_their_beginning(self, start: str, end: str) -> None:
         first, last = '<w:bookmarkStart w:id="1" w:name="x"/>', '<w:bookmarkEnd w:id="1"/>'

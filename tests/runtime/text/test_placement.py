@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.text.block import Block, Tag
@@ -71,6 +72,21 @@ def test_tags_of_a_sentence_are_those_inside_it(nodes: list[Node], one: int, two
         return start < tag.offset < end or is_whole(tag)
 
     assert inner_tags(block, start, end) == {number for number, tag in enumerate(block.tags) if is_inner(tag)}
+
+
+@pytest.mark.parametrize(
+    ("document", "order", "expected"),
+    [
+        ("<b>the old dog {x}</b> runs now", [0, 1, 2, 6, 7, 3, 4, 5], "<b>the old dog {x}</b> runs now"),
+        ("now runs <b>the old dog {x}</b>", [5, 6, 7, 0, 1, 2, 3, 4], "now runs <b>{x} the old dog</b>"),
+        ("<b>{x} the old dog</b> runs now", [3, 4, 5, 6, 0, 1, 2, 7], "<b>the old dog {x}</b> runs now"),
+    ],
+)
+def test_a_placeholder_moves_to_the_nearer_end_of_its_element(document: str, order: list[int], expected: str) -> None:
+    translator: Any = ReversingTranslator()
+    translator.order = lambda words: order
+    texts = TextTranslator(translator, TextOptions(match_surface=False))
+    assert texts.translate([document], format="html")[0].text == expected
 
 
 def test_elements_in_more_others_than_are_followed_are_kept() -> None:
@@ -155,6 +171,7 @@ def borders(document: str) -> list[tuple[str, str]]:
     return [(block[: len(block) - len(block.lstrip())], block[len(block.rstrip()) :]) for block in blocks]
 
 
+@example([("b", [("b", [" the dog ", " the dog ", "https://a.b/z"])]), ("b", ["l'"])], 19)
 @given(CONTENT, st.integers(0, 10**6))
 def test_whatever_the_model_writes_elements_keep_text_and_placeholders(nodes: list[Node], seed: int) -> None:
     document = numbered(nodes, iter(range(10**6)))

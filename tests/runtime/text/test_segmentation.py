@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.errors import InputError, OptionError
+from edgeformer_runtime.limits import MAX_OPTION
 from edgeformer_runtime.text import segmentation
+from edgeformer_runtime.text.glossary import Glossary
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.segmentation import fitting_spans, sentence_spans
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
+from tests.runtime.text.attended import WordTranslator
 from tests.runtime.text.copies import join
 
 PIECES = [
@@ -163,11 +168,53 @@ def test_wrong_arguments_are_named(text_translator: TextTranslator, translator: 
         text_translator.split("dog", format="xml")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="one translation per sentence, 1, but there are 0"):
         text_translator.split("dog").join([])
-    with pytest.raises(OptionError, match="`max_sentence_tokens` must be at least 2"):
-        TextTranslator(translator, TextOptions(max_sentence_tokens=1))
-    with pytest.raises(OptionError, match="`capitals` must be one of auto, lower, keep"):
-        TextTranslator(translator, TextOptions(capitals="no"))  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="`max_repeats` must be 0 or at least 3"):
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "refused", "problem"),
+    [
+        ("max_sentence_tokens", [None, 2, MAX_OPTION], [-1, 0, 1], "must be at least 2"),
+        ("max_sentence_tokens", [], [MAX_OPTION + 1], "must be at most"),
+        ("max_repeats", [0, 3, MAX_OPTION], [1, 2], "must be 0 or at least 3"),
+        ("max_repeats", [], [-1], "must be at least 0"),
+        ("max_repeats", [], [MAX_OPTION + 1], "must be at most"),
+        ("capitals", ["auto", "lower", "keep"], ["no", ""], "must be one of auto, lower, keep"),
+        ("min_confidence", [None, 0, 0.5, 1], [-0.01, 1.01], "must be from 0 to 1"),
+        ("glossary", [None, {}, {"a": "b"}, Glossary({})], ["a", {"a": 1}, {1: "a"}], "must be a Glossary or a"),
+    ],
+)
+def test_options_have_a_range(name: str, allowed: list[Any], refused: list[Any], problem: str) -> None:
+    for value in allowed:
+        TextOptions(**{name: value}).verify()
+    for value in refused:
+        with pytest.raises(OptionError, match=f"`{name}` {problem}"):
+            TextOptions(**{name: value}).verify()
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "wanted", "expected"),
+    [
+        (100, 200, None, 100),
+        (100, 80, None, 60),
+        (9, 2, None, 2),
+        (100, 80, 90, 90),
+        (100, 80, 101, 100),
+        (100, 200, 5, 5),
+    ],
+)
+def test_a_sentence_has_as_many_tokens_as_the_model_reads_and_its_translation_has_room(
+    reads: int, writes: int, wanted: int | None, expected: int
+) -> None:
+    translator: Any = WordTranslator()
+    translator.session = SimpleNamespace(max_source_length=reads, max_target_length=writes)
+    texts = TextTranslator(translator, TextOptions(max_sentence_tokens=wanted))
+    lengths = [1 + len(sentence.split()) for sentence in texts.split("dog " * 1000).sentences]
+    assert expected // 2 <= max(lengths) <= expected
+    assert [1 + len(sentence.split()) for sentence in texts.split("dog " * (expected - 1)).sentences] == [expected]
+
+
+def test_the_options_of_a_translator_are_checked(translator: Translator) -> None:
+    with pytest.raises(OptionError, match="`max_repeats`"):
         TextTranslator(translator, TextOptions(max_repeats=1))
 
 

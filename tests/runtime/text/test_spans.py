@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -117,10 +118,16 @@ def best_place(text: str, items: Sequence[Item]) -> int | None:
     return item.start or (item.end if item.end < len(text) else None)
 
 
-@given(st.lists(st.sampled_from(["aa", "b", ",", ", ", " and ", " "]), min_size=1).map("".join), ITEMS)
-def test_a_long_sentence_is_split_where_it_hurts_least(text: str, items: list[Item]) -> None:
+@given(st.lists(st.sampled_from(["aa", "b", ",", ", ", " and ", " "]), min_size=1).map("".join), ITEMS, PLACES)
+def test_a_long_sentence_is_split_where_it_hurts_least(text: str, items: list[Item], before: int) -> None:
     items = [item for item in items if item.end <= len(text)]
-    found = fitting_spans(text, [(0, len(text))], items, len(text) - 1, lambda parts: [*map(len, parts)])
+    moved = [replace(item, start=before + item.start, end=before + item.end) for item in items]
+    found = [
+        (start - before, end - before)
+        for start, end in fitting_spans(
+            "." * before + text, [(before, before + len(text))], moved, len(text) - 1, lambda parts: [*map(len, parts)]
+        )
+    ]
     place = best_place(text, items)
     if place is None:
         assert found == [(0, len(text))]

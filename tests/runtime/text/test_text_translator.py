@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.text.options import Format, TextOptions
-from edgeformer_runtime.text.surface import finish, in_capitals, lowered, mixed_words, without_repeats
+from edgeformer_runtime.text.surface import finish, in_capitals, lowered, mixed_words, period, without_repeats
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
@@ -226,6 +226,20 @@ class TestCapitals:
         ("McDonald sells it.", "McDonald le vend.", "fr", "McDonald le vend."),
         ("DVDs are old.", "les DVD sont vieux.", "fr", "Les DVD sont vieux."),
         ("Hello.", "こんにちは。", "ja", "こんにちは。"),
+        ("The dog", "ßa ist", "de", "ßa ist"),  # a letter that two capitals stand for
+        ("dog", "İki köpek", "tr", "İki köpek"),
+        ("the dog runs", "I run", "en", "I run"),
+        ("dog", "L'eau", "fr", "l'eau"),
+        ("sea", "À la mer", "fr", "à la mer"),
+        ("The dog", " les chiens", "fr", " Les chiens"),
+        ("the dog;", "le chien", "fr", "le chien;"),
+        ("the dog:", "le chien.", "fr", "le chien:"),
+        ("the (dog),", "le (chien)", "fr", "le (chien)"),
+        ("the (dog).", "le (chien)", "fr", "le (chien)"),
+        ("the dog", "le chien !", "fr", "le chien !"),
+        ("dog", "chien !", "fr", "chien"),
+        ("Yes…", "Oui", "ja", "Oui…"),
+        ("Yes....", "Oui !", "fr", "Oui !"),
     ],
 )
 def test_first_letter_and_final_punctuation_are_those_of_the_source(
@@ -233,6 +247,13 @@ def test_first_letter_and_final_punctuation_are_those_of_the_source(
 ) -> None:
     change = finish(source, target, language, is_upper=False, match=True, repeats=4)
     assert change.apply(target) == expected
+
+
+@pytest.mark.parametrize(("language", "expected"), [("fr", "."), ("", "."), ("zh", "。"), ("hi", "।"), ("ur", "۔")])
+def test_a_period_is_that_of_the_language_in_any_country(language: str, expected: str) -> None:
+    for code in (language, f"{language}-XX", f"{language}_Xxxx_XX"):
+        assert period(code) == expected
+        assert finish("A dog.", "x", code, is_upper=False, match=True, repeats=0).apply("x") == f"X{expected}"
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,10 @@ def test_attention_on_a_span_is_that_on_its_tokens(sentence: AlignedSentence, sp
 @given(st.lists(st.integers(-4, 4), max_size=8))
 def test_the_best_run_has_the_largest_sum(gains: list[int]) -> None:
     runs = [(a, b) for a in range(len(gains)) for b in range(a + 1, len(gains) + 1)]
-    best, found = max([0, *(sum(gains[a:b]) for a, b in runs)]), best_run(np.array(gains, np.float64))
-    assert (found is None) == (best == 0)
-    if found is not None:
-        assert sum(gains[slice(*found)]) == best
-        assert gains[found[0]] > 0 < gains[found[1] - 1]
+    best = max([0, *(sum(gains[a:b]) for a, b in runs)])
+    largest = [run for run in runs if sum(gains[slice(*run)]) == best]
+    expected = min(largest, key=lambda run: (run[1], -run[0])) if best else None
+    assert best_run(np.array(gains, np.float64)) == expected
 
 
 @given(sentences(), st.integers(0, 16), st.data())
@@ -79,6 +78,16 @@ def test_the_best_gap_separates_what_is_before_from_what_is_behind(
 
     best = max(map(score, gaps))
     assert best_gap(sentence, place, np.array(gaps)) == min(gap for gap in gaps if score(gap) == best)
+
+
+@given(st.integers(0, 4).flatmap(lambda count: st.permutations(range(count))), st.sampled_from(["", " "]))
+def test_words_in_another_order_stay_apart(order: list[int], space: str) -> None:
+    first = 4 - len(order)
+    words = [Word(text, " " if index else space, np.zeros(0, np.float32)) for index, text in enumerate("abcd")]
+    found = AlignedSentence(words, "", [], []).reordered(first, order)
+    assert joined(found.words, "") == space + " ".join(
+        ["abcd"[index] for index in (*range(first), *(first + index for index in order))]
+    )
 
 
 TEXTS = st.lists(

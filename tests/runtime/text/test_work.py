@@ -99,6 +99,7 @@ FIELD = "".join(f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>{RUN}' for kind 
         ("a.vtt", lambda count: b"WEBVTT\n\n" + b"00:01.000 --> 00:02.000\n7\n\n" * count),
         ("a.po", lambda count: b'msgid "7"\nmsgstr ""\n\n' * count),
         ("a.html", lambda count: b"<p>7 <b>7</b>" * count),
+        ("a.html", lambda count: b"<i>" * 4 * count + b"<li>7" * count),
         ("a.md", lambda count: b"7 *7* [7](x) `7`\n" * count),
         ("a.txt", lambda count: b"7. " * count),
     ],

@@ -70,7 +70,6 @@ class Package:
             ("start", "start-ns", "comment", "pi"),
             resolve_entities=False,
             load_dtd=False,
-            no_network=True,
             huge_tree=False,
             encoding="UTF-8",
         )

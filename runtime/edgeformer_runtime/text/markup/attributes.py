@@ -53,7 +53,7 @@ def tag_parts(tag: str, name: str, offset: int) -> Parts:
         start, end = match.span(kind)
         if kind == "bare" and tag.endswith("/>") and end == len(tag) - 1:
             end -= 1  # XML's end of an empty element
-        if _is_read(name, match["name"].lower(), values) and any(map(str.isalpha, tag[start:end])):
+        if _is_read(name, match["name"].lower(), values):
             builder = BlockBuilder(_ESCAPES[kind])
             builder.text(tag[start:end], offset + start)
             parts += [tag[written:start], *builder.block(offset + end)]
