@@ -50,7 +50,7 @@ def tree(**fields: Any) -> Tree:
 
 
 def read(content: Tree) -> Tokenizer:
-    return Tokenizer.from_json(checked_tokenizer(json.dumps(content).encode("utf-8", "surrogatepass")), "t.json")
+    return Tokenizer.from_content(checked_tokenizer(json.dumps(content).encode("utf-8", "surrogatepass")), "t.json")
 
 
 def test_text_is_segmented_and_restored() -> None:
