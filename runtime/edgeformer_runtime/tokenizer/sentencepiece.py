@@ -27,7 +27,7 @@ class SentencePiece(Segmenter):
         unk: name of the unknown token.
 
     Raises:
-        ValueError, RuntimeError: the file is damaged.
+        ValueError, RuntimeError: the file is damaged, or text could be encoded to a special token.
     """
 
     def __init__(self, data: bytes, special: Collection[str], unk: str) -> None:
@@ -38,7 +38,10 @@ class SentencePiece(Segmenter):
         self.size = len(self._library if self._names is None else self._names)
         if self._names is not None:
             self._look_up(self._names)
-        self._special_ids = frozenset(map(self.token_id, self._special - {unk}))
+            return
+        ids = [index for name in self._special - {unk} if (index := self.token_id(name)) is not None]
+        if not all(self._library.is_control(ids)):  # as these, SentencePiece finds them in no text
+            raise ValueError("a special token is not a control piece")
 
     def __reduce__(self) -> tuple[type[SentencePiece], tuple[bytes, frozenset[str], str]]:
         return type(self), (self._library.serialized_model_proto(), self._special, self._unk)
@@ -60,15 +63,10 @@ class SentencePiece(Segmenter):
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode texts, without special tokens."""
         encode = self._library.encode  # of a list, it would start threads
-        if self._names is not None:
-            find, unk_id = self._matched.get, self._unk_id
-            return [[find(piece, unk_id) for piece in encode(text, out_type=str)] for text in texts]
-        encoded = [encode(text) for text in texts]
-        # SentencePiece finds no control piece in text, except where BPE has one of a single character.
-        if all(map(self._special_ids.isdisjoint, encoded)):
-            return encoded
-        unk_id, special = self._library.unk_id(), self._special_ids
-        return [[unk_id if index in special else index for index in ids] for ids in encoded]
+        if self._names is None:
+            return [encode(text) for text in texts]
+        find, unk_id = self._matched.get, self._unk_id
+        return [[find(piece, unk_id) for piece in encode(text, out_type=str)] for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text. Special tokens are dropped."""
