@@ -162,6 +162,7 @@ def test_words_are_those_of_the_perl_scripts(tmp_path: Path) -> None:
     codes = tmp_path / "m" / "source.bpe"
     codes.write_text("#version: 0.2\nqq qq\n", encoding="utf-8")  # which divides words into characters
     whole = read_marian(tmp_path / "m", EN_FR)
+    assert isinstance(imported.source_tokenizer, str)
     assert checked_tokenizer(imported.source_tokenizer.encode()) == imported.source_tokenizer
     tokenizer = Tokenizer.from_content(whole.source_tokenizer, "t.json", whole.text)
     for text, words in PERL.items():

@@ -99,7 +99,7 @@ class SentencePiece(Segmenter):
         found = self._library.encode(text, out_type="offset_mapping")
         return found["pieces"], found["offsets"]
 
-    def _look_up(self, names: Sequence[str]) -> None:
+    def _look_up(self, names: list[str]) -> None:
         """Prepare the encoding and decoding of entries of a vocabulary, whose names may be pieces or not."""
         own = self._library.piece_to_id(names)
         is_control, unknown = self._library.is_control(own), self._library.unk_id()
