@@ -67,6 +67,14 @@ def test_special_tokens_in_text_are_text() -> None:
     assert tokenizer.decode([3, *tokenizer.encode("</s>"), 2, 0, WORDS.index("ab") + 4]) == "< / s >"
 
 
+def test_tokens_that_the_text_lacks_have_no_characters() -> None:
+    tokenizer = read(tree())
+    assert tokenizer.tokens(tokenizer.encode("abc <b")) == ["ab@@", "c", "&lt;", "b"]
+    assert tokenizer.spans("abc <b") == [(0, 2), (2, 3), (3, 3), (5, 6)]
+    assert tokenizer.spans("b" + " " * 16 + "a")[1] == (17, 18)
+    assert tokenizer.spans("b" + " " * 17 + "a")[1] == (1, 1)
+
+
 def test_czech_words_that_sacremoses_fails_at_are_restored() -> None:
     tokenizer = read(tree(language="cs"))
     ids = [len(SPECIAL) + WORDS.index(word) for word in ("a'", "-", "li")]
