@@ -207,12 +207,12 @@ def test_published_models(path: Path) -> None:
     special = ["<pad>", "<s>", "</s>"]
     text = TextFormat(unk=model.unk_piece)
     own = Tokenizer.from_content(sentencepiece_tokenizer(model, special_tokens=special), "t.spm", text)
-    ids = {name: index for index, name in enumerate(reversed(model.pieces))}
+    ids, last = {name: index for index, name in enumerate(reversed(model.pieces))}, len(model.pieces) - 1
     other = Tokenizer.from_content(sentencepiece_tokenizer(model, ids=ids, special_tokens=special), "t.spm", text)
     for line in [*spm.EDGE_CASES, *random.Random(0).sample(spm.lines(), 5000)]:
         expected = processor.encode(line)
         assert own.encode(line) == expected
-        assert other.encode(line) == [len(model.pieces) - 1 - index for index in expected]
+        assert other.encode(line) == [last - index for index in expected]
         known = processor.decode([index for index in expected if index != processor.unk_id()])
         assert own.decode(expected) == other.decode(other.encode(line)) == known
 

@@ -81,7 +81,9 @@ class SentencePiece(Segmenter):
         find = self._library.id_to_piece if self._names is None else self._decoded.__getitem__
         names = [_AS_IT_IS + token if isinstance(token, str) else find(token) for token in tokens]
         text: str = self._library.decode(names)
-        return text.removeprefix(f"{_AS_IT_IS} ").replace(_AS_IT_IS, "")  # no space before the first word
+        if any(name.startswith(_AS_IT_IS) for name in names):
+            return text.removeprefix(f"{_AS_IT_IS} ").replace(_AS_IT_IS, "")  # no space before the first word
+        return text
 
     def pieces(self, text: str) -> list[str]:
         """Return the part of a text that each token stands for, with a space before it if it begins a word."""
