@@ -51,8 +51,8 @@ def write_run(
     """
     refuse_used(out)
     recipe = _recipe(imported)
-    source = Tokenizer.from_json(imported.source_tokenizer, "of the source", imported.text)
-    target = Tokenizer.from_json(imported.target_tokenizer, "of the target", imported.text)
+    source = Tokenizer.from_content(imported.source_tokenizer, "of the source", imported.text)
+    target = Tokenizer.from_content(imported.target_tokenizer, "of the target", imported.text)
     model = _model(recipe, imported, source.vocab_size, target.vocab_size)
     sources = list(text or readable_text(source, imported.source_language))[:SENTENCES]
     languages = imported.source_language, imported.target_language

@@ -85,8 +85,12 @@ MAX_AFFIX = 64
 
 MAX_CHARSMAP_BYTES = 4 * MIB
 """Character rules of a SentencePiece model."""
+MAX_PIECES = 2**20
+"""Pieces of a SentencePiece model."""
+MAX_PIECE_BYTES = 2**9
+"""Bytes of a piece in the file of a SentencePiece model."""
 MAX_PIECE = 128
-"""Characters of a piece of a SentencePiece model."""
+"""Characters of an entry of the vocabulary, where it is in a file of this project."""
 
 # Golden examples.
 
@@ -131,3 +135,7 @@ Number = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
 """A whole number."""
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
 """A short text without control characters, which a terminal could obey."""
+Piece = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PIECE)]
+"""An entry of a vocabulary."""
+Affix = Annotated[str, msgspec.Meta(max_length=MAX_AFFIX)]
+"""A short text that a tokenizer adds, removes or looks for."""

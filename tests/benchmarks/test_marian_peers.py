@@ -37,6 +37,7 @@ from edgeformer_bench.peers.own_loop import LoopPeer
 from edgeformer_bench.peers.process import PeerProcess
 from edgeformer_bench.peers.systems import PeerOptions, peer
 from edgeformer_export.export import export_run
+from edgeformer_runtime.tokenizer.tokenizer import read_content
 from tests import factory
 from tests.commands import error
 from tests.commands import run as command
@@ -79,7 +80,7 @@ def changed(run: Run, out: Path, **model: Any) -> Run:
     """Create a run with other options, and random values in what its model has in addition."""
     tree = {**msgspec.to_builtins(run.recipe), "model": {**run.recipe.model, **model}}
     recipe = recipe_from_tree(tree, "test")
-    tokenizer = run.source_tokenizer_path.read_text(encoding="utf-8")
+    tokenizer = read_content(run.source_tokenizer_path)
     other = Run.create(out, recipe, tokenizer, tokenizer, sample=[("a", "b")], info=run.info)
     weights, built = run.load_model().state_dict(), other.build_model()
     generator = torch.Generator().manual_seed(0)

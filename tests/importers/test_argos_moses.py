@@ -163,7 +163,7 @@ def test_text_is_segmented_and_restored_in_every_language(
     names = list(dict.fromkeys(token for text in sentences()[:60] for token in segmenter.encode(text)))
     ids = {name: index for index, name in enumerate(["<pad>", "<unk>", "<s>", "</s>", *names])}
     source, target = (
-        Tokenizer.from_json(
+        Tokenizer.from_content(
             moses_tokenizer(
                 tmp_path / "bpe.model",
                 ids=ids,
@@ -184,7 +184,7 @@ def test_text_is_segmented_and_restored_in_every_language(
 
 def test_unknown_tokens_are_replaced_as_argos_replaces_them(tmp_path: Path) -> None:
     text = read_argos(package(tmp_path)).target_tokenizer
-    tokenizer = Tokenizer.from_json(text, "t.json", read_argos(tmp_path / "translate-en_fr-1_0").text)
+    tokenizer = Tokenizer.from_content(text, "t.json", read_argos(tmp_path / "translate-en_fr-1_0").text)
     start = list(range(5, 9))
     ids = [*start, tokenizer.unk_id, *start]
     for piece in ("wo@@", "&apos;s", "x"):

@@ -171,7 +171,7 @@ def test_entries_that_are_empty_or_there_twice(tmp_path: Path) -> None:
     tokens = [*SHARED[:3], "", "w1", "w1", *SHARED[6:]]
     (tmp_path / "m" / "shared_vocabulary.json").write_text(json.dumps(tokens))
     imported = read_ctranslate2(tmp_path / "m")
-    tokenizer = Tokenizer.from_json(imported.source_tokenizer, "t", imported.text)
+    tokenizer = Tokenizer.from_content(imported.source_tokenizer, "t", imported.text)
     assert tokenizer.encode_batch(["w1 w3"]) == [[4, 6]]
     assert tokenizer.vocab_size == len(SHARED)
 
@@ -228,7 +228,7 @@ def test_target_languages_are_chosen_as_in_the_original(tmp_path: Path) -> None:
     assert converted.model.text.languages == original.model.text.languages
     encoded = []
     for found in (original, converted):
-        tokenizer = Tokenizer.from_json(found.model.source_tokenizer, "t", found.model.text).for_sources("en", "fr")
+        tokenizer = Tokenizer.from_content(found.model.source_tokenizer, "t", found.model.text).for_sources("en", "fr")
         texts = ["July", ">>deu<< July", "Ghana </s>"]
         encoded.append([tokenizer.tokens(ids) for ids in tokenizer.encode_batch(texts, special_tokens=True)])
     assert encoded[0] == encoded[1]

@@ -67,12 +67,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def source(model: ImportedModel, source_language: str = "", target_language: str = "") -> Tokenizer:
-    tokenizer = Tokenizer.from_json(model.source_tokenizer, "of the source", model.text)
+    tokenizer = Tokenizer.from_content(model.source_tokenizer, "of the source", model.text)
     return tokenizer.for_sources(source_language, target_language)
 
 
 def target(model: ImportedModel) -> Tokenizer:
-    return Tokenizer.from_json(model.target_tokenizer, "of the target", model.text)
+    return Tokenizer.from_content(model.target_tokenizer, "of the target", model.text)
 
 
 def check(tokenizer: Tokenizer, expected: Callable[[str], Iterable[int]], texts: list[str]) -> None:
@@ -137,7 +137,7 @@ def test_a_tokenizer_that_transformers_saved_is_rebuilt(
     assert (alone.languages, alone.prefix, alone.suffix) == (given.languages, given.prefix, given.suffix)
     assert alone.source.names == given.source.names
     text = TextFormat(pad="<pad>", unk=alone.unk, bos="<pad>", eos="</s>")
-    rebuilt, original = (Tokenizer.from_json(found.source.content, "t.json", text) for found in (alone, given))
+    rebuilt, original = (Tokenizer.from_content(found.source.content, "t.json", text) for found in (alone, given))
     assert rebuilt.encode_batch(TEXTS + EDGE_CASES + SPECIAL) == original.encode_batch(TEXTS + EDGE_CASES + SPECIAL)
 
 

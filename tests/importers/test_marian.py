@@ -118,7 +118,7 @@ def test_a_run_has_its_name_when_it_is_complete(
     monkeypatch.setattr("edgeformer.importers.run_folder.save_weights", save)
     with pytest.raises(type(error)):
         write_run(found.model, out, found.origin, text=["Tom is here."])
-    files = ["checkpoints", "recipe.json", "run.json", "sample.tsv", "tokenizer.json"]
+    files = ["checkpoints", "recipe.json", "run.json", "sample.tsv", "tokenizer.spm"]
     assert seen == [("model.safetensors", False, files)]
     assert list(tmp_path.iterdir()) == []
 
@@ -339,7 +339,7 @@ def test_target_languages_are_chosen_by_a_token(tmp_path: Path) -> None:
     imported = read_marian(folder)
     assert imported.text.languages == {"fra": ">>fra<<", "deu": ">>deu<<", "fr": ">>fra<<", "de": ">>deu<<"}
     assert imported.generation.beam_size == 6
-    tokenizer = Tokenizer.from_json(imported.source_tokenizer, "t", imported.text)
+    tokenizer = Tokenizer.from_content(imported.source_tokenizer, "t", imported.text)
     (ids,) = tokenizer.for_sources("en", "deu").encode_batch(["Hello >>fra<<"], special_tokens=True)
     assert tokenizer.tokens([ids[0], ids[-1]]) == [">>deu<<", "</s>"]
     assert ">>fra<<" not in tokenizer.tokens(ids)

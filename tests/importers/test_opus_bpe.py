@@ -162,8 +162,9 @@ def test_words_are_those_of_the_perl_scripts(tmp_path: Path) -> None:
     codes = tmp_path / "m" / "source.bpe"
     codes.write_text("#version: 0.2\nqq qq\n", encoding="utf-8")  # which divides words into characters
     whole = read_marian(tmp_path / "m", EN_FR)
+    assert isinstance(imported.source_tokenizer, str)
     assert checked_tokenizer(imported.source_tokenizer.encode()) == imported.source_tokenizer
-    tokenizer = Tokenizer.from_json(whole.source_tokenizer, "t.json", whole.text)
+    tokenizer = Tokenizer.from_content(whole.source_tokenizer, "t.json", whole.text)
     for text, words in PERL.items():
         assert " ".join(tokenizer.pieces(text)).replace("@@ ", "") == words
 
@@ -172,7 +173,7 @@ def test_words_are_those_of_the_perl_scripts(tmp_path: Path) -> None:
 def test_quotation_marks_are_moved_in_all_languages_but_czech(language: str, tmp_path: Path) -> None:
     given = Given(source_language=f"{language}-Latn", target_language="en")
     imported = read_marian(release(tmp_path / "m"), given)
-    tokenizer = Tokenizer.from_json(imported.source_tokenizer, "t.json", imported.text)
+    tokenizer = Tokenizer.from_content(imported.source_tokenizer, "t.json", imported.text)
     text = 'Er "sagte," und "schrieb." Dann'
     assert tokenizer.pieces(text) == Preprocessing(language, "en", learned()).tokens(text)
 
@@ -180,7 +181,7 @@ def test_quotation_marks_are_moved_in_all_languages_but_czech(language: str, tmp
 def test_target_languages_are_chosen_by_a_token(tmp_path: Path) -> None:
     given = Given(source_language="en", target_language="fr")
     imported = read_marian(release(tmp_path / "m", languages=("fra", "ita")), given)
-    tokenizer = Tokenizer.from_json(imported.source_tokenizer, "t.json", imported.text).for_sources("en", "it")
+    tokenizer = Tokenizer.from_content(imported.source_tokenizer, "t.json", imported.text).for_sources("en", "it")
     (ids,) = tokenizer.encode_batch([">>fra<< Tom"], special_tokens=True)
     tokens = tokenizer.tokens(ids)
     assert (tokens[0], tokens[-1]) == (">>ita<<", "</s>")

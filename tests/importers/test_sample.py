@@ -24,7 +24,7 @@ def of_words(words: list[str]) -> Tokenizer:
     vocabulary = {word: index for index, word in enumerate(["<pad>", "<unk>", "<s>", "</s>", *words])}
     special_tokens = ["<pad>", "<s>", "</s>"]
     content = text_tokenizer(vocabulary, special_tokens, "<unk>", pieces=None, language=None)
-    return Tokenizer.from_json(content, "words")
+    return Tokenizer.from_content(content, "words")
 
 
 @pytest.mark.parametrize("language", ["ar", "", "nonsense"])

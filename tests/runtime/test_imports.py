@@ -35,6 +35,7 @@ COMMANDS = (
 OPTIONAL = {
     "distributed/ray_workers.py": {"pyarrow", "ray"},
     "tokenizer/moses.py": {"regex", "sacremoses", "subword_nmt"},
+    "tokenizer/sentencepiece.py": {"sentencepiece"},
     "text/segmentation.py": {"sentencex"},
     "text/documents/fields.py": {"lxml"},
     "text/documents/open_document.py": {"lxml"},

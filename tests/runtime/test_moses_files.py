@@ -50,7 +50,7 @@ def tree(**fields: Any) -> Tree:
 
 
 def read(content: Tree) -> Tokenizer:
-    return Tokenizer.from_json(checked_tokenizer(json.dumps(content).encode("utf-8", "surrogatepass")), "t.json")
+    return Tokenizer.from_content(checked_tokenizer(json.dumps(content).encode("utf-8", "surrogatepass")), "t.json")
 
 
 def test_text_is_segmented_and_restored() -> None:
@@ -65,6 +65,14 @@ def test_special_tokens_in_text_are_text() -> None:
     tokenizer = read(tree(special_tokens=["<pad>", "<s>", "</s>", "lang", "ab"]))
     assert tokenizer.tokens(tokenizer.encode("</s> lang ab")) == ["&lt;", "/", "s", "&gt;", "<unk>", "<unk>"]
     assert tokenizer.decode([3, *tokenizer.encode("</s>"), 2, 0, WORDS.index("ab") + 4]) == "< / s >"
+
+
+def test_tokens_that_the_text_lacks_have_no_characters() -> None:
+    tokenizer = read(tree())
+    assert tokenizer.tokens(tokenizer.encode("abc <b")) == ["ab@@", "c", "&lt;", "b"]
+    assert tokenizer.spans("abc <b") == [(0, 2), (2, 3), (3, 3), (5, 6)]
+    assert tokenizer.spans("b" + " " * 16 + "a")[1] == (17, 18)
+    assert tokenizer.spans("b" + " " * 17 + "a")[1] == (1, 1)
 
 
 def test_czech_words_that_sacremoses_fails_at_are_restored() -> None:

@@ -1,310 +1,213 @@
-"""Tokenizer files of SentencePiece models: what they may have, and hostile ones. Needs no SentencePiece."""
+"""SentencePiece models as tokenizer files of bundles: what they may have, and hostile ones."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import pickle
 import random
 import struct
-from collections.abc import Callable, Mapping
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given
 
-from edgeformer_runtime.bundle.tokenizer_file import checked_tokenizer
-from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.limits import MAX_AFFIX
+pytest.importorskip("sentencepiece", reason="the extra `sentencepiece` is not installed")
+pytest.importorskip("babel", reason="the text to train on is that of CLDR")
+
+from edgeformer_runtime.bundle.text_format import TextFormat
+from edgeformer_runtime.errors import BundleError, ConfigError
 from edgeformer_runtime.tokenizer import Tokenizer
-from edgeformer_runtime.tokenizer.charsmap import EMPTY, Charsmap
-from edgeformer_runtime.tokenizer.normalizer import Spaces
-from edgeformer_runtime.tokenizer.sentencepiece_file import decoder, normalizer
+from edgeformer_runtime.tokenizer.sentencepiece_file import read_vocabulary, with_vocabulary
 from edgeformer_runtime.translator import Translator
-from robustness.mutations import mutated
-from tests.bundles import copy_of, rehash
-from tests.runtime.test_mutated_bundles import CHANGES, FEW, MANY
+from tests import spm
+from tests.bundles import copy_of, edit_manifest, rehash
+from tests.commands import problems
 
-Tree = dict[str, Any]
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
-RULES = {"A": "a", "e\u0301": "é", "\u00ad": "", "ß": "ss", "\ufdfa": "x y", "e\u0301\u0302": "ế"}
-TEXTS = ["ab A e\u0301 ba", "  </s><0x41> ", "\u2581a<x>\ufdfa\u00adß", "", " ", "e\u0301\u0302e\u0302\u0301", "\0a"]
+SETTINGS = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "vocab_size": 300, "hard_vocab_limit": True}
+"""As many pieces as the committed bundles have tokens, and the same special ones."""
+TEXTS = [*spm.EDGE_CASES, *spm.lines(300)]
 
 
-def charsmap(rules: Mapping[str, str]) -> bytes:
-    """Build a charsmap the simplest way: each node's children at the first offset where all fit."""
-    units: dict[int, int] = {0: 0}
-    values, replacements = {}, b""
-    for key, replacement in rules.items():
-        values[key.encode()] = len(replacements)
-        replacements += replacement.encode() + b"\0"
-    states: set[int] = set()
-
-    def place(index: int, prefix: bytes) -> None:
-        labels = sorted({key[len(prefix)] for key in values if key.startswith(prefix) and len(key) > len(prefix)})
-        is_key = prefix in values
-        slots = [*labels, 0] if is_key else labels
-        state = next(
-            state
-            for state in range(1, 2**16)
-            if state not in states and all(state ^ slot not in units for slot in slots)
-        )
-        states.add(state)
-        units[index] |= (state ^ index) << 10 | is_key << 8
-        for label in labels:
-            units[state ^ label] = label
-        if is_key:
-            units[state] = 1 << 31 | values[prefix]
-        for label in labels:
-            place(state ^ label, prefix + bytes([label]))
-
-    place(0, b"")
-    size = (max(units) // 256 + 1) * 256
-    trie = struct.pack(f"<{size}I", *(units.get(index, 0) for index in range(size)))
-    return struct.pack("<I", len(trie)) + trie + replacements
+def model(**settings: object) -> bytes:
+    return spm.train(spm.lines(60)[::2], **{**SETTINGS, **settings})
 
 
-def file_of(model: Tree, *, spaces: Spaces = Spaces(True, "prefix"), rules: bytes | None = None) -> Tree:  # noqa: B008
-    """A file whose first entries are the special tokens, and the next a user-defined symbol."""
-    parts = msgspec.json.encode([normalizer(rules or charsmap(RULES), spaces), decoder(spaces)])
-    normal, restored = json.loads(parts)
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    added = [{"id": index, "content": token, "special": True, **flags} for index, token in enumerate(SPECIAL)]
-    return {
-        "version": "1.0",
-        "added_tokens": [*added, {"id": 4, "content": "<x>", "special": False, **flags}],
-        "normalizer": normal,
-        "decoder": restored,
-        "model": model,
-    }
+OWN = model()
+"""A model whose ids are those of its pieces."""
+OTHER = with_vocabulary(model(model_type="bpe"), [*SPECIAL, "\u2581G", "a", "n", "foreign", "\u2581foreign"])
+"""A model with a vocabulary of its own."""
+KINDS = pytest.mark.parametrize("data", [OWN, OTHER], ids=["own", "other"])
 
 
-WORDS = ["\u2581", "a", "b", "é", "ab", "\u2581a", *(f"q{number}" for number in range(32)), "zz"]
-PIECES = [*SPECIAL, "<x>", *(f"<0x{byte:02X}>" for byte in range(256)), *WORDS]
-"""As many as the committed bundles have."""
+def read(data: bytes, text: TextFormat | None = None) -> Tokenizer:
+    return Tokenizer.from_content(data, "t.spm", text or TextFormat())
 
 
-def unigram(**fields: Any) -> Tree:
-    scores = [[piece, {"ab": -1.0, "\u2581a": -1.5}.get(piece, -2.0)] for piece in PIECES]
-    model = {"type": "Unigram", "vocab": scores, "unk_id": 1, "byte_fallback": True, "unmatched": [len(PIECES) - 1]}
-    return file_of({**model, **fields})
+def varint(value: int) -> bytes:
+    """Seven bits each, the lowest first."""
+    return bytes([value & 0x7F | 0x80]) + varint(value >> 7) if value > 0x7F else bytes([value])
 
 
-def bpe(**fields: Any) -> Tree:
-    ids = {piece: index for index, piece in enumerate(PIECES)}
-    merges = [["a", "b"], ["\u2581", "a"]]
-    model = {"type": "BPE", "vocab": ids, "merges": merges, "unk_token": "<unk>", "byte_fallback": True}
-    return file_of({**model, "unmatched": [len(PIECES) - 1], **fields})
+def field(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-KINDS = {"unigram": unigram, "bpe": bpe}
+def rules(replacement: bytes, *, trie: bytes = bytes(1024)) -> bytes:
+    """A normalizer with a replacement, which no character leads to."""
+    return field(3, field(2, struct.pack("<I", len(trie)) + trie + replacement + b"\0"))
 
 
-def read(tree: Tree) -> Tokenizer:
-    return Tokenizer.from_json(checked_tokenizer(json.dumps(tree).encode("utf-8", "surrogatepass")), "t.json")
+def packed(data: bytes, bundle: Path) -> Path:
+    """Put a model into a bundle in place of its tokenizer."""
+    (bundle / "tokenizer.json").unlink()
+    (bundle / "tokenizer.spm").write_bytes(data)
+
+    def rename(tree: dict[str, Any]) -> None:
+        tree["tokenizers"] |= {"source": "tokenizer.spm", "target": "tokenizer.spm"}
+        tree["files"]["tokenizer.spm"] = tree["files"].pop("tokenizer.json")
+
+    return rehash(edit_manifest(bundle, rename))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_text_is_normalized_segmented_and_restored(kind: str) -> None:
-    tokenizer = read(KINDS[kind]())
-    assert tokenizer.tokens(tokenizer.encode(" AB  e\u0301ab<x>")) == ["\u2581a", "<0x42>", "\u2581", "é", "ab", "<x>"]
-    assert tokenizer.decode(tokenizer.encode("AB  e\u0301ab")) == "aB éab"
-    assert tokenizer.encode_batch(["", "  ", "\u00ad"]) == [[], [], []]
-    assert tokenizer.decode(tokenizer.encode("</s><unk><0x41>zz")) == "</s><unk><0x41>zz"
-    assert not set(tokenizer.encode("</s><unk> <pad>zz<0x41>")) & {*range(4), tokenizer.vocab_size - 1}
-    assert tokenizer.tokens([tokenizer.vocab_size - 1]) == ["zz"]
-    assert tokenizer.decode([tokenizer.vocab_size - 1, 2]) == "zz"
-    assert (tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id) == (1, 2, 3, 0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_entries_after_the_models_own_are_unknown_to_it(kind: str) -> None:
-    size = PIECES.index("ab")
-    tokenizer = read(KINDS[kind](size=size))
-    assert tokenizer.vocab_size == size
-    assert tokenizer.encode("ab ab b") == [PIECES.index("\u2581"), 1, PIECES.index("\u2581"), 1, *tokenizer.encode("b")]
-    with pytest.raises(ValueError, match=f"between 0 and {size - 1}"):
-        tokenizer.tokens([size])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_unknown_token_for_a_run_of_unknown_characters(kind: str) -> None:
-    tokenizer = read(KINDS[kind](byte_fallback=False))
-    names = [name for name in tokenizer.tokens(tokenizer.encode("a \u4e2d\u6587 \u4e2da")) if name != "\u2581"]
-    assert names == ["\u2581a", "<unk>", "<unk>", "a"]
-
-
-def test_bytes_that_are_not_utf8_become_replacement_characters() -> None:
-    tokenizer = read(unigram())
-    data = [5 + byte for byte in b"\xe4\xb8A\xff\xe4\xb8\xad"]
-    assert tokenizer.decode(data) == "\ufffd\ufffdA\ufffd\u4e2d"
-
-
-def test_the_longest_key_is_replaced() -> None:
-    rules = Charsmap(charsmap(RULES))
-    assert rules.replace("Ae\u0301\u0302\u00adß e\u0302e\u0301", {}) == "aếss e\u0302é"
-    assert rules.chunks("xe\u0301", {"\u0301": ("\u0301",), "e": ("e\u0301x",)}) == ["x", "é"]
-    assert rules.replace("Ae\u0301A", {"e": ("e\u0301A", "e\u0301")}) == "ae\u0301A"
-    assert Charsmap(EMPTY).replace("A\0é", {}) == "A\0é"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_bundle_with_such_a_tokenizer_translates(kind: str, small_bundle: Path, tmp_path: Path) -> None:
-    bundle = copy_of(small_bundle, tmp_path)
-    (bundle / "tokenizer.json").write_text(json.dumps(KINDS[kind]()), encoding="utf-8")
-    translator = Translator.open(rehash(bundle), threads=1)
-    (translation,) = translator.translate(["AB <x> </s>"])
-    assert translator.source_tokenizer.tokens(translation.source.ids) == [
-        *["\u2581a", "<0x42>", "\u2581", "<x>", "\u2581", "<0x3C>", "<0x2F>", "<0x73>", "<0x3E>", "</s>"]
-    ]
+def test_a_bundle_with_such_a_tokenizer_translates(small_bundle: Path, tmp_path: Path) -> None:
+    bundle = packed(OWN, copy_of(small_bundle, tmp_path))
+    translator = Translator.open(bundle, threads=1)
+    (translation,) = translator.translate(["Ghana </s>"])
+    tokens = translator.source_tokenizer.tokens(translation.source.ids)
+    assert (tokens.count("</s>"), tokens[-1]) == (1, "</s>")
     assert translation.text == translator.target_tokenizer.decode(translation.best.ids)
-    assert set(translation.tokens) <= set(PIECES)
+    assert any("does not fit the examples" in problem for problem in problems(bundle))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_tokenizer_can_be_pickled(kind: str) -> None:
-    tokenizer = read(KINDS[kind]())
+@KINDS
+def test_a_tokenizer_can_be_pickled(data: bytes) -> None:
+    tokenizer = read(data)
     copy = pickle.loads(pickle.dumps(tokenizer))
     assert copy.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
+    assert copy.decode([4, 5, 6, 5]) == tokenizer.decode([4, 5, 6, 5])
     assert copy.vocabulary_sha256 == tokenizer.vocabulary_sha256
 
 
-def test_threads_share_a_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgeformer_runtime.tokenizer.charsmap._MAX_CACHED", 8)  # cleared all the time
-    tokenizer = read(unigram())
-    rng = random.Random(0)
-    texts = ["".join(rng.choices([*RULES, *"\u0302\u0301aebxyzABCDE \u4e2d"], k=20)) for _ in range(500)]
-    expected = [tokenizer.encode(text) for text in texts]
+@KINDS
+def test_threads_share_a_tokenizer(data: bytes) -> None:
+    tokenizer = read(data)
+    expected = [tokenizer.encode(text) for text in TEXTS]
+    restored = [tokenizer.decode(ids) for ids in expected]
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(tokenizer.encode, texts)) == expected
+        assert list(pool.map(tokenizer.encode, TEXTS)) == expected
+        assert list(pool.map(tokenizer.decode, expected)) == restored
 
 
-def change_normalizer(tree: Tree, index: int, **fields: Any) -> None:
-    tree["normalizer"]["normalizers"][index].update(fields)
+def test_names_that_the_model_lacks_are_decoded() -> None:
+    tokenizer = read(OTHER)
+    assert {*tokenizer.tokens(tokenizer.encode("G foreign"))} == {"\u2581G", "n", "<unk>"}
+    assert tokenizer.decode([4, 5, 7, 8, 3]) == "Gaforeign foreign"
+    assert tokenizer.decode([8, 5, 300]) == "foreigna"  # a model may have more rows than its tokenizer
+    assert tokenizer.vocab_size == 9
+    with pytest.raises(ValueError, match="between 0 and 8"):
+        tokenizer.tokens([9])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda tree: change_normalizer(tree, 2, content="  "), "not those of a SentencePiece model"),
-        (lambda tree: change_normalizer(tree, 2, pattern={"Regex": "(a+)+$"}), "not those of a SentencePiece model"),
-        (lambda tree: change_normalizer(tree, 3, prepend="x"), "not those of a SentencePiece model"),
-        (lambda tree: change_normalizer(tree, 4, content="b" * 65), "length <= 64"),
-        (lambda tree: tree["normalizer"]["normalizers"].reverse(), "not those of a SentencePiece model"),
-        (lambda tree: tree["normalizer"]["normalizers"].append({"type": "Lowercase"}), "Lowercase"),
-        (lambda tree: tree["decoder"]["decoders"].pop(), "not those of a SentencePiece model"),
-        (lambda tree: tree.update(normalizer=tree["normalizer"]["normalizers"][0]), "Precompiled"),
-        (lambda tree: tree.update(pre_tokenizer={"type": "WhitespaceSplit"}), "at `$.pre_tokenizer`"),
-        (lambda tree: change_normalizer(tree, 0, precompiled_charsmap="%%%"), "base64"),
-        (lambda tree: change_normalizer(tree, 0, precompiled_charsmap=""), "charsmap is truncated"),
-        (lambda tree: tree["added_tokens"][0].update(id=2), "the id of an added token"),
-        (lambda tree: tree["added_tokens"].append({**tree["added_tokens"][0], "content": "absent"}), "an added token"),
-        (lambda tree: tree["model"].update(unmatched=[10**6]), "an unmatched entry does not exist"),
-        (lambda tree: tree["model"].update(size=10**6), "fewer entries than its size"),
-        (lambda tree: tree["model"].update(size=0), "no unknown token"),
-        (lambda tree: tree["model"].update(surprise=1), "surprise"),
-    ],
-)
-def test_what_is_no_sentencepiece_model_is_refused(kind: str, change: Callable[[Tree], object], words: str) -> None:
-    tree = KINDS[kind]()
-    change(tree)
-    with pytest.raises(BundleError, match=r"Tokenizer file `t\.json` is damaged") as caught:
-        read(tree)
-    assert words in str(caught.value)
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    monkeypatch.delitem(sys.modules, "edgeformer_runtime.tokenizer.sentencepiece", raising=False)
+    with pytest.raises(ConfigError, match=r"needs `sentencepiece`: pip install 'edgeformer\[sentencepiece\]'"):
+        read(OWN)
 
 
-@pytest.mark.parametrize(
-    ("tree", "words"),
-    [
-        (unigram(vocab=[["<unk>", 0.0]] * 2), "duplicated"),
-        (unigram(vocab=[["<unk>", -1.0], ["a" * 129, -1.0]]), "length <= 128"),
-        (unigram(vocab=[[piece, -1.0] for piece in PIECES[:100]], unmatched=[]), "lacks entries for bytes"),
-        (unigram(unk_id=10**6), "no unknown token"),
-        (bpe(unk_token="[UNK]"), "no unknown token"),
-        (bpe(vocab={piece: 2 * index for index, piece in enumerate(PIECES)}), "ids are missing"),
-        (bpe(merges=[["a", "x"]]), "a merge makes no entry"),
-        (bpe(merges=[["</", "s>"]]), "text must not match"),
-        (bpe(merges=[["<0x4", "1>"]]), "text must not match"),
-        (bpe(fuse_unk=False), "fuse_unk"),
-        (bpe(dropout=0.5), "dropout"),
-    ],
-)
-def test_models_that_contradict_themselves_are_refused(tree: Tree, words: str) -> None:
-    with pytest.raises(BundleError, match=r"Tokenizer file `t\.json` is damaged") as caught:
-        read(tree)
-    assert words in str(caught.value)
-
-
-def test_a_vocabulary_with_the_word_precompiled_is_no_sentencepiece_model() -> None:
-    model = {"type": "BPE", "vocab": {"Precompiled": 0, "a": 1}, "merges": []}
-    tree: Tree = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "decoder": None}
-    assert "Precompiled" in checked_tokenizer(json.dumps({**tree, "model": model}).encode())
+def test_files_of_earlier_versions_are_refused() -> None:
+    content = '{"version":"1.0","normalizer":{"type":"Sequence","normalizers":[{"type":"Precompiled"}]}}'
+    with pytest.raises(BundleError, match="by an earlier version; import the model"):
+        Tokenizer.from_content(content, "t.json")
 
 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (EMPTY[:-1], "truncated"),
-        (EMPTY[:500], "truncated"),
-        (struct.pack("<I", 2**32 - 1) + EMPTY[4:], "truncated"),
-        (struct.pack("<I", 6) + bytes(10), "truncated"),
-        (EMPTY + b"x" * (MAX_AFFIX + 1) + b"\0", "65 characters"),
-        (EMPTY + b"\xff\0", "not UTF-8"),
-        (EMPTY[:4] + struct.pack("<I", 2**20 << 10) + EMPTY[8:], "trie is damaged"),
-        (EMPTY[:8] + struct.pack("<I", 1 << 31 | 5) + EMPTY[12:], "trie is damaged"),
-        (bytes(4) + EMPTY[4:], "truncated"),
-        (EMPTY + bytes(2**22), "at most 4,194,304"),
+        (b"", "unk is not defined"),
+        (b"{}", "not a SentencePiece model"),
+        (OWN[:-1], "not a SentencePiece model"),
+        (OWN + b"\x1b", "not a SentencePiece model"),  # a group
+        (OWN + b"\x0a" + b"\xff" * 9 + b"\x01", "not a SentencePiece model"),
+        (OWN + b"\x9a\x80\x80\x80\x10" + rules(b"x" * 1000)[1:], "not a SentencePiece model"),  # 3 above bit 31
+        (OWN + field(1, field(1, b"x" * 600)), "a piece of more than 512 bytes"),
+        (OWN + b"\x0a\x00" * 2**20, "more than 1,048,576 pieces"),
+        (OWN + b"\x0a\x80\x00" * 2**20, "more than 1,048,576 pieces"),
+        (OWN + rules(b"x" * 65), "replaces a character with 65 bytes"),
+        (OWN + field(5, rules(b"x" * 65)[3:]), "replaces a character with 65 bytes"),
+        (OWN + rules(b"x" * 2**22), "more than 4,194,304 bytes"),
+        (OWN + rules(b"x", trie=bytes(6)), "Trie"),
+        (OWN + rules(b"x", trie=struct.pack("<256I", *[2**20 << 10] * 256)), "is invalid"),
+        (OWN + field(2, field(44, b"x" * 65)), "unknown tokens to more than 64 bytes"),
+        (with_vocabulary(OWN, ["a", "a"]), "duplicated"),
+        (with_vocabulary(OWN, ["a"] * (2**20 + 1)), "more than 1,048,576"),
+        (field(200, b"\xff") + OWN, "can't decode"),
     ],
 )
-def test_damaged_charsmaps_are_refused(data: bytes, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Charsmap(data)
+def test_damaged_and_hostile_files_are_refused(data: bytes, words: str) -> None:
+    with pytest.raises(BundleError, match=r"Tokenizer file `t\.spm` is damaged: .*\. Export the bundle") as caught:
+        read(data)
+    assert words in str(caught.value)
 
 
-def test_keys_without_end_are_refused() -> None:
-    """The unit of ``a`` leads to itself."""
-    units = [0] * 256
-    units[0], units[ord("a") ^ 1] = 1 << 10, (ord("a") ^ 1 ^ 1) << 10 | ord("a")
-    with pytest.raises(ValueError, match="too long"):
-        Charsmap(struct.pack("<I256I", 1024, *units) + b"\0")
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_no_text_is_encoded_to_a_special_token(kind: str) -> None:
+    data = model(model_type=kind, control_symbols=["\u2603"], user_defined_symbols=["<2xx>"])
+    tokenizer = read(data, TextFormat(languages={"xx": "\u2603"}))
+    assert tokenizer.token_id("\u2603") not in tokenizer.encode("a\u2603b \u2603")
+    for name in ("<2xx>", "a"):
+        with pytest.raises(BundleError, match="a special token is not a control piece"):
+            read(data, TextFormat(languages={"xx": name}))
+    other = read(with_vocabulary(data, [*SPECIAL, "<2xx>", "a"]), TextFormat(languages={"xx": "<2xx>", "yy": "a"}))
+    assert {4, 5}.isdisjoint(other.encode("<2xx> banana a"))
+    with pytest.raises(BundleError, match=r"must have special tokens `<2yy>`"):
+        read(data, TextFormat(eos="<2yy>"))
 
 
-def test_random_tries_are_refused_or_do_no_harm() -> None:
-    rng, accepted = random.Random(0), 0
-    for _ in range(300):
-        data = bytearray(charsmap(RULES))
-        for _ in range(rng.randrange(1, 6)):
-            data[rng.randrange(4, len(data))] = rng.randrange(256)
-        with contextlib.suppress(ValueError):
-            rules = Charsmap(bytes(data))
+def test_the_vocabulary_may_be_anywhere_in_the_file() -> None:
+    names = ["</s>", "<unk>", "<s>", "<pad>", "", "x" * 1000]
+    extra = with_vocabulary(b"", names)
+    assert read_vocabulary(OWN) is None
+    assert read_vocabulary(extra + OWN) == read_vocabulary(OWN + extra) == names
+    with pytest.raises(ValueError, match="NUL"):
+        with_vocabulary(OWN, ["a\0"])
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    """Bytes changed, cut out or repeated, most often behind the pieces, where the rules are."""
+    changed, start = bytearray(data), rng.choice([0, data.rindex(b"nmt_nfkc")])
+    match rng.randrange(4):
+        case 0:
+            del changed[rng.randrange(start, len(data)) :]
+        case 1:
+            first = rng.randrange(start, len(data))
+            changed[first:first] = data[first : first + rng.randrange(3000)]
+        case _:
+            for _ in range(rng.choice([1, 4, 50, 1000])):
+                changed[rng.randrange(start, len(changed))] = rng.randrange(256)
+    return bytes(changed)
+
+
+def open_damaged(count: int) -> None:
+    """Open damaged files; whatever happens to them, the process lives on."""
+    accepted = 0
+    for number in range(count):
+        rng = random.Random(number)
+        with contextlib.suppress(BundleError):
+            tokenizer = read(damaged(rng.choice([OWN, OTHER]), rng))
             accepted += 1
-            for text in [*TEXTS, "".join(map(chr, range(1, 0x800)))]:
-                assert len(rules.replace(text, {})) <= len(text) * MAX_AFFIX
-    assert 30 <= accepted < 300
+            for text in spm.EDGE_CASES[:24]:
+                tokenizer.decode(tokenizer.encode(text))
+                tokenizer.pieces(text)
+    assert 0 < accepted < count
 
 
-def check_mutated(kind: str, changes: list[tuple[int, str, Any]]) -> None:
-    """A tokenizer is refused with one of our errors, or can be used."""
-    with contextlib.suppress(BundleError, ValueError, msgspec.DecodeError, RecursionError):
-        tokenizer = read(mutated(KINDS[kind](), changes))
-        for ids in tokenizer.encode_batch(TEXTS):
-            tokenizer.decode(ids)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@FEW
-@given(changes=CHANGES)
-def test_mutated_files(kind: str, changes: list[tuple[int, str, Any]]) -> None:
-    check_mutated(kind, changes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@MANY
-@given(changes=CHANGES)
-def test_many_mutated_files(kind: str, changes: list[tuple[int, str, Any]]) -> None:
-    check_mutated(kind, changes)
+@pytest.mark.parametrize("count", [200, pytest.param(5000, marks=pytest.mark.slow)])
+def test_damaged_files_are_refused_or_can_be_used(count: int) -> None:
+    code = f"from {__name__} import open_damaged; open_damaged({count})"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert run.returncode == 0, run.stderr

@@ -169,7 +169,7 @@ def test_a_tokenizer_that_is_dropped_leaves_no_memory_behind(small_bundle: Path)
     words = " ".join(f"word{number}" for number in range(300))
 
     def use() -> None:
-        Tokenizer.from_json(content, "tokenizer.json").encode(words)
+        Tokenizer.from_content(content, "tokenizer.json").encode(words)
 
     for _ in range(10):
         use()

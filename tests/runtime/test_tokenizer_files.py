@@ -41,7 +41,7 @@ def test_every_tokenizer_that_is_trained_is_allowed_and_unchanged(kind: str, spl
     tree = trained(kind=kind, split=split, **more)
     content = checked_tokenizer(json.dumps(tree).encode())
     assert json.loads(content) == tree
-    before, after = (Tokenizer.from_json(text, "t.json") for text in (json.dumps(tree), content))
+    before, after = (Tokenizer.from_content(text, "t.json") for text in (json.dumps(tree), content))
     assert before.encode_batch(TEXTS) == after.encode_batch(TEXTS)
     assert before.vocabulary_sha256 == after.vocabulary_sha256
 
@@ -109,7 +109,7 @@ def test_a_key_that_is_there_twice_hides_nothing() -> None:
 def test_a_word_level_vocabulary_without_its_unknown_token_is_an_error() -> None:
     tree = trained(kind="word")
     tree["model"]["unk_token"] = "[unknown]"
-    tokenizer = Tokenizer.from_json(checked_tokenizer(json.dumps(tree).encode()), "t.json")
+    tokenizer = Tokenizer.from_content(checked_tokenizer(json.dumps(tree).encode()), "t.json")
     with pytest.raises(BundleError, match="The tokenizer cannot encode a text: WordLevel error"):
         tokenizer.encode("unseen")
 
@@ -140,7 +140,7 @@ def test_a_permuted_vocabulary_is_found_by_verify(small_bundle: Path, tmp_path: 
 def check(data: bytes) -> None:
     """A tokenizer is refused with one of our errors, or can be used."""
     with contextlib.suppress(BundleError, ValueError, msgspec.DecodeError, RecursionError):
-        tokenizer = Tokenizer.from_json(checked_tokenizer(data), "t.json")
+        tokenizer = Tokenizer.from_content(checked_tokenizer(data), "t.json")
         for ids in tokenizer.encode_batch(TEXTS):
             tokenizer.decode(ids)
 

@@ -48,5 +48,5 @@ def measure_start(spec: Spec, workload: Workload, repeat: int = 3) -> Start:
 def model_bytes(spec: Spec) -> int:
     """Compute the size of a model's files in bytes; for a run folder, that of its weights and tokenizers."""
     path = Path(spec.model)
-    files = [*path.glob("model.safetensors"), *path.glob("*tokenizer.json")] if spec.kind == "torch" else path.iterdir()
+    files = [*path.glob("model.safetensors"), *path.glob("*tokenizer.*")] if spec.kind == "torch" else path.iterdir()
     return sum(file.stat().st_size for file in files)

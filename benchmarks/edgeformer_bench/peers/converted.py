@@ -18,7 +18,7 @@ from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TO
 if TYPE_CHECKING:
     from edgeformer.train.run import Run
 
-SOURCE_TOKENIZER, TARGET_TOKENIZER, RULES_FILE = "source.tokenizer.json", "target.tokenizer.json", "rules.json"
+RULES_FILE = "rules.json"
 
 
 class Rules(msgspec.Struct, kw_only=True, frozen=True):
@@ -32,6 +32,8 @@ class Rules(msgspec.Struct, kw_only=True, frozen=True):
     """Codes of the languages to translate from and to."""
     generation: Generation
     """Decoding defaults of the model."""
+    tokenizers: tuple[str, str]
+    """Names of the tokenizer files of both sides."""
 
 
 class ConvertedModel:
@@ -44,8 +46,8 @@ class ConvertedModel:
     def __init__(self, folder: Path) -> None:
         self.rules = msgspec.json.decode((folder / RULES_FILE).read_bytes(), type=Rules)
         text, languages = self.rules.text, self.rules.languages
-        self.source_tokenizer = Tokenizer.from_file(folder / SOURCE_TOKENIZER, text).for_sources(*languages)
-        self.target_tokenizer = Tokenizer.from_file(folder / TARGET_TOKENIZER, text)
+        source, target = (Tokenizer.from_file(folder / name, text) for name in self.rules.tokenizers)
+        self.source_tokenizer, self.target_tokenizer = source.for_sources(*languages), target
         prefix = self.target_tokenizer.target_prefix(*languages)
         self.special = special_tokens(self.source_tokenizer, self.target_tokenizer, prefix)
 
@@ -65,12 +67,17 @@ def save_rules(run: Run, max_target_length: int, folder: Path) -> None:
     generation = run.info.generation
     if not generation.length_includes_end:
         raise PeerError("Other engines count the end token in lengths; `length_includes_end` must not be false.")
+    files = run.source_tokenizer_path, run.target_tokenizer_path
     rules = Rules(
-        max_target_length=max_target_length, text=run.info.text, languages=run.languages, generation=generation
+        max_target_length=max_target_length,
+        text=run.info.text,
+        languages=run.languages,
+        generation=generation,
+        tokenizers=(files[0].name, files[1].name),
     )
     (folder / RULES_FILE).write_bytes(msgspec.json.encode(rules))
-    shutil.copyfile(run.source_tokenizer_path, folder / SOURCE_TOKENIZER)
-    shutil.copyfile(run.target_tokenizer_path, folder / TARGET_TOKENIZER)
+    for file in files:
+        shutil.copyfile(file, folder / file.name)
 
 
 def side_names(tokenizer: Tokenizer) -> list[str]:

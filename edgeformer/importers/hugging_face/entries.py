@@ -10,7 +10,6 @@ from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.folder import read_json
 from edgeformer.importers.tokenizers import sentencepiece_tokenizer
 from edgeformer.importers.tokenizers.model_file import SentencePieceModel
-from edgeformer_runtime.limits import MAX_ADDED_TOKENS
 
 MAX_UNUSED = 1024
 """Rows of an embedding beyond the vocabulary; tables are padded to a multiple of some number."""
@@ -20,8 +19,8 @@ MAX_UNUSED = 1024
 class Side:
     """Tokenizer of the source or the target."""
 
-    content: str
-    """Content of its ``tokenizer.json``."""
+    content: str | bytes
+    """Content of its ``tokenizer.json``, or of its SentencePiece model."""
     names: Sequence[str]
     """Entries by id."""
 
@@ -118,7 +117,5 @@ def sentencepiece_side(
         raise ImporterError(f"The vocabulary of `{model.path.parent}` lacks `{unk}`.")
     ids = padded(ids, rows)
     special = [name for name in dict.fromkeys(special) if name in ids]
-    unused = [name for name in ids if name.startswith("<unused ")]
-    if len(special) + len(unused) < MAX_ADDED_TOKENS - 8:
-        special += unused
+    special += [name for name in ids if name.startswith("<unused ")]
     return Side(sentencepiece_tokenizer(model, ids=ids, special_tokens=special, unk_token=unk), names_of(ids))

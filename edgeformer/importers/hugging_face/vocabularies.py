@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.byte_level import BYT5_SPECIAL, byt5_side, byte_level_side
 from edgeformer.importers.hugging_face.entries import (
@@ -20,11 +18,9 @@ from edgeformer.importers.hugging_face.entries import (
 )
 from edgeformer.importers.hugging_face.folder import Folder
 from edgeformer.importers.languages import M2M, MADLAD, MARIAN, MBART, NLLB, codes, tags, with_tags
-from edgeformer.importers.tokenizers import fairseq_ids, sentencepiece_tokenizer
+from edgeformer.importers.tokenizers import fairseq_ids
 from edgeformer.importers.tokenizers.model_file import SentencePieceModel
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
-from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
-from edgeformer_runtime.tokenizer.sentencepiece_file import SentencePieceFile
 
 Rows = tuple[int, int]
 """Entries of the source and of the target embedding."""
@@ -123,7 +119,7 @@ def t5_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
         _, eos, unk = BYT5_SPECIAL
         return Vocabulary(source=side, target=side, unk=unk, suffix=(eos,))
     model = folder.pieces("spiece.model", "spm.model", "sentencepiece.model")
-    ids = {piece.text: index for index, piece in enumerate(model.pieces)}
+    ids = {name: index for index, name in enumerate(model.pieces)}
     added = folder.added_tokens()
     ids = with_added(ids, ((name, index) for name, index in added.items() if index is not None and index < rows[0]))
     tokens = codes(names_of(padded(ids, rows[0])), MADLAD)
@@ -184,8 +180,10 @@ def _tag(code: object) -> str:
 
 def _before_language(model: SentencePieceModel, token: str) -> tuple[str, ...]:
     """Pieces before a language token that is itself a piece: the space that SentencePiece adds in front of a text."""
-    tokenizer = SentencePiece(msgspec.json.decode(sentencepiece_tokenizer(model), type=SentencePieceFile))
-    pieces = [str(tokenizer.token(index)) for index in tokenizer.encode([f"{token} a"])[0]]
+    from sentencepiece import SentencePieceProcessor
+
+    library = SentencePieceProcessor(model_proto=model.proto.SerializeToString())
+    pieces: list[str] = library.encode(f"{token} a", out_type=str)
     return tuple(pieces[: pieces.index(token)]) if token in pieces else ()
 
 

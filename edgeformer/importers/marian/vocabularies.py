@@ -63,7 +63,9 @@ def read_vocabularies(files: TextFiles) -> Vocabularies:
     return Vocabularies(contents[0], contents[1], (len(entries[0]) + 1, len(entries[1]) + 1), text)
 
 
-def _tokenizer(file: Path, ids: Mapping[str, int], start: str, pieces: Path | None, language: str | None) -> str:
+def _tokenizer(
+    file: Path, ids: Mapping[str, int], start: str, pieces: Path | None, language: str | None
+) -> str | bytes:
     """Return a tokenizer's content, with the start token as its last entry."""
     if file.suffix == ".spm":
         return sentencepiece_tokenizer(file, special_tokens=(start,))
@@ -84,7 +86,7 @@ def read_vocabulary(file: Path) -> dict[str, int]:
         ImporterError: the file cannot be read, or is damaged.
     """
     if file.suffix == ".spm":
-        return {piece.text: index for index, piece in enumerate(read_model(file).pieces)}
+        return {name: index for index, name in enumerate(read_model(file).pieces)}
     try:
         text = read_bytes(file, MAX_VOCABULARY).decode("utf-8")
         if file.suffix == ".json":

@@ -1,4 +1,4 @@
-"""Conversion of tokenizers to ``tokenizer.json``."""
+"""Conversion of tokenizers to the files of bundles."""
 
 from edgeformer.importers.tokenizers.moses import moses_tokenizer
 from edgeformer.importers.tokenizers.sentencepiece import fairseq_ids, sentencepiece_tokenizer

@@ -14,8 +14,7 @@ from typing import Any
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes
-from edgeformer.importers.tokenizers.model_file import Kind, Piece, SentencePieceModel
-from edgeformer_runtime.tokenizer.normalizer import Spaces
+from edgeformer.importers.tokenizers.model_file import SentencePieceModel, parsed
 
 MAX_BYTES = 64 << 20
 """Size of the file; that of NLLB has half of this."""
@@ -59,20 +58,20 @@ def _model(path: Path, tree: Mapping[str, Any]) -> SentencePieceModel:
         raise ValueError("it has neither scores nor merges")
     if "unk" not in unk.lower():  # transformers writes a fixed id for models of its own T5
         raise ValueError(f"its unknown piece is {unk[:40]!r}")
+    proto = parsed(b"")
+    kind = proto.SentencePiece
     kinds = {
-        entry["content"]: Kind.CONTROL if entry["special"] else Kind.USER_DEFINED for entry in tree["added_tokens"]
+        entry["content"]: kind.CONTROL if entry["special"] else kind.USER_DEFINED for entry in tree["added_tokens"]
     }
     if model["byte_fallback"]:
-        kinds |= {f"<0x{byte:02X}>": Kind.BYTE for byte in range(256)}
-    kinds[unk] = Kind.UNKNOWN
-    return SentencePieceModel(
-        path=path,
-        pieces=tuple(Piece(name, float(scores.get(name, 0)), kinds.get(name, Kind.NORMAL)) for name in names),
-        is_bpe=is_bpe,
-        byte_fallback=model["byte_fallback"],
-        charsmap=base64.b64decode(rules[0], validate=True),
-        spaces=Spaces(True, "prefix"),
-    )
+        kinds |= {f"<0x{byte:02X}>": kind.BYTE for byte in range(256)}
+    kinds[unk] = kind.UNKNOWN
+    proto.trainer_spec.model_type = proto.trainer_spec.BPE if is_bpe else proto.trainer_spec.UNIGRAM
+    proto.trainer_spec.byte_fallback = model["byte_fallback"]
+    proto.normalizer_spec.precompiled_charsmap = base64.b64decode(rules[0], validate=True)
+    for name in names:
+        proto.pieces.add(piece=name, score=scores.get(name, 0), type=kinds.get(name, kind.NORMAL))
+    return SentencePieceModel(path, proto)
 
 
 def _parts(component: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:

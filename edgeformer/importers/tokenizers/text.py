@@ -45,9 +45,9 @@ class TextFiles:
 class Vocabularies:
     """Both tokenizers."""
 
-    source: str
-    """Content of its ``tokenizer.json``."""
-    target: str
+    source: str | bytes
+    """Content of its ``tokenizer.json``, or of its SentencePiece model."""
+    target: str | bytes
     """Equal to the source's if both sides share one."""
     sizes: tuple[int, int]
     """Number of entries; special tokens that the model does not have follow its own."""
@@ -76,8 +76,8 @@ def text_tokenizer(
     pieces: Path | None,
     language: str | None,
     rules: Literal["sacremoses", "perl"] = "sacremoses",
-) -> str:
-    """Return the content of a ``tokenizer.json``.
+) -> str | bytes:
+    """Return the content of a ``tokenizer.json`` or of a SentencePiece model.
 
     Args:
         ids: the vocabulary.

@@ -4,9 +4,8 @@ The library runs whatever a ``tokenizer.json`` describes: regular expressions of
 the text, random dropout. The types below are the components that bundles may use, without nested sequences. A file is
 read as these types, and the library is given what was read, written again, not the file itself.
 
-Files of SentencePiece models have a type of their own, :class:`~.sentencepiece_file.SentencePieceFile`. The library is
-given nothing of them but the vocabulary.
-So have files for sacremoses and subword-nmt, :class:`~.moses_file.MosesFile`, of which it is given nothing.
+Files for sacremoses and subword-nmt have a type of their own, :class:`~.moses_file.MosesFile`. SentencePiece models
+(``.spm``) are checked by :mod:`~.sentencepiece_file`.
 """
 
 # ruff: noqa: D101 - components have the names, and the meaning, that they have in the library.
@@ -22,10 +21,18 @@ from msgspec.structs import replace
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.limits import MAX_ADDED_TOKENS, MAX_AFFIX, MAX_COMPONENTS, MAX_TOKENIZER_BYTES, Text
+from edgeformer_runtime.limits import (
+    MAX_ADDED_TOKENS,
+    MAX_AFFIX,
+    MAX_COMPONENTS,
+    MAX_TOKENIZER_BYTES,
+    MAX_VOCAB_SIZE,
+    Affix,
+    Text,
+)
 from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
 from edgeformer_runtime.tokenizer.moses_file import is_moses
-from edgeformer_runtime.tokenizer.sentencepiece_file import AddedToken, Affix, Id, is_sentencepiece
+from edgeformer_runtime.tokenizer.sentencepiece_file import SUFFIX
 
 _CLITIC = r"['\u2019](?:s|m|d|re|ve|ll)(?![\w'\u2019])"
 """The end of an English contraction: ``'s`` of ``it's``."""
@@ -52,6 +59,7 @@ PATTERNS = (WORD_PATTERN, SPACE_PATTERN, r" ?\w+| ?[^\w\s]|\s")
 """Every regular expression that bundles may use; the last is that of earlier word-level vocabularies. Others could take
 exponential time, which their text does not show."""
 
+Id = Annotated[int, msgspec.Meta(ge=0, lt=MAX_VOCAB_SIZE)]
 Character = Annotated[str, msgspec.Meta(min_length=1, max_length=1)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=MAX_AFFIX)]
 Behavior = Literal["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
@@ -189,6 +197,18 @@ class WordLevel(_Component, tag="WordLevel"):
     unk_token: Text
 
 
+class AddedToken(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A token that is never split."""
+
+    id: Id
+    content: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_AFFIX)]
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+    special: bool
+
+
 class TokenizerFile(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Content of a tokenizer file."""
 
@@ -204,12 +224,12 @@ class TokenizerFile(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
 
 
 def checked_tokenizer(data: bytes) -> str:
-    """Check a tokenizer file and return what the library may be given.
+    """Check a ``tokenizer.json`` and return what the library may be given.
 
     Raises:
         ValueError: a component is not allowed, or exceeds a limit.
     """
-    if is_sentencepiece(data) or is_moses(data):
+    if is_moses(data):
         return data.decode("utf-8")  # to read it is to check it
     file = msgspec.json.decode(data, type=TokenizerFile)
     for component in _components(file.pre_tokenizer):
@@ -227,13 +247,13 @@ def bundle_tokenizer(bundle: Bundle, name: str) -> Tokenizer:
     """
     data = bundle.read(name, MAX_TOKENIZER_BYTES)
     try:
-        content = checked_tokenizer(data)
+        content = data if name.endswith(SUFFIX) else checked_tokenizer(data)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BundleError(
             f"Bundle `{bundle.path}`: tokenizer `{name}` is damaged, or has a part that bundles may not have: "
             f"{shortened(error)}. Export the bundle again."
         ) from None
-    return Tokenizer.from_json(content, name, bundle.manifest.text)
+    return Tokenizer.from_content(content, name, bundle.manifest.text)
 
 
 def _components(part: PreTokenizer | PreTokenizers | None) -> Sequence[Any]:

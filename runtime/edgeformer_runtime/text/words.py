@@ -236,14 +236,16 @@ def _target_ends(tokenizer: Tokenizer, hypothesis: TextHypothesis) -> list[int]:
 
 
 def _source_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
-    """The characters of each source token; tokens that are not found in the text have none."""
+    """The characters of each source token, without the white space around them. A character that is divided among
+    several tokens is of the first."""
     spans, offset = [], 0
-    for piece in tokenizer.pieces(text):
-        wanted = piece.strip().removesuffix("@@").removesuffix("</w>")
-        start = text.find(wanted, offset, offset + len(wanted) + 16) if wanted else -1
-        if start >= 0:
-            offset = start + len(wanted)
-        spans.append((max(start, 0) if start >= 0 else offset, offset))
+    for start, end in tokenizer.spans(text):
+        part = text[max(start, offset) : end]
+        if part.strip():
+            start, offset = end - len(part.lstrip()), end - len(part) + len(part.rstrip())
+        else:
+            start = offset
+        spans.append((start, offset))
     return spans
 
 

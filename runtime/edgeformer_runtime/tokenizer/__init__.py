@@ -1,8 +1,4 @@
-"""Conversion between text and token ids, defined by a ``tokenizer.json``.
-
-Most files are run by the ``tokenizers`` library. Those made from SentencePiece models are segmented exactly as
-SentencePiece does; see :mod:`edgeformer_runtime.tokenizer.sentencepiece`.
-"""
+"""Conversion between text and token ids, defined by a ``tokenizer.json`` or a SentencePiece model (``.spm``)."""
 
 from edgeformer_runtime.tokenizer.tokenizer import (
     BOS_TOKEN,

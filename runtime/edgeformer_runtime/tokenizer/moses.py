@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
 
 import regex
@@ -12,17 +12,20 @@ from subword_nmt.apply_bpe import BPE
 
 from edgeformer_runtime.limits import MAX_MOSES_CHARACTERS
 from edgeformer_runtime.tokenizer.moses_file import MosesFile
+from edgeformer_runtime.tokenizer.segmenter import Segmenter, Span
 
 CONTINUED = "@@ "
 """What is between tokens of the same word."""
+_NEAR = 16
+"""How many characters may be before a token that are not part of any."""
 _CACHED_WORDS, _CACHED_CHARACTERS = 2**14, 64
 _CONTROL = regex.compile(r"\p{C}")
 _ENGLISH_OR_CZECH, _GERMAN = ("en", "cs", "cz"), ("de", "es", "fr")
 """Languages for which Moses' own script, and sacremoses, leaves or moves commas and periods at quotation marks."""
 
 
-class Moses:
-    """Encodes and decodes by Moses' rules and BPE codes. Thread-safe.
+class Moses(Segmenter):
+    """Encodes and decodes by Moses' rules and BPE codes.
 
     Args:
         file: the vocabulary, the codes and the language.
@@ -35,6 +38,7 @@ class Moses:
 
     def __init__(self, file: MosesFile) -> None:
         self._file, self._names = file, file.vocabulary
+        self.size = len(self._names)
         self._ids = {name: index for index, name in enumerate(self._names)}
         if len(self._ids) < len(self._names):
             raise ValueError("an entry is duplicated")
@@ -59,23 +63,23 @@ class Moses:
     def __reduce__(self) -> tuple[type[Moses], tuple[MosesFile]]:
         return type(self), (self._file,)
 
-    def vocabulary(self) -> dict[str, int]:
-        """Return all entries and their ids."""
-        return dict(self._ids)
-
     def token(self, index: int) -> str | None:
-        """Return the entry with an id."""
-        return self._names[index] if 0 <= index < len(self._names) else None
+        """Return the entry with an id; ``None`` if there is no such id."""
+        return self._names[index] if 0 <= index < self.size else None
 
-    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+    def token_id(self, name: str) -> int | None:
+        """Return the id of an entry; ``None`` if there is no such entry."""
+        return self._ids.get(name)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode texts, without special tokens."""
         return [[self._matched.get(name, self._unk_id) for name in self.pieces(text)] for text in texts]
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text. Special tokens are dropped."""
         return self.decode_pieces(ids)
 
-    def decode_pieces(self, tokens: Iterable[int | str]) -> str:
+    def decode_pieces(self, tokens: Sequence[int | str]) -> str:
         """Decode ids and names of tokens. Special tokens are dropped."""
         kept = (token for token in tokens if token not in self._special)
         names = [token if isinstance(token, str) else self._names[token] for token in kept]
@@ -96,6 +100,17 @@ class Moses:
             for word in words
             for name in (self._cached(word) if len(word) <= _CACHED_CHARACTERS else self._segment(word))
         ]
+
+    def spans(self, text: str) -> list[Span]:
+        """Return which characters of a text each token stands for: where its name is found, if it is near."""
+        spans, offset = [], 0
+        for piece in self.pieces(text):
+            wanted = piece.removesuffix(CONTINUED.rstrip())
+            start = text.find(wanted, offset, offset + len(wanted) + _NEAR)
+            if start >= 0:
+                offset = start + len(wanted)
+            spans.append((start if start >= 0 else offset, offset))
+        return spans
 
     def _follow_perl(self, language: str) -> None:
         """Undo what sacremoses does otherwise than Moses' scripts: it moves quotation marks in three languages only,

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from edgeformer_runtime.limits import MAX_ADDED_TOKENS, MAX_PIECE, MAX_VOCAB_SIZE
-from edgeformer_runtime.tokenizer.sentencepiece_file import Affix, Piece
+from edgeformer_runtime.limits import MAX_ADDED_TOKENS, MAX_PIECE, MAX_VOCAB_SIZE, Affix, Piece
 
 KIND = "moses"
 

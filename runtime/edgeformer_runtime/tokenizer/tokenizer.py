@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -11,26 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import tokenizers
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, InputError, missing_package
-from edgeformer_runtime.tokenizer.library import Library
 from edgeformer_runtime.tokenizer.moses_file import MosesFile, is_moses
-from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
-from edgeformer_runtime.tokenizer.sentencepiece_file import SentencePieceFile, is_sentencepiece
+from edgeformer_runtime.tokenizer.segmenter import Segmenter, Span
+from edgeformer_runtime.tokenizer.sentencepiece_file import SUFFIX
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.tokenizer.moses import Moses
-
-# If this is unset, the library warns on standard error when the process forks after using its threads.
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import tokenizers
 
 DEFAULT_FORMAT = TextFormat()
 """Names of the special tokens of models that this project trains."""
 PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = DEFAULT_FORMAT.special_tokens
+
+_OF_SENTENCEPIECE = '"type":"Precompiled"'
+"""In the files that earlier versions made from SentencePiece models. The library would divide text otherwise."""
 
 
 class Tokenizer:
@@ -50,46 +47,39 @@ class Tokenizer:
 
     def __init__(
         self,
-        tokenizer: tokenizers.Tokenizer | SentencePiece | Moses,
+        tokenizer: tokenizers.Tokenizer | Segmenter,
         text: TextFormat = DEFAULT_FORMAT,
         *,
         prefix: Sequence[str] = (),
         suffix: Sequence[str] | None = None,
     ) -> None:
-        self._model = Library(tokenizer) if isinstance(tokenizer, tokenizers.Tokenizer) else tokenizer
-        self.text = text
-        self._vocabulary = self._model.vocabulary()
+        self._model = tokenizer if isinstance(tokenizer, Segmenter) else _library(tokenizer)
+        self.text, self.vocab_size = text, self._model.size
         self.pad_id, self.unk_id, self.bos_id, self.eos_id = self.ids(text.special_tokens)
-        self.vocab_size = len(self._vocabulary)
-        if {*self._vocabulary.values()} != {*range(self.vocab_size)}:
-            raise BundleError(
-                f"The tokenizer must give its {self.vocab_size:,} tokens the ids from 0 to {self.vocab_size - 1:,}, "
-                "each once, but some are missing or duplicated; export the bundle again."
-            )
-        named = {*text.special_tokens, *text.suppress, *text.languages.values()}
-        self._special_ids = frozenset(self._vocabulary[name] for name in named if name in self._vocabulary)
+        ids = map(self.token_id, _special(text))
+        self._special_ids = frozenset(index for index in ids if index is not None)
         self._prefix, self._suffix = self.ids(prefix), self.ids((text.eos,) if suffix is None else suffix)
 
     @classmethod
     def from_file(cls, path: str | Path, text: TextFormat = DEFAULT_FORMAT) -> Tokenizer:
-        """Read a ``tokenizer.json``; see the class for the other argument.
+        """Read a ``tokenizer.json`` or a SentencePiece model (``.spm``); see the class for the other argument.
 
         Raises:
             BundleError: the file is missing or damaged, or lacks a special token.
             ConfigError: it needs packages that are not installed.
         """
         try:
-            content = Path(path).read_text(encoding="utf-8")
+            content = read_content(Path(path))
         except (OSError, UnicodeDecodeError) as error:
             raise BundleError(f"Tokenizer file `{path}` cannot be read: {error}. Export the bundle again.") from None
-        return cls.from_json(content, path, text)
+        return cls.from_content(content, path, text)
 
     @classmethod
-    def from_json(cls, content: str, path: str | Path, text: TextFormat = DEFAULT_FORMAT) -> Tokenizer:
-        """Create a tokenizer from the content of a ``tokenizer.json``.
+    def from_content(cls, content: str | bytes, path: str | Path, text: TextFormat = DEFAULT_FORMAT) -> Tokenizer:
+        """Create a tokenizer from the content of a file.
 
         Args:
-            content: the file's content.
+            content: the text of a ``tokenizer.json``, or the bytes of a SentencePiece model.
             path: the file's name, for errors.
             text: names of the special tokens.
 
@@ -98,14 +88,18 @@ class Tokenizer:
             ConfigError: it needs packages that are not installed.
         """
         with _library_errors(f"Tokenizer file `{path}` is damaged"):
-            tokenizer: tokenizers.Tokenizer | SentencePiece | Moses
-            if is_sentencepiece(content):
-                tokenizer = SentencePiece(msgspec.json.decode(content, type=SentencePieceFile))
-            elif is_moses(content):
-                tokenizer = _moses(msgspec.json.decode(content, type=MosesFile))
-            else:
-                tokenizer = tokenizers.Tokenizer.from_str(content)
-        return cls(tokenizer, text)
+            if isinstance(content, bytes):
+                return cls(_sentencepiece(content, text), text)
+            if is_moses(content):
+                return cls(_moses(msgspec.json.decode(content, type=MosesFile)), text)
+            if _OF_SENTENCEPIECE in content:
+                raise BundleError(
+                    f"Tokenizer file `{path}` was made from a SentencePiece model by an earlier version; import the "
+                    "model and export the bundle again."
+                )
+            import tokenizers
+
+            return cls(tokenizers.Tokenizer.from_str(content), text)
 
     def for_sources(self, source_language: str = "", target_language: str = "") -> Tokenizer:
         """Return this tokenizer with what the model expects around a source.
@@ -149,18 +143,18 @@ class Tokenizer:
         Raises:
             BundleError: an entry does not exist.
         """
-        if missing := [token for token in tokens if token not in self._vocabulary]:
+        found = {token: self.token_id(token) for token in tokens}
+        if missing := [token for token, index in found.items() if index is None]:
             names = ", ".join(f"`{token}`" for token in missing)
             raise BundleError(
                 f"The tokenizer must have special tokens {names}, but its vocabulary lacks them; pass its own names."
             )
-        return tuple(self._vocabulary[token] for token in tokens)
+        return tuple(index for token in tokens if (index := found[token]) is not None)
 
     @property
     def vocabulary_sha256(self) -> str:
         """SHA-256 of all tokens and their ids, in lowercase hexadecimal. Computed on each access."""
-        ordered = sorted(self._vocabulary.items(), key=lambda item: item[1])
-        lines = "".join(f"{index}\t{token}\n" for token, index in ordered)
+        lines = "".join(f"{index}\t{self._model.token(index)}\n" for index in range(self.vocab_size))
         return hashlib.sha256(lines.encode("utf-8")).hexdigest()
 
     def encode(self, text: str) -> list[int]:
@@ -227,9 +221,15 @@ class Tokenizer:
         with _library_errors("The tokenizer cannot encode a text"):
             return self._model.pieces(text)
 
+    def spans(self, text: str) -> list[Span]:
+        """Return which characters of a text each of its tokens stands for, as pairs of start and end. They may overlap
+        where a character is divided, and be empty."""
+        with _library_errors("The tokenizer cannot encode a text"):
+            return self._model.spans(text)
+
     def token_id(self, token: str) -> int | None:
         """Return the id of a vocabulary entry; ``None`` if there is no such entry."""
-        return self._vocabulary.get(token)
+        return self._model.token_id(token)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the vocabulary entry of each id.
@@ -244,6 +244,16 @@ class Tokenizer:
                 raise ValueError(f"A token id must be between 0 and {self.vocab_size - 1}, got {index}.")
             tokens.append(token)
         return tokens
+
+
+def read_content(path: Path) -> str | bytes:
+    """Read a tokenizer file: text, or bytes if it is a SentencePiece model; see :meth:`Tokenizer.from_content`.
+
+    Raises:
+        OSError: it cannot be read.
+        UnicodeDecodeError: it should be text, but is not.
+    """
+    return path.read_bytes() if path.suffix == SUFFIX else path.read_text(encoding="utf-8")
 
 
 def special_tokens(source: Tokenizer, target: Tokenizer, prefix: tuple[int, ...]) -> SpecialTokens:
@@ -269,12 +279,36 @@ def special_tokens(source: Tokenizer, target: Tokenizer, prefix: tuple[int, ...]
     )
 
 
-def _moses(file: MosesFile) -> Moses:
-    try:
+def _special(text: TextFormat) -> set[str]:
+    """Names of the tokens that no text may be encoded to."""
+    return {*text.special_tokens, *text.suppress, *text.languages.values()}
+
+
+def _library(tokenizer: tokenizers.Tokenizer) -> Segmenter:
+    from edgeformer_runtime.tokenizer.library import Library
+
+    return Library(tokenizer)
+
+
+def _sentencepiece(content: bytes, text: TextFormat) -> Segmenter:
+    with _needed("sentencepiece"):
+        from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
+    return SentencePiece(content, _special(text), text.unk)
+
+
+def _moses(file: MosesFile) -> Segmenter:
+    with _needed("moses"):
         from edgeformer_runtime.tokenizer.moses import Moses
-    except ModuleNotFoundError as error:
-        raise ConfigError(missing_package("The model's tokenizer", error.name, "moses")) from None
     return Moses(file)
+
+
+@contextmanager
+def _needed(extra: str) -> Iterator[None]:
+    """Name the extra whose packages are not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(missing_package("The model's tokenizer", error.name, extra)) from None
 
 
 @contextmanager
@@ -287,4 +321,4 @@ def _library_errors(what: str) -> Iterator[None]:
     except BaseException as error:  # the library raises plain Exception, and PanicException, which is not one
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise BundleError(f"{what}: {shortened(error)}. Export the bundle again.") from None
+        raise BundleError(f"{what}: {shortened(error).removesuffix('.')}. Export the bundle again.") from None

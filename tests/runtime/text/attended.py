@@ -31,6 +31,9 @@ class WordTokenizer:
     def pieces(self, text: str) -> list[str]:
         return WORD.findall(text)
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        return [match.span() for match in WORD.finditer(text)]
+
     def encode_batch(self, texts: Iterable[str], *, special_tokens: bool) -> list[list[int]]:
         return [[*map(self.id, self.pieces(text)), *[0] * special_tokens] for text in texts]
 

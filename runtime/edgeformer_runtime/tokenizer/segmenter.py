@@ -1,0 +1,48 @@
+"""What divides text into entries of a vocabulary, whatever kind of file defines it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
+
+Span = tuple[int, int]
+"""Where a part of a text begins and ends, in characters."""
+
+
+class Segmenter(ABC):
+    """Encodes and decodes text. Subclasses are immutable after construction, thread-safe, and can be pickled."""
+
+    max_characters = MAX_TEXT_CHARACTERS
+    """Length of the longest text that it encodes."""
+    size: int
+    """Number of entries; their ids are the numbers below it."""
+
+    @abstractmethod
+    def token(self, index: int) -> str | None:
+        """Return the entry with an id; ``None`` if there is no such id."""
+
+    @abstractmethod
+    def token_id(self, name: str) -> int | None:
+        """Return the id of an entry; ``None`` if there is no such entry."""
+
+    @abstractmethod
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode texts, without special tokens."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode ids to text. Special tokens are dropped."""
+
+    @abstractmethod
+    def decode_pieces(self, tokens: Sequence[int | str]) -> str:
+        """Decode ids and pieces of text."""
+
+    @abstractmethod
+    def pieces(self, text: str) -> list[str]:
+        """Return the part of a text that each of its tokens stands for, with a space before it if it begins a word."""
+
+    @abstractmethod
+    def spans(self, text: str) -> list[Span]:
+        """Return which characters of a text each of its tokens stands for."""
