@@ -51,6 +51,9 @@ class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_
     only whitespace, for text that is already tokenized."""
     split_digits: bool = False
     """Make every digit a separate token, so that numbers are copied rather than memorized."""
+    add_prefix_space: bool = False
+    """Begin every text with a space, so that ``bpe`` and ``unigram`` have the same token for a word at the beginning of
+    a sentence as inside: a small model knows "dog" as the word that it has seen after "the"."""
     lowercase: bool = False
     """Lowercase the text before tokenizing it. The output is then lowercase too."""
 

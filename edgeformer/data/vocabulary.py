@@ -83,7 +83,8 @@ def max_vocab_size(config: TokenizerConfig) -> int:
 def _untrained(config: TokenizerConfig) -> Tokenizer:
     """The pipeline around the model: normalizer, pre-tokenizer and decoder."""
     normalizer: list[normalizers.Normalizer] = [normalizers.Lowercase()] if config.lowercase else []
-    if config.kind == "word" or config.split == "space":
+    prefixed = config.kind == "word" or config.split == "space" or config.add_prefix_space
+    if prefixed:
         # With a space before it, the first word is the same token as inside a sentence; the decoder strips the space.
         normalizer.append(normalizers.Prepend(" "))
     pre_tokenizer: list[pre_tokenizers.PreTokenizer] = []
@@ -98,6 +99,7 @@ def _untrained(config: TokenizerConfig) -> Tokenizer:
         tokenizer.decoder = decoders.ByteLevel()
         if config.split == "space":
             pre_tokenizer.append(pre_tokenizers.Split(Regex(SPACE_PATTERN), behavior="isolated"))
+        if prefixed:
             tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
         # ByteLevel's own pattern separates letters from punctuation, so no merge can spell a special token.
         pre_tokenizer.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=config.split != "space"))

@@ -29,8 +29,16 @@ SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
 
 @cache
-def trained(kind: Kind, split_digits: bool = False, lowercase: bool = False) -> Tokenizer:
-    config = TokenizerConfig(kind=kind, vocab_size=400, split_digits=split_digits, lowercase=lowercase)
+def trained(
+    kind: Kind, split_digits: bool = False, lowercase: bool = False, add_prefix_space: bool = False
+) -> Tokenizer:
+    config = TokenizerConfig(
+        kind=kind,
+        vocab_size=400,
+        split_digits=split_digits,
+        lowercase=lowercase,
+        add_prefix_space=add_prefix_space,
+    )
     return Tokenizer(train_tokenizers(PAIRS, config)[0])
 
 
@@ -44,10 +52,11 @@ def test_known_text_round_trips(kind: Kind, split_digits: bool) -> None:
         assert tokenizer.decode(ids) == text
 
 
+@pytest.mark.parametrize("add_prefix_space", [False, True])
 @pytest.mark.parametrize("kind", BYTE_LEVEL)
 @given(text=st.text())
-def test_any_text_round_trips(kind: Kind, text: str) -> None:
-    tokenizer = trained(kind)
+def test_any_text_round_trips(kind: Kind, add_prefix_space: bool, text: str) -> None:
+    tokenizer = trained(kind, add_prefix_space=add_prefix_space)
     ids = tokenizer.encode(text)
     assert all(index >= len(SPECIAL_TOKENS) for index in ids)
     assert tokenizer.decode(ids) == text
@@ -141,6 +150,15 @@ def test_layout_of_the_vocabulary(kind: Kind) -> None:
     assert tokenizer.vocab_size <= 400
     if kind != "word":
         assert tokenizer.vocab_size >= 260
+
+
+@pytest.mark.parametrize("split_digits", [False, True])
+@pytest.mark.parametrize("kind", BYTE_LEVEL)
+def test_with_a_space_before_it_the_first_word_is_as_inside(kind: Kind, split_digits: bool) -> None:
+    tokenizer = trained(kind, split_digits, add_prefix_space=True)
+    for word in ("is", "train", "12"):
+        assert tokenizer.encode(f"the {word}")[-len(tokenizer.encode(word)) :] == tokenizer.encode(word)
+        assert tokenizer.spans(word)[0][0] == 0
 
 
 def test_shared_or_not() -> None:
