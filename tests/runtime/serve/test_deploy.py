@@ -42,7 +42,7 @@ def test_the_image_starts_a_server_that_is_not_root() -> None:
     assert settings["bundles"] == ("/bundles",)
     assert dockerfile("EXPOSE") == [str(settings["port"])]
     assert dockerfile("USER") == ["10001"]
-    assert "[cpu,serve,text,detect]" in dockerfile("RUN")[0]
+    assert "[cpu,serve,text,detect,sentencepiece]" in dockerfile("RUN")[0]
 
 
 def test_the_service_starts_a_server() -> None:
