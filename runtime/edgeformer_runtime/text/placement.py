@@ -319,7 +319,7 @@ def _place_between(
 
 
 def _divides_word(sentence: AlignedSentence, source: str, node: _Node) -> bool:
-    """Whether an element begins or ends inside a word; a placeholder beside it is no part of one."""
+    """Whether an element begins or ends inside a word; a placeholder beside it does not belong to one."""
     apart = {edge for span in sentence.origins.values() for edge in span}
     return any(
         source[edge - 1 : edge].isalnum() and source[edge : edge + 1].isalnum()
