@@ -97,7 +97,7 @@ class Worker:
 def results(
     cases: Iterable[Case], *, workers: int, seconds: float, memory_mib: int, entry: Serve = serve
 ) -> Iterator[tuple[Case, Result]]:
-    """Run cases, and yield each with its result as they come.
+    """Run cases, and yield each with its result, in the order in which they end.
 
     Args:
         cases: the cases.

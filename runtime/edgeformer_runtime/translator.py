@@ -301,7 +301,7 @@ class Translator(Generic[SessionT_co]):
         cancel: Cancel | None = None,
         **changes: Unpack[DecodeChanges],
     ) -> Iterator[list[Translation]]:
-        """Translate blocks of texts as they come; see :meth:`translate`. The index of an error counts from the first
+        """Translate blocks of texts as they arrive; see :meth:`translate`. The index of an error counts from the first
         text of the first block, and ``timeout`` from the first block."""
         done, stop = 0, Stop(cancel, timeout) if cancel or timeout is not None else None
         for block in blocks:

@@ -22,7 +22,7 @@ Alteration = Callable[[Pair, Random], Pair | None]
 
 
 def augmented(pairs: Sequence[Pair], config: AugmentConfig, languages: tuple[str, str], *, seed: int) -> list[Pair]:
-    """Return the pairs, then their altered copies, without copies that repeat a pair unless they are to.
+    """Return the pairs, then their altered copies, none of which repeats a pair but those of ``short``.
 
     Later alterations also apply to the copies that earlier ones made: a number may be replaced in a sentence that then
     loses its period. The copies of a pair depend on the seed, the options and the pair; only what is joined with it

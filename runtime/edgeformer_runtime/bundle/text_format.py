@@ -56,7 +56,7 @@ class TextFormat(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
 
     def between(self, source_language: str, target_language: str) -> tuple[frozenset[str], frozenset[str]]:
         """Return the codes of the languages that a model translates from and to: all that it has tokens for, where it
-        takes or needs one, else its own; none if they are not known.
+        takes or needs one, else its own. The sets are empty if the languages are not known.
 
         Args:
             source_language: the language that the model translates from by default, or empty.

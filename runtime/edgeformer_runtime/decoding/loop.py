@@ -97,7 +97,7 @@ def decode(
         stops: what gives each sentence up before it is complete, asked before every step.
 
     Returns:
-        For each sentence, ``n_best`` hypotheses, best first; none if it was given up.
+        For each sentence, ``n_best`` hypotheses, best first; an empty list if it was given up.
 
     Raises:
         InputError: a prefix leaves no room for another token.

@@ -121,7 +121,7 @@ class Service:
         return sorted({code for model in self.workspace.models() for code in model.targets})
 
     def route(self, source: str, target: str, name: str = "") -> tuple[Hop, ...]:
-        """The models that translate a language pair, or the model of a name; none if the languages are equal.
+        """The models that translate a language pair, or the model of a name. Equal languages need no model.
 
         Raises:
             OptionError: the model or the language pair does not exist.

@@ -91,7 +91,7 @@ def is_named(path: Path) -> bool:
 
 
 def bundles_in(folder: Path) -> list[Path]:
-    """Bundles in a folder that are found by name, in the order of their names; none if there is no such folder."""
+    """Bundles in a folder that are found by name, in the order of their names. A missing folder has none."""
     return [path for path in sorted(folder.iterdir()) if is_named(path)] if folder.is_dir() else []
 
 

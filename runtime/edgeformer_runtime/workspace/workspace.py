@@ -171,7 +171,7 @@ class Workspace:
         return sorted((first | second) - {source})
 
     def route(self, source: str, target: str) -> tuple[Hop, ...]:
-        """Return the one or two models that translate a language pair; none if the languages are equal.
+        """Return the one or two models that translate a language pair. Equal languages need no model.
 
         Raises:
             OptionError: no model, and no two in a row, translate it.

@@ -71,12 +71,18 @@ def test_words_are_letters_outside_items_that_are_no_terms(text: str, items: lis
     assert has_words(text, start, end, items) == bool(letters)
 
 
-@given(st.text("ab. 。", max_size=60))
-def test_long_lines_are_divided_behind_sentences_or_at_spaces(line: str) -> None:
+def divided(line: str, limit: str, value: int) -> list[str]:
+    """A line divided under another value of a limit; nothing is lost."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segmentation, "MAX_SEGMENTED_CHARACTERS", 8)
+        patch.setattr(segmentation, limit, value)
         chunks = list(segmentation._chunks(line))
     assert "".join(chunks) == line
+    return chunks
+
+
+@given(st.text("ab. 。", max_size=60))
+def test_long_lines_are_divided_behind_sentences_or_at_spaces(line: str) -> None:
+    chunks = divided(line, "MAX_SEGMENTED_CHARACTERS", 8)
     assert all(0 < len(chunk) <= 8 for chunk in chunks[:-1])
     assert all(len(chunk) <= 8 for chunk in chunks[-1:])
     place = 0
@@ -90,10 +96,7 @@ def test_long_lines_are_divided_behind_sentences_or_at_spaces(line: str) -> None
 
 @given(st.text("ab. 。", max_size=60))
 def test_lines_of_many_sentences_are_divided_behind_one(line: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segmentation, "MAX_SEGMENTED_SENTENCES", 2)
-        chunks = list(segmentation._chunks(line))
-    assert "".join(chunks) == line
+    chunks = divided(line, "MAX_SEGMENTED_SENTENCES", 2)
     counts = [len(segmentation._ANY_END.findall(chunk)) for chunk in chunks]
     assert all(count == 2 for count in counts[:-1])
     assert all(count <= 2 for count in counts[-1:])
